@@ -1,0 +1,1 @@
+"""The words of the design as types. Everything depends on this package; it depends on nothing."""

@@ -1,0 +1,77 @@
+"""The event log: one record per thing that happened, one schema for the live service and the simulator.
+
+docs/events.md documents every field. Common fields are attributes; what only some kinds have is in `details`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
+
+JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+
+
+class EventKind(StrEnum):
+    SUBMITTED = "submitted"
+    RANKED = "ranked"
+    """Priority, level or within-quota of a queued workload changed in a scan pass."""
+    RECLASSIFIED = "reclassified"
+    """A running over-quota workload became within-quota (or the reverse)."""
+    WAITING = "waiting"
+    AWAITING_DATA = "awaiting_data"
+    DISPATCHED = "dispatched"
+    STARTED = "started"
+    CHECKPOINTED = "checkpointed"
+    RESIZED = "resized"
+    TUNED = "tuned"
+    EVICTING = "evicting"
+    """The attempt was asked to stop; `evicted` follows when it has."""
+    EVICTED = "evicted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """`final` false: the attempt failed and the workload is queued again; true: the workload has ended."""
+    CANCELLED = "cancelled"
+    MACHINE_DOWN = "machine_down"
+    MACHINE_UP = "machine_up"
+    MACHINE_DRAINING = "machine_draining"
+    LOANED = "loaned"
+    RECLAIMED = "reclaimed"
+    TABLE_MOVED = "table_moved"
+
+
+class EvictionCause(StrEnum):
+    PREEMPTED = "preempted"
+    RECLAIMED = "reclaimed"
+    MACHINE_LOST = "machine_lost"
+    DRAINED = "drained"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the event log. `t` is seconds since the epoch on the clock of the run."""
+
+    t: float
+    event: EventKind
+    workload: WorkloadId | None = None
+    attempt: int | None = None
+    tenant: TenantId | None = None
+    priority: int | None = None
+    level: int | None = None
+    region: RegionId | None = None
+    cluster: ClusterId | None = None
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """The record as it stands in the log: fields that do not apply are left out."""
+        record: dict[str, JsonValue] = {"t": self.t, "event": self.event.value}
+        for name in ("workload", "attempt", "tenant", "priority", "level", "region", "cluster"):
+            value = getattr(self, name)
+            if value is not None:
+                record[name] = value
+        record.update(self.details)
+        return record

@@ -1,0 +1,115 @@
+"""The life of a workload: one table of (state, event) -> state; everything else is refused with its history.
+
+Read a row as: in this state, when this happens, the workload is in that state from now on.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+
+from domain.identifiers import WorkloadId
+
+
+class State(StrEnum):
+    PENDING = "PENDING"
+    WAITING = "WAITING"
+    AWAITING_DATA = "AWAITING_DATA"
+    DISPATCHED = "DISPATCHED"
+    RUNNING = "RUNNING"
+    PREEMPTING = "PREEMPTING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class Happening(StrEnum):
+    """What can happen to a workload (the rows' second column)."""
+
+    NO_PLACE = "no_place"
+    NO_DATA = "no_data"
+    RECONSIDERED = "reconsidered"
+    DISPATCHED = "dispatched"
+    STARTED = "started"
+    EVICTION_BEGAN = "eviction_began"
+    EVICTED = "evicted"
+    COMPLETED = "completed"
+    ATTEMPT_FAILED = "attempt_failed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+QUEUED = frozenset({State.PENDING, State.WAITING, State.AWAITING_DATA})
+LIVE = frozenset({State.DISPATCHED, State.RUNNING, State.PREEMPTING})
+ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+
+TRANSITIONS: MappingProxyType[tuple[State, Happening], State] = MappingProxyType(
+    {
+        # In the queue: the auction's outcome, written by the region that closes the round.
+        (State.PENDING, Happening.NO_PLACE): State.WAITING,
+        (State.PENDING, Happening.NO_DATA): State.AWAITING_DATA,
+        (State.WAITING, Happening.NO_DATA): State.AWAITING_DATA,
+        (State.AWAITING_DATA, Happening.NO_PLACE): State.WAITING,
+        # The scan pass gives it a new chance (global scheduler).
+        (State.WAITING, Happening.RECONSIDERED): State.PENDING,
+        (State.AWAITING_DATA, Happening.RECONSIDERED): State.PENDING,
+        # The winner of the auction dispatches (its regional scheduler).
+        (State.PENDING, Happening.DISPATCHED): State.DISPATCHED,
+        (State.WAITING, Happening.DISPATCHED): State.DISPATCHED,
+        (State.AWAITING_DATA, Happening.DISPATCHED): State.DISPATCHED,
+        # The cluster managers report the whole gang started (regional scheduler records it).
+        (State.DISPATCHED, Happening.STARTED): State.RUNNING,
+        # A better workload, a drain or a cancellation wants the attempt to stop (regional scheduler).
+        (State.DISPATCHED, Happening.EVICTION_BEGAN): State.PREEMPTING,
+        (State.RUNNING, Happening.EVICTION_BEGAN): State.PREEMPTING,
+        # It stopped, or its machine was lost: back to the queue with its checkpoint (regional scheduler).
+        (State.PREEMPTING, Happening.EVICTED): State.PENDING,
+        (State.RUNNING, Happening.EVICTED): State.PENDING,
+        (State.DISPATCHED, Happening.EVICTED): State.PENDING,
+        # All its tasks ended well; also while it was being asked to stop (regional scheduler).
+        (State.DISPATCHED, Happening.COMPLETED): State.COMPLETED,
+        (State.RUNNING, Happening.COMPLETED): State.COMPLETED,
+        (State.PREEMPTING, Happening.COMPLETED): State.COMPLETED,
+        # A task failed, retries are left: back to the queue after a wait (regional scheduler).
+        (State.DISPATCHED, Happening.ATTEMPT_FAILED): State.PENDING,
+        (State.RUNNING, Happening.ATTEMPT_FAILED): State.PENDING,
+        (State.PREEMPTING, Happening.ATTEMPT_FAILED): State.PENDING,
+        # A task failed and no retries are left (regional scheduler).
+        (State.DISPATCHED, Happening.FAILED): State.FAILED,
+        (State.RUNNING, Happening.FAILED): State.FAILED,
+        (State.PREEMPTING, Happening.FAILED): State.FAILED,
+        # The user cancelled: at once in the queue (global scheduler), else when the attempt has stopped
+        # (regional scheduler).
+        (State.PENDING, Happening.CANCELLED): State.CANCELLED,
+        (State.WAITING, Happening.CANCELLED): State.CANCELLED,
+        (State.AWAITING_DATA, Happening.CANCELLED): State.CANCELLED,
+        (State.DISPATCHED, Happening.CANCELLED): State.CANCELLED,
+        (State.RUNNING, Happening.CANCELLED): State.CANCELLED,
+        (State.PREEMPTING, Happening.CANCELLED): State.CANCELLED,
+    }
+)
+
+
+class TransitionRefused(Exception):
+    """The life cycle has no such row. `history` is what had happened to the workload so far, oldest first."""
+
+    def __init__(self, workload: WorkloadId, state: State, happening: Happening, history: tuple[str, ...]) -> None:
+        self.workload = workload
+        self.state = state
+        self.happening = happening
+        self.history = history
+        told = "; ".join(history) if history else "nothing recorded"
+        super().__init__(f"workload {workload} is {state}: '{happening}' cannot happen to it (history: {told})")
+
+
+def next_state(workload: WorkloadId, state: State, happening: Happening, history: tuple[str, ...] = ()) -> State:
+    """The state after `happening`; raises TransitionRefused when the table has no such row."""
+    try:
+        return TRANSITIONS[state, happening]
+    except KeyError:
+        raise TransitionRefused(workload, state, happening, history) from None
+
+
+def states_before(happening: Happening) -> tuple[State, ...]:
+    """All states in which this may happen, in the table's order: the guard of a conditional update."""
+    return tuple(state for state, event in TRANSITIONS if event is happening)

@@ -1,0 +1,99 @@
+"""Where tasks are put, the plan that puts them there, and the plan's score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, WorkloadId
+from domain.rank import Standing
+from domain.tenant import LOWEST_PRIORITY
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlacement:
+    """One task on one machine, with the very GPUs, CPUs and memory that it holds."""
+
+    job: JobName
+    task: int
+    cluster: ClusterId
+    machine: MachineId
+    gpu_indices: tuple[int, ...]
+    millicpus: int
+    mebibytes: int
+
+    @property
+    def cpus(self) -> float:
+        return self.millicpus / 1000
+
+    @property
+    def memory_gib(self) -> float:
+        return self.mebibytes / 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptKey:
+    """One run of a workload."""
+
+    workload: WorkloadId
+    attempt: AttemptNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A live attempt and what it holds: what the planner must know of whatever runs."""
+
+    key: AttemptKey
+    standing: Standing
+    started_s: float
+    """When it was dispatched or started; the longer ago, the rather it is evicted."""
+    placements: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Score:
+    """How good a plan is; smaller is better; field order is the order of importance (design §4).
+
+    Comparable between regions and summed over jobs field by field.
+    """
+
+    reclaim_class: int = 0
+    """0 evicts nothing, 1 scales in only, 2 preempts."""
+    preempted_by_priority: tuple[int, ...] = (0,) * (LOWEST_PRIORITY + 1)
+    """Workloads evicted, counted by their priority from 0 on: lower priorities first, then fewer."""
+    preempted_running_s: float = 0.0
+    """Minus the seconds that the victims have been running: longer-running ones are better victims."""
+    spread: int = 0
+    """Racks and machines beyond the fewest, for jobs to be consolidated."""
+    fragmentation: float = 0.0
+    """GPUs left idle on machines that the plan opens only partly (and, without GPUs, the share of CPUs)."""
+    hint: int = 0
+    """0 where Tetris expects a recurring workload, else 1."""
+    load: float = 0.0
+    """Share of the region's GPUs (CPUs for jobs without) in use: ties go to the emptier region."""
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            max(self.reclaim_class, other.reclaim_class),
+            tuple(a + b for a, b in zip(self.preempted_by_priority, other.preempted_by_priority, strict=True)),
+            self.preempted_running_s + other.preempted_running_s,
+            self.spread + other.spread,
+            self.fragmentation + other.fragmentation,
+            max(self.hint, other.hint),
+            max(self.load, other.load),
+        )
+
+    @staticmethod
+    def total(scores: tuple[Score, ...]) -> Score:
+        return reduce(Score.__add__, scores, Score())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A proposed placement of a whole workload in one region, with what it evicts. Evictions are sorted by key."""
+
+    workload: WorkloadId
+    region: RegionId
+    placements: tuple[TaskPlacement, ...]
+    evictions: tuple[AttemptKey, ...]
+    score: Score

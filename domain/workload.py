@@ -1,0 +1,120 @@
+"""What a user submits: a workload is a gang of jobs, a job is a set of identical tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.identifiers import JobName, RegionId, TableId, TenantId, WorkloadId
+from domain.resources import ResourceVector, TaskResources
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An entry point: a program and its arguments, one process per task."""
+
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCallable:
+    """An entry point: `module:function`, called without arguments in each task's own process."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """An entry point without any process: the job is work of `duration_s` seconds, on the clock.
+
+    `duration_s` is the run time with the proportional share on the GPUs asked for. With `checkpoint_interval_s`
+    0 only a stop with grace saves the work; otherwise it is also saved each time that much work is done.
+    """
+
+    duration_s: float
+    checkpoint_interval_s: float = 0.0
+
+
+EntryPoint = Command | PythonCallable | Emulated
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpecification:
+    """A set of identical tasks. `tasks` are the base tasks (the gang); `max_tasks` > `tasks` makes it elastic."""
+
+    name: JobName
+    tasks: int
+    resources: TaskResources
+    entry_point: EntryPoint
+    max_tasks: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
+    consolidate: bool = False
+    """True: fewest racks and machines come before least fragmentation (a job of high skew, Tiresias §3.3)."""
+
+    @property
+    def greatest_tasks(self) -> int:
+        """The most tasks it may ever have."""
+        return max(self.tasks, self.max_tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """A table that the workload reads. With `fresh` only the table's home region will do (MAST §3.1)."""
+
+    table: TableId
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a failed attempt is tried again, and how long to wait before: doubled each time, up to the cap."""
+
+    max_retries: int = 0
+    backoff_s: float = 10.0
+    backoff_cap_s: float = 600.0
+
+    def wait_s(self, failures: int) -> float:
+        """Seconds to wait after the given number of failures (1 or more)."""
+        return float(min(self.backoff_cap_s, self.backoff_s * 2.0 ** min(failures - 1, 30)))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpecification:
+    """Everything the user said. `regions` empty means anywhere; `stop_grace_s` is the time to save a checkpoint."""
+
+    name: str
+    tenant: TenantId
+    jobs: tuple[JobSpecification, ...]
+    tables: tuple[TableInput, ...] = ()
+    regions: tuple[RegionId, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    retry: RetryPolicy = RetryPolicy()
+    stop_grace_s: float = 30.0
+
+    @property
+    def demand(self) -> ResourceVector:
+        """What all base tasks ask for, by the GPU model asked for.
+
+        A proportional share counts as 0 CPUs here: what it comes to is known only on the machine.
+        """
+        return ResourceVector.total(
+            ResourceVector.of(
+                {job.resources.gpu_model: job.resources.gpus * job.tasks},
+                cpus=(job.resources.cpus or 0.0) * job.tasks,
+                memory_gib=(job.resources.memory_gib or 0.0) * job.tasks,
+            )
+            for job in self.jobs
+        )
+
+    @property
+    def emulated(self) -> bool:
+        """True when no job starts a process."""
+        return all(isinstance(job.entry_point, Emulated) for job in self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An accepted workload: what was said, by which name it is known, and since when it is in the queue."""
+
+    workload: WorkloadId
+    specification: WorkloadSpecification
+    submitted_s: float
