@@ -1,0 +1,1 @@
+"""Speed measurements against the budgets of the design; run with ``python -m benchmarks.<name>``."""
