@@ -1,0 +1,412 @@
+"""Every table of the database, in one place; migrations/ brings a database to this shape.
+
+Times are seconds since the epoch on the clock of the service (`*_s`), except leases and deadlines, which are
+real time of the database server, so that they mean the same to everyone however fast the service's clock runs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    DateTime,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+
+# ---------------------------------------------------------------- tenants
+
+
+class TenantRow(Base):
+    __tablename__ = "tenants"
+
+    tenant: Mapped[str] = mapped_column(Text, primary_key=True)
+    priority: Mapped[int] = mapped_column(SmallInteger)
+    cpu_quota: Mapped[float | None] = mapped_column(Float)
+    """None: CPUs are not limited."""
+    fair_share_weight: Mapped[float] = mapped_column(Float, server_default=text("1"))
+
+
+class TenantQuotaRow(Base):
+    __tablename__ = "tenant_quotas"
+
+    tenant: Mapped[str] = mapped_column(ForeignKey("tenants.tenant", ondelete="CASCADE"), primary_key=True)
+    gpu_model: Mapped[str] = mapped_column(Text, primary_key=True)
+    """`any`: the bucket of all models without one of their own."""
+    gpus: Mapped[int] = mapped_column(Integer)
+
+
+class QuotaUseRow(Base):
+    """Within-quota use in force, changed in the same transaction as the attempts: the guard of I4.
+
+    The bucket is a quota bucket's GPU model, or `cpus` (in thousandths).
+    """
+
+    __tablename__ = "quota_use"
+
+    tenant: Mapped[str] = mapped_column(Text, primary_key=True)
+    bucket: Mapped[str] = mapped_column(Text, primary_key=True)
+    amount: Mapped[int] = mapped_column(BigInteger)
+
+
+class UsageWindowRow(Base):
+    """What a tenant's attempts held in one finished stretch of time: the raw material of Eq. 11."""
+
+    __tablename__ = "usage_windows"
+
+    tenant: Mapped[str] = mapped_column(Text, primary_key=True)
+    window_start_s: Mapped[float] = mapped_column(Float, primary_key=True)
+    window_end_s: Mapped[float] = mapped_column(Float)
+    gpu_seconds: Mapped[float] = mapped_column(Float)
+    cpu_seconds: Mapped[float] = mapped_column(Float)
+
+
+# ---------------------------------------------------------------- fleet
+
+
+class RegionRow(Base):
+    __tablename__ = "regions"
+
+    region: Mapped[str] = mapped_column(Text, primary_key=True)
+
+
+class ClusterRow(Base):
+    __tablename__ = "clusters"
+
+    cluster: Mapped[str] = mapped_column(Text, primary_key=True)
+    region: Mapped[str] = mapped_column(ForeignKey("regions.region", ondelete="CASCADE"), index=True)
+    position: Mapped[int] = mapped_column(Integer)
+
+
+class MachineRow(Base):
+    __tablename__ = "machines"
+
+    machine: Mapped[str] = mapped_column(Text, primary_key=True)
+    cluster: Mapped[str] = mapped_column(ForeignKey("clusters.cluster", ondelete="CASCADE"), index=True)
+    rack: Mapped[str] = mapped_column(Text)
+    position: Mapped[int] = mapped_column(Integer)
+    """Order within the cluster: racks in order, machines in order within their rack."""
+    gpu_model: Mapped[str] = mapped_column(Text)
+    gpus: Mapped[int] = mapped_column(SmallInteger)
+    cpus: Mapped[float] = mapped_column(Float)
+    memory_gib: Mapped[float] = mapped_column(Float)
+    state: Mapped[str] = mapped_column(Text, server_default=text("'up'"))
+    """domain.fleet.MachineState."""
+
+
+class DataTableRow(Base):
+    __tablename__ = "data_tables"
+
+    data_table: Mapped[str] = mapped_column(Text, primary_key=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    home: Mapped[str] = mapped_column(Text)
+
+
+class DataTableReplicaRow(Base):
+    """Where a complete copy is, besides the home region."""
+
+    __tablename__ = "data_table_replicas"
+
+    data_table: Mapped[str] = mapped_column(ForeignKey("data_tables.data_table", ondelete="CASCADE"), primary_key=True)
+    region: Mapped[str] = mapped_column(Text, primary_key=True)
+
+
+class RevisionRow(Base):
+    """Grows with each change of `fleet` or `tenants`, so that every tier notices; also holds the service's clock."""
+
+    __tablename__ = "revisions"
+
+    subject: Mapped[str] = mapped_column(Text, primary_key=True)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    document: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+
+
+# ---------------------------------------------------------------- workloads
+
+
+class WorkloadRow(Base):
+    __tablename__ = "workloads"
+    __table_args__ = (
+        Index(
+            "workloads_idempotency",
+            "tenant",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
+        Index("workloads_newest", text("submitted_s DESC"), text("workload DESC")),
+        Index(
+            "workloads_unended",
+            "tenant",
+            postgresql_where=text("state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')"),
+        ),
+    )
+
+    workload: Mapped[str] = mapped_column(Text, primary_key=True)
+    tenant: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Text)
+    specification: Mapped[bytes] = mapped_column(LargeBinary)
+    """A serialised topmast.v1.WorkloadSpecification."""
+    gpus: Mapped[int] = mapped_column(Integer)
+    emulated: Mapped[bool] = mapped_column(Boolean)
+    state: Mapped[str] = mapped_column(Text)
+    """domain.life_cycle.State; in the queue it is always PENDING here, queue_entries knows better."""
+    submitted_s: Mapped[float] = mapped_column(Float)
+    ended_s: Mapped[float | None] = mapped_column(Float)
+    idempotency_key: Mapped[str | None] = mapped_column(Text)
+    body_digest: Mapped[bytes | None] = mapped_column(LargeBinary)
+    attempts: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    """The number of the newest attempt: the fence."""
+    failures: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    region: Mapped[str | None] = mapped_column(Text)
+    progress: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    checkpoint_progress: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    throughput: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    reason: Mapped[str] = mapped_column(Text, server_default=text("''"))
+    cancel_requested: Mapped[bool] = mapped_column(Boolean, server_default=text("false"))
+
+
+class JobRow(Base):
+    __tablename__ = "jobs"
+
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    job: Mapped[str] = mapped_column(Text, primary_key=True)
+    position: Mapped[int] = mapped_column(SmallInteger)
+    tasks: Mapped[int] = mapped_column(Integer)
+    max_tasks: Mapped[int] = mapped_column(Integer)
+    gpus: Mapped[int] = mapped_column(SmallInteger)
+    gpu_model: Mapped[str] = mapped_column(Text)
+    cpus: Mapped[float | None] = mapped_column(Float)
+    memory_gib: Mapped[float | None] = mapped_column(Float)
+
+
+class QueueEntryRow(Base):
+    """One row per queued workload, deleted when it is dispatched or ends; what the scan pass reads and writes.
+
+    `priority` None: not seen by a scan pass yet, so not in any auction.
+    """
+
+    __tablename__ = "queue_entries"
+    __table_args__ = (
+        Index(
+            "queue_order",
+            "priority",
+            "level",
+            text("(-credit)"),
+            "submitted_s",
+            "workload",
+            postgresql_where=text("priority IS NOT NULL"),
+        ),
+    )
+
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    tenant: Mapped[str] = mapped_column(Text)
+    submitted_s: Mapped[float] = mapped_column(Float)
+    gpu_model: Mapped[str] = mapped_column(Text)
+    """What most workloads ask for: GPUs of one model, CPUs. Further models are in more_gpus."""
+    gpus: Mapped[int] = mapped_column(Integer)
+    cpus: Mapped[float] = mapped_column(Float)
+    more_gpus: Mapped[dict[str, int] | None] = mapped_column(JSONB)
+    not_before_s: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    """A failed attempt waits until then."""
+    state: Mapped[str] = mapped_column(Text, server_default=text("'PENDING'"))
+    """PENDING, WAITING or AWAITING_DATA."""
+    reason: Mapped[str] = mapped_column(Text, server_default=text("''"))
+    priority: Mapped[int | None] = mapped_column(SmallInteger)
+    level: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    credit: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    within_quota: Mapped[bool] = mapped_column(Boolean, server_default=text("false"))
+
+
+class ScanPassRow(Base):
+    __tablename__ = "scan_passes"
+
+    scan_pass: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    now_s: Mapped[float] = mapped_column(Float)
+    entries: Mapped[int] = mapped_column(Integer)
+    changed: Mapped[int] = mapped_column(Integer)
+    reclassified: Mapped[int] = mapped_column(Integer)
+
+
+# ---------------------------------------------------------------- auctions
+
+
+class AuctionRoundRow(Base):
+    """At most one is open. Any region closes it when every participant has answered or the deadline has passed."""
+
+    __tablename__ = "auction_rounds"
+    __table_args__ = (
+        Index("auction_rounds_open", text("(closed_at IS NULL)"), unique=True, postgresql_where=text("closed_at IS NULL")),
+    )
+
+    round: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    scan_pass: Mapped[int] = mapped_column(BigInteger)
+    opened_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    deadline_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    now_s: Mapped[float] = mapped_column(Float)
+    """The service's time that every region plans this round with."""
+    participants: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    lots: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)
+    """In queue order: workload, position, expected_winner."""
+    closed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    closed_by: Mapped[str | None] = mapped_column(Text)
+    outcome: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+
+
+class AuctionResponseRow(Base):
+    """A region's answer to a round."""
+
+    __tablename__ = "auction_responses"
+
+    round: Mapped[int] = mapped_column(ForeignKey("auction_rounds.round", ondelete="CASCADE"), primary_key=True)
+    region: Mapped[str] = mapped_column(Text, primary_key=True)
+    response: Mapped[dict[str, Any]] = mapped_column(JSONB)
+
+
+class BidRow(Base):
+    """One region's bid for one lot, and what came of it: won, lost, or carried into the next round."""
+
+    __tablename__ = "bids"
+    __table_args__ = (Index("bids_workload", "workload", "round"),)
+
+    round: Mapped[int] = mapped_column(ForeignKey("auction_rounds.round", ondelete="CASCADE"), primary_key=True)
+    workload: Mapped[str] = mapped_column(Text, primary_key=True)
+    region: Mapped[str] = mapped_column(Text, primary_key=True)
+    score: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    outcome: Mapped[str] = mapped_column(Text)
+
+
+class AwardRow(Base):
+    """A lot that a region won and has not dispatched yet. Deleted in the dispatching transaction."""
+
+    __tablename__ = "awards"
+
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    region: Mapped[str] = mapped_column(Text, index=True)
+    round: Mapped[int] = mapped_column(BigInteger)
+    lot: Mapped[int] = mapped_column(Integer)
+    """Position in the round's window: awards are dispatched in this order."""
+
+
+# ---------------------------------------------------------------- attempts
+
+
+class AttemptRow(Base):
+    __tablename__ = "attempts"
+    __table_args__ = (
+        Index("attempts_live", "region", postgresql_where=text("ended_s IS NULL")),
+        Index("attempts_ended", "ended_s"),
+    )
+
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    tenant: Mapped[str] = mapped_column(Text)
+    region: Mapped[str] = mapped_column(Text)
+    state: Mapped[str] = mapped_column(Text)
+    """DISPATCHED, RUNNING, PREEMPTING, or ENDED."""
+    priority: Mapped[int] = mapped_column(SmallInteger)
+    level: Mapped[int] = mapped_column(SmallInteger)
+    within_quota: Mapped[bool] = mapped_column(Boolean)
+    gpus: Mapped[int] = mapped_column(Integer)
+    cpus: Mapped[float] = mapped_column(Float)
+    """What the placements hold together: for usage windows."""
+    charges: Mapped[dict[str, int]] = mapped_column(JSONB)
+    """By quota bucket (and `cpus`, in thousandths): what quota_use holds for it when within quota."""
+    dispatched_s: Mapped[float] = mapped_column(Float)
+    started_s: Mapped[float | None] = mapped_column(Float)
+    ended_s: Mapped[float | None] = mapped_column(Float)
+    end: Mapped[str | None] = mapped_column(Text)
+    """completed, failed, cancelled, or the cause of the eviction."""
+    end_reason: Mapped[str] = mapped_column(Text, server_default=text("''"))
+    eviction: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    """While it is being evicted: cause, by, by_attempt, by_priority, by_level."""
+    progress_at_start: Mapped[float] = mapped_column(Float)
+    progress: Mapped[float] = mapped_column(Float)
+    checkpoint_progress: Mapped[float] = mapped_column(Float)
+
+
+class PlacementRow(Base):
+    __tablename__ = "placements"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["workload", "attempt"], ["attempts.workload", "attempts.attempt"], ondelete="CASCADE"
+        ),
+    )
+
+    workload: Mapped[str] = mapped_column(Text, primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    job: Mapped[str] = mapped_column(Text, primary_key=True)
+    task: Mapped[int] = mapped_column(Integer, primary_key=True)
+    cluster: Mapped[str] = mapped_column(Text)
+    machine: Mapped[str] = mapped_column(Text)
+    gpu_indices: Mapped[list[int]] = mapped_column(ARRAY(SmallInteger))
+    millicpus: Mapped[int] = mapped_column(BigInteger)
+    mebibytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class CheckpointRow(Base):
+    __tablename__ = "checkpoints"
+
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    progress: Mapped[float] = mapped_column(Float, primary_key=True)
+    saved_s: Mapped[float] = mapped_column(Float)
+
+
+# ---------------------------------------------------------------- the log
+
+
+class EventRow(Base):
+    """Append-only. `details` is what only some kinds of event have."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index("events_workload", "workload", "sequence"),)
+
+    sequence: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    t: Mapped[float] = mapped_column(Float)
+    event: Mapped[str] = mapped_column(Text)
+    workload: Mapped[str | None] = mapped_column(Text)
+    attempt: Mapped[int | None] = mapped_column(Integer)
+    tenant: Mapped[str | None] = mapped_column(Text)
+    priority: Mapped[int | None] = mapped_column(SmallInteger)
+    level: Mapped[int | None] = mapped_column(SmallInteger)
+    region: Mapped[str | None] = mapped_column(Text)
+    cluster: Mapped[str | None] = mapped_column(Text)
+    details: Mapped[dict[str, Any]] = mapped_column(JSONB)
+
+
+# ---------------------------------------------------------------- who serves
+
+
+class LeaseRow(Base):
+    """Who is `global`, `regional/<region>` or `cluster/<cluster>`, at which address, until when.
+
+    `token` grows with each new holder: calls and writes with an older one are refused.
+    """
+
+    __tablename__ = "leases"
+
+    name: Mapped[str] = mapped_column(Text, primary_key=True)
+    holder: Mapped[str] = mapped_column(Text)
+    address: Mapped[str] = mapped_column(Text)
+    process_id: Mapped[int] = mapped_column(Integer)
+    token: Mapped[int] = mapped_column(BigInteger)
+    expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
