@@ -375,12 +375,16 @@ class CheckpointRow(Base):
 
 
 class EventRow(Base):
-    """Append-only. `details` is what only some kinds of event have."""
+    """Append-only. `details` is what only some kinds of event have.
+
+    `sequence` is (transaction id << 20) + place within the transaction, so that a follower who reads only below the
+    oldest running transaction never misses an event that commits late, and a cause always stands before its effect.
+    """
 
     __tablename__ = "events"
     __table_args__ = (Index("events_workload", "workload", "sequence"),)
 
-    sequence: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     t: Mapped[float] = mapped_column(Float)
     event: Mapped[str] = mapped_column(Text)
     workload: Mapped[str | None] = mapped_column(Text)
