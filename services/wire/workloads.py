@@ -1,0 +1,196 @@
+"""Workload specifications, placements and states, both ways.
+
+From a message to the domain nothing is judged: a workload without a name, with 0 tasks or a NaN comes through
+as it is, so that the checks of a submission can name every bad field at once. Only what the types cannot hold
+raises MalformedMessage. Fields that are not set get the defaults that workload.proto documents.
+
+Submissions pass here one by one, more than 10,000 in a second: the code prefers plain loops and positional
+arguments over what would read a little better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, JobName, MachineId, RegionId, TableId, TenantId
+from domain.life_cycle import State
+from domain.placement import TaskPlacement
+from domain.resources import TaskResources
+from domain.workload import (
+    Command,
+    Emulated,
+    EntryPoint,
+    JobSpecification,
+    PythonCallable,
+    RetryPolicy,
+    TableInput,
+    WorkloadSpecification,
+)
+from services.wire.malformed_message import FieldViolation, MalformedMessage
+from topmast.v1 import workload_pb2
+
+_DEFAULT_RETRY = RetryPolicy()
+_DEFAULT_STOP_GRACE_S = 30.0
+
+_STATE_TO_PROTO = {state: workload_pb2.WorkloadState.Value(f"WORKLOAD_STATE_{state.value}") for state in State}
+_STATE_FROM_PROTO = {int(value): state for state, value in _STATE_TO_PROTO.items()}
+
+
+def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> WorkloadSpecification:
+    """What the user said. Raises MalformedMessage when jobs have no entry point, naming each of them."""
+    jobs = tuple([_job_from_proto(job) for job in message.jobs])
+    if None in jobs:
+        raise MalformedMessage(
+            [
+                FieldViolation(f"jobs[{index}].entry_point", "is missing: set command, python or emulated")
+                for index, job in enumerate(jobs)
+                if job is None
+            ]
+        )
+    labels = message.labels
+    return WorkloadSpecification(
+        message.name,
+        TenantId(message.tenant),
+        jobs,  # type: ignore[arg-type]  # None is excluded above, in a way that costs nothing
+        tuple([TableInput(TableId(table.table), table.fresh) for table in message.tables]),
+        tuple([RegionId(region) for region in message.regions]),
+        _sorted_pairs(labels) if labels else (),
+        _retry_from_proto(message.retry) if message.HasField("retry") else _DEFAULT_RETRY,
+        message.stop_grace_s if message.HasField("stop_grace_s") else _DEFAULT_STOP_GRACE_S,
+    )
+
+
+def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification | None:
+    """None when it has no entry point."""
+    which = message.WhichOneof("entry_point")
+    entry_point: EntryPoint
+    if which == "command":
+        entry_point = Command(tuple(message.command.arguments))
+    elif which == "emulated":
+        emulated = message.emulated
+        entry_point = Emulated(emulated.duration_s, emulated.checkpoint_interval_s)
+    elif which == "python":
+        entry_point = PythonCallable(message.python.target)
+    else:
+        return None
+    resources = message.resources
+    environment = message.environment
+    return JobSpecification(
+        JobName(message.name),
+        message.tasks,
+        TaskResources(
+            resources.gpus,
+            GpuModel(resources.gpu_model) or ANY_GPU_MODEL,
+            resources.cpus if resources.HasField("cpus") else None,
+            resources.memory_gib if resources.HasField("memory_gib") else None,
+        ),
+        entry_point,
+        message.max_tasks,
+        _sorted_pairs(environment) if environment else (),
+        message.consolidate,
+    )
+
+
+def _sorted_pairs(entries: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A map has no order of its own."""
+    return tuple(sorted(entries.items()))
+
+
+def _retry_from_proto(message: workload_pb2.RetryPolicy) -> RetryPolicy:
+    return RetryPolicy(
+        message.max_retries,
+        message.backoff_s or _DEFAULT_RETRY.backoff_s,
+        message.backoff_cap_s or _DEFAULT_RETRY.backoff_cap_s,
+    )
+
+
+def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2.WorkloadSpecification:
+    """The message that `specification_from_proto` turns into the same specification again."""
+    retry = specification.retry
+    message = workload_pb2.WorkloadSpecification(
+        name=specification.name,
+        tenant=specification.tenant,
+        jobs=[_job_to_proto(job) for job in specification.jobs],
+        tables=[workload_pb2.TableInput(table=table.table, fresh=table.fresh) for table in specification.tables],
+        regions=specification.regions,
+        labels=dict(specification.labels),
+        stop_grace_s=specification.stop_grace_s,
+    )
+    if retry != _DEFAULT_RETRY:
+        message.retry.max_retries = retry.max_retries
+        message.retry.backoff_s = retry.backoff_s
+        message.retry.backoff_cap_s = retry.backoff_cap_s
+    return message
+
+
+def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
+    resources = job.resources
+    message = workload_pb2.JobSpecification(
+        name=job.name,
+        tasks=job.tasks,
+        max_tasks=job.max_tasks,
+        resources=workload_pb2.TaskResources(
+            gpus=resources.gpus,
+            gpu_model=resources.gpu_model,
+            cpus=resources.cpus,
+            memory_gib=resources.memory_gib,
+        ),
+        environment=dict(job.environment),
+        consolidate=job.consolidate,
+    )
+    match job.entry_point:
+        case Command(arguments):
+            message.command.SetInParent()
+            message.command.arguments.extend(arguments)
+        case PythonCallable(target):
+            message.python.SetInParent()
+            message.python.target = target
+        case Emulated(duration_s, checkpoint_interval_s):
+            message.emulated.SetInParent()
+            message.emulated.duration_s = duration_s
+            message.emulated.checkpoint_interval_s = checkpoint_interval_s
+    return message
+
+
+def placement_from_proto(message: workload_pb2.TaskPlacement) -> TaskPlacement:
+    """One placed task. Raises MalformedMessage when CPUs or memory are not finite numbers."""
+    for field, amount in (("cpus", message.cpus), ("memory_gib", message.memory_gib)):
+        if not math.isfinite(amount):
+            raise MalformedMessage.of(field, f"is {amount}; it must be a finite number")
+    return TaskPlacement(
+        JobName(message.job),
+        message.task,
+        ClusterId(message.cluster),
+        MachineId(message.machine),
+        tuple(message.gpu_indices),
+        # Amounts were multiples of a thousandth and of a MiB when they were sent: round, do not cut.
+        round(message.cpus * 1000),
+        round(message.memory_gib * 1024),
+    )
+
+
+def placement_to_proto(placement: TaskPlacement) -> workload_pb2.TaskPlacement:
+    """The message that `placement_from_proto` turns into the same placement again."""
+    return workload_pb2.TaskPlacement(
+        job=placement.job,
+        task=placement.task,
+        cluster=placement.cluster,
+        machine=placement.machine,
+        gpu_indices=placement.gpu_indices,
+        cpus=placement.cpus,
+        memory_gib=placement.memory_gib,
+    )
+
+
+def state_to_proto(state: State) -> workload_pb2.WorkloadState.ValueType:
+    return _STATE_TO_PROTO[state]
+
+
+def state_from_proto(value: int) -> State:
+    """Raises MalformedMessage for 0 (unspecified) and numbers that this version does not know."""
+    state = _STATE_FROM_PROTO.get(value)
+    if state is None:
+        known = ", ".join(_STATE_FROM_PROTO.values())
+        raise MalformedMessage.of("state", f"{value} is no state of a workload; there are {known}")
+    return state
