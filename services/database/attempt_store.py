@@ -1,0 +1,462 @@
+"""Attempts and their placements: dispatched, started, progressing, evicted, ended.
+
+Every function works inside the caller's transaction and touches only rows that the fence allows: an attempt that
+has ended, or is not the newest of its workload, can change nothing (I8). Rows come and go in bulk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from domain.events import EvictionCause, JsonValue
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
+from domain.life_cycle import State
+from domain.placement import AttemptKey, TaskPlacement
+from domain.rank import Standing
+from services.database.engine import AnyRow
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Why a live attempt is being stopped; when preempted, by whom."""
+
+    cause: EvictionCause
+    by: AttemptKey | None = None
+    by_standing: Standing | None = None
+
+    def as_json(self) -> dict[str, JsonValue]:
+        document: dict[str, JsonValue] = {"cause": self.cause.value}
+        if self.by is not None and self.by_standing is not None:
+            document["by"] = self.by.workload
+            document["by_attempt"] = self.by.attempt
+            document["by_priority"] = self.by_standing.priority
+            document["by_level"] = self.by_standing.level
+        return document
+
+    @staticmethod
+    def from_json(document: Mapping[str, object]) -> Eviction:
+        cause = EvictionCause(str(document["cause"]))
+        if "by" not in document:
+            return Eviction(cause)
+        return Eviction(
+            cause,
+            AttemptKey(WorkloadId(str(document["by"])), AttemptNumber(int(str(document["by_attempt"])))),
+            Standing(int(str(document["by_priority"])), int(str(document["by_level"]))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAttempt:
+    """A live attempt as the database knows it."""
+
+    key: AttemptKey
+    tenant: TenantId
+    state: State
+    standing: Standing
+    within_quota: bool
+    submitted_s: float
+    dispatched_s: float
+    started_s: float | None
+    eviction: Eviction | None
+    progress_at_start: float
+    progress: float
+    checkpoint_progress: float
+    failures: int
+    charges: Mapping[str, int]
+    placements: tuple[TaskPlacement, ...]
+    specification: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttempt:
+    """An attempt to be dispatched."""
+
+    key: AttemptKey
+    tenant: TenantId
+    standing: Standing
+    within_quota: bool
+    dispatched_s: float
+    progress_at_start: float
+    charges: Mapping[str, int]
+    placements: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt ended, and what becomes of its workload."""
+
+    key: AttemptKey
+    end: str
+    """completed, failed, cancelled, or the cause of the eviction."""
+    reason: str
+    ended_s: float
+    progress: float
+    checkpoint_progress: float
+    next_state: State
+    """The workload's state from now on; PENDING puts it back into the queue."""
+    failed: bool = False
+    not_before_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequeuedEntry:
+    """What a workload's queue entry says when it returns to the queue: its demand, as at submission."""
+
+    gpu_model: str
+    gpus: int
+    cpus: float
+    more_gpus: Mapping[str, int] = field(default_factory=dict)
+
+
+async def load_live(connection: AsyncConnection[AnyRow], region: RegionId) -> list[StoredAttempt]:
+    """Every attempt of the region that has not ended, with its placements, sorted by key."""
+    placements: dict[tuple[str, int], list[TaskPlacement]] = {}
+    cursor = await connection.execute(
+        """SELECT p.workload, p.attempt, p.job, p.task, p.cluster, p.machine, p.gpu_indices, p.millicpus, p.mebibytes
+             FROM placements p JOIN attempts a USING (workload, attempt)
+            WHERE a.region = %s AND a.ended_s IS NULL
+            ORDER BY p.workload, p.attempt, p.job, p.task""",
+        (region,),
+    )
+    for workload, attempt, *placement in await cursor.fetchall():
+        placements.setdefault((workload, attempt), []).append(_placement_from_row(placement))
+    cursor = await connection.execute(
+        """SELECT a.workload, a.attempt, a.tenant, a.state, a.priority, a.level, a.within_quota, w.submitted_s,
+                  a.dispatched_s, a.started_s, a.eviction, a.progress_at_start, a.progress, a.checkpoint_progress,
+                  w.failures, a.charges, w.specification
+             FROM attempts a JOIN workloads w USING (workload)
+            WHERE a.region = %s AND a.ended_s IS NULL
+            ORDER BY a.workload, a.attempt""",
+        (region,),
+    )
+    return [
+        StoredAttempt(
+            key=AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])),
+            tenant=TenantId(row[2]),
+            state=State(row[3]),
+            standing=Standing(row[4], row[5]),
+            within_quota=row[6],
+            submitted_s=row[7],
+            dispatched_s=row[8],
+            started_s=row[9],
+            eviction=None if row[10] is None else Eviction.from_json(row[10]),
+            progress_at_start=row[11],
+            progress=row[12],
+            checkpoint_progress=row[13],
+            failures=row[14],
+            charges=row[15],
+            placements=tuple(placements.get((row[0], row[1]), ())),
+            specification=bytes(row[16]),
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+def _placement_from_row(row: Sequence[object]) -> TaskPlacement:
+    job, task, cluster, machine, gpu_indices, millicpus, mebibytes = row
+    if not isinstance(gpu_indices, list):
+        raise TypeError(f"gpu_indices of a placement is {gpu_indices!r}, not a list")
+    return TaskPlacement(
+        JobName(str(job)),
+        int(str(task)),
+        ClusterId(str(cluster)),
+        MachineId(str(machine)),
+        tuple(gpu_indices),
+        int(str(millicpus)),
+        int(str(mebibytes)),
+    )
+
+
+async def dispatch(
+    connection: AsyncConnection[AnyRow], region: RegionId, attempts: Sequence[NewAttempt]
+) -> None:
+    """Writes the attempts with their placements and takes their workloads out of the queue.
+
+    The caller holds locks on the queue entries, has checked that they still stand, and has charged the quota.
+    """
+    if not attempts:
+        return
+    workloads = [attempt.key.workload for attempt in attempts]
+    numbers = [int(attempt.key.attempt) for attempt in attempts]
+    async with connection.cursor() as cursor:
+        async with cursor.copy(
+            """COPY attempts (workload, attempt, tenant, region, state, priority, level, within_quota, gpus, cpus,
+                              charges, dispatched_s, progress_at_start, progress, checkpoint_progress) FROM STDIN"""
+        ) as copy:
+            for attempt in attempts:
+                await copy.write_row(
+                    (
+                        attempt.key.workload,
+                        attempt.key.attempt,
+                        attempt.tenant,
+                        region,
+                        State.DISPATCHED.value,
+                        attempt.standing.priority,
+                        attempt.standing.level,
+                        attempt.within_quota,
+                        sum(len(placement.gpu_indices) for placement in attempt.placements),
+                        sum(placement.millicpus for placement in attempt.placements) / 1000,
+                        Jsonb(dict(attempt.charges)),
+                        attempt.dispatched_s,
+                        attempt.progress_at_start,
+                        attempt.progress_at_start,
+                        attempt.progress_at_start,
+                    )
+                )
+        await _write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])
+        await cursor.execute(
+            """UPDATE workloads w SET state = 'DISPATCHED', attempts = u.attempt, region = %s, reason = ''
+                 FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt) WHERE w.workload = u.workload""",
+            (region, workloads, numbers),
+        )
+        await cursor.execute("DELETE FROM queue_entries WHERE workload = ANY(%s)", (workloads,))
+
+
+async def _write_placements(
+    connection: AsyncConnection[AnyRow], placed: Sequence[tuple[AttemptKey, Sequence[TaskPlacement]]]
+) -> None:
+    async with connection.cursor() as cursor, cursor.copy(
+        """COPY placements (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)
+           FROM STDIN"""
+    ) as copy:
+        for key, placements in placed:
+            for placement in placements:
+                await copy.write_row(
+                    (
+                        key.workload,
+                        key.attempt,
+                        placement.job,
+                        placement.task,
+                        placement.cluster,
+                        placement.machine,
+                        list(placement.gpu_indices),
+                        placement.millicpus,
+                        placement.mebibytes,
+                    )
+                )
+
+
+async def begin_evictions(
+    connection: AsyncConnection[AnyRow], evictions: Sequence[tuple[AttemptKey, Eviction]]
+) -> set[AttemptKey]:
+    """Marks live attempts as being evicted; returns those that were live and not being evicted before."""
+    if not evictions:
+        return set()
+    cursor = await connection.execute(
+        """UPDATE attempts a SET state = 'PREEMPTING', eviction = u.eviction
+             FROM unnest(%s::text[], %s::int[], %s::jsonb[]) AS u (workload, attempt, eviction)
+            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state <> 'PREEMPTING'
+        RETURNING a.workload, a.attempt""",
+        (
+            [key.workload for key, _ in evictions],
+            [int(key.attempt) for key, _ in evictions],
+            [Jsonb(eviction.as_json()) for _, eviction in evictions],
+        ),
+    )
+    marked = _keys(await cursor.fetchall())
+    await _set_workload_state(connection, marked, State.PREEMPTING)
+    return marked
+
+
+async def record_started(
+    connection: AsyncConnection[AnyRow], started: Sequence[tuple[AttemptKey, float]]
+) -> set[AttemptKey]:
+    """The gang runs since that time; returns those for which this is news."""
+    if not started:
+        return set()
+    cursor = await connection.execute(
+        """UPDATE attempts a
+              SET started_s = u.started_s, state = CASE a.state WHEN 'DISPATCHED' THEN 'RUNNING' ELSE a.state END
+             FROM unnest(%s::text[], %s::int[], %s::float8[]) AS u (workload, attempt, started_s)
+            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.started_s IS NULL
+        RETURNING a.workload, a.attempt, a.state""",
+        (
+            [key.workload for key, _ in started],
+            [int(key.attempt) for key, _ in started],
+            [started_s for _, started_s in started],
+        ),
+    )
+    rows = await cursor.fetchall()
+    running = _keys([row for row in rows if row[2] == State.RUNNING.value])
+    await _set_workload_state(connection, running, State.RUNNING)
+    return _keys(rows)
+
+
+async def _set_workload_state(connection: AsyncConnection[AnyRow], keys: set[AttemptKey], state: State) -> None:
+    if keys:
+        await connection.execute(
+            "UPDATE workloads SET state = %s WHERE workload = ANY(%s)",
+            (state.value, sorted(key.workload for key in keys)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptProgress:
+    """What a live attempt last reported."""
+
+    key: AttemptKey
+    progress: float
+    checkpoint_progress: float
+    throughput: float
+
+
+async def record_progress(connection: AsyncConnection[AnyRow], reports: Sequence[AttemptProgress]) -> None:
+    """Stores progress of live attempts; never turns it back."""
+    if not reports:
+        return
+    await connection.execute(
+        """WITH u AS (SELECT * FROM unnest(%s::text[], %s::int[], %s::float8[], %s::float8[], %s::float8[])
+                           AS u (workload, attempt, progress, checkpoint_progress, throughput)),
+                live AS (UPDATE attempts a SET progress = greatest(a.progress, u.progress),
+                                checkpoint_progress = greatest(a.checkpoint_progress, u.checkpoint_progress)
+                           FROM u WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL
+                      RETURNING a.workload, a.progress, a.checkpoint_progress, u.throughput)
+           UPDATE workloads w SET progress = live.progress, throughput = live.throughput,
+                  checkpoint_progress = live.checkpoint_progress
+             FROM live WHERE w.workload = live.workload""",
+        (
+            [report.key.workload for report in reports],
+            [int(report.key.attempt) for report in reports],
+            [report.progress for report in reports],
+            [report.checkpoint_progress for report in reports],
+            [report.throughput for report in reports],
+        ),
+    )
+
+
+async def record_checkpoints(
+    connection: AsyncConnection[AnyRow], checkpoints: Sequence[tuple[AttemptKey, float, float]]
+) -> None:
+    """Stores (attempt, progress, saved_s) of new checkpoints; known ones are left alone."""
+    if checkpoints:
+        await connection.execute(
+            """INSERT INTO checkpoints (workload, attempt, progress, saved_s)
+               SELECT * FROM unnest(%s::text[], %s::int[], %s::float8[], %s::float8[]) ON CONFLICT DO NOTHING""",
+            (
+                [key.workload for key, _, _ in checkpoints],
+                [int(key.attempt) for key, _, _ in checkpoints],
+                [progress for _, progress, _ in checkpoints],
+                [saved_s for _, _, saved_s in checkpoints],
+            ),
+        )
+
+
+async def cancellations_requested(connection: AsyncConnection[AnyRow], region: RegionId) -> list[AttemptKey]:
+    """Live attempts of the region whose users want them cancelled, sorted by key."""
+    cursor = await connection.execute(
+        """SELECT a.workload, a.attempt FROM attempts a JOIN workloads w USING (workload)
+            WHERE a.region = %s AND a.ended_s IS NULL AND w.cancel_requested ORDER BY a.workload, a.attempt""",
+        (region,),
+    )
+    return [AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in await cursor.fetchall()]
+
+
+async def record_ends(
+    connection: AsyncConnection[AnyRow], ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
+) -> set[AttemptKey]:
+    """Ends attempts; returns those that were live until now (the fence: a second end of one attempt does nothing).
+
+    Workloads whose next state is PENDING return to the queue with the entry in `requeued`. Quota is given back by
+    the caller, for the attempts returned.
+    """
+    if not ends:
+        return set()
+    cursor = await connection.execute(
+        """UPDATE attempts a SET state = 'ENDED', ended_s = u.ended_s, "end" = u.ended_as, end_reason = u.reason,
+                  progress = greatest(a.progress, u.progress),
+                  checkpoint_progress = greatest(a.checkpoint_progress, u.checkpoint_progress)
+             FROM unnest(%s::text[], %s::int[], %s::float8[], %s::text[], %s::text[], %s::float8[], %s::float8[])
+               AS u (workload, attempt, ended_s, ended_as, reason, progress, checkpoint_progress)
+            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL
+        RETURNING a.workload, a.attempt""",
+        (
+            [end.key.workload for end in ends],
+            [int(end.key.attempt) for end in ends],
+            [end.ended_s for end in ends],
+            [end.end for end in ends],
+            [end.reason for end in ends],
+            [end.progress for end in ends],
+            [end.checkpoint_progress for end in ends],
+        ),
+    )
+    ended = _keys(await cursor.fetchall())
+    now_ended = [end for end in ends if end.key in ended]
+    await _move_workloads_on(connection, now_ended)
+    await _requeue(connection, [end for end in now_ended if end.next_state is State.PENDING], requeued)
+    return ended
+
+
+async def _move_workloads_on(connection: AsyncConnection[AnyRow], ends: Sequence[AttemptEnd]) -> None:
+    """Completed work counts in full; else only what the last checkpoint holds is left."""
+    await connection.execute(
+        """UPDATE workloads w SET state = u.state, reason = u.reason, failures = w.failures + u.failed::int,
+                  ended_s = CASE WHEN u.state = 'PENDING' THEN NULL ELSE u.ended_s END, throughput = 0,
+                  progress = u.progress, checkpoint_progress = greatest(w.checkpoint_progress, u.checkpoint_progress)
+             FROM unnest(%s::text[], %s::text[], %s::text[], %s::bool[], %s::float8[], %s::float8[], %s::float8[])
+               AS u (workload, state, reason, failed, ended_s, progress, checkpoint_progress)
+            WHERE w.workload = u.workload""",
+        (
+            [end.key.workload for end in ends],
+            [end.next_state.value for end in ends],
+            [end.reason for end in ends],
+            [end.failed for end in ends],
+            [end.ended_s for end in ends],
+            [end.progress if end.next_state is State.COMPLETED else end.checkpoint_progress for end in ends],
+            [end.checkpoint_progress for end in ends],
+        ),
+    )
+
+
+async def _requeue(
+    connection: AsyncConnection[AnyRow], ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
+) -> None:
+    if not ends:
+        return
+    entries = [requeued[end.key.workload] for end in ends]
+    await connection.execute(
+        """INSERT INTO queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus, not_before_s)
+           SELECT w.workload, w.tenant, w.submitted_s, u.gpu_model, u.gpus, u.cpus, u.more_gpus, u.not_before_s
+             FROM unnest(%s::text[], %s::text[], %s::int[], %s::float8[], %s::jsonb[], %s::float8[])
+               AS u (workload, gpu_model, gpus, cpus, more_gpus, not_before_s)
+             JOIN workloads w USING (workload)""",
+        (
+            [end.key.workload for end in ends],
+            [entry.gpu_model for entry in entries],
+            [entry.gpus for entry in entries],
+            [entry.cpus for entry in entries],
+            [Jsonb(dict(entry.more_gpus)) if entry.more_gpus else None for entry in entries],
+            [end.not_before_s for end in ends],
+        ),
+    )
+
+
+async def replace_placements(
+    connection: AsyncConnection[AnyRow], key: AttemptKey, placements: Sequence[TaskPlacement]
+) -> None:
+    """The attempt holds these from now on (resized or tuned)."""
+    await connection.execute(
+        "DELETE FROM placements WHERE workload = %s AND attempt = %s", (key.workload, key.attempt)
+    )
+    await _write_placements(connection, [(key, placements)])
+
+
+async def standings(
+    connection: AsyncConnection[AnyRow], region: RegionId
+) -> dict[AttemptKey, tuple[Standing, bool]]:
+    """Standing and within-quota of every live attempt of the region: a scan pass may have re-classified them."""
+    cursor = await connection.execute(
+        "SELECT workload, attempt, priority, level, within_quota FROM attempts WHERE region = %s AND ended_s IS NULL",
+        (region,),
+    )
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): (Standing(row[2], row[3]), row[4])
+        for row in await cursor.fetchall()
+    }
+
+
+def _keys(rows: Sequence[AnyRow]) -> set[AttemptKey]:
+    return {AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in rows}

@@ -1,0 +1,314 @@
+"""Auction rounds in the database: any region opens, answers and closes them; a restart loses nothing.
+
+Every function works inside the caller's transaction. Who changes the state of the auction holds the lock on the
+round's row (or on the table, to open one), so that a round is closed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
+from domain.rank import QueuePosition, Standing
+from regional_scheduler.auction import RoundOutcome, Won
+from regional_scheduler.rounds import Bid, Lot, RegionResponse
+from services.database.auction_documents import (
+    Document,
+    lot_document,
+    outcome_document,
+    response_document,
+    response_from_document,
+    score_document,
+)
+from services.database.engine import AnyRow
+
+ROUNDS_KEPT = 2_000
+"""Older closed rounds are deleted with their bids: they only explain what happened, and events tell that too."""
+
+SortKey = tuple[int, int, float, float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRound:
+    """A round as the database knows it; lots are documents without specifications."""
+
+    number: int
+    scan_pass: int
+    now_s: float
+    participants: tuple[RegionId, ...]
+    lots: tuple[Document, ...]
+    reaches_end: bool
+    answered: tuple[RegionId, ...]
+    deadline_passed: bool
+    deadline_in_real_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuctionProgress:
+    """How far the auctions are: what the next round needs to know."""
+
+    next_number: int
+    newest_scan_pass: int | None
+    """None: no scan pass yet."""
+    scan_pass: int | None
+    """That of the last closed round."""
+    cursor: SortKey | None
+    hints: Mapping[WorkloadId, RegionId]
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedLot:
+    """An entry of the queue that may be put up for auction."""
+
+    position: QueuePosition
+    attempt: AttemptNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Award:
+    """A lot that a region has won and must dispatch or give back; the position is the entry's present one."""
+
+    position: QueuePosition
+    attempt: AttemptNumber
+    tenant: TenantId
+    checkpoint_progress: float
+
+
+async def open_round(connection: AsyncConnection[AnyRow], *, lock: bool) -> StoredRound | None:
+    """The open round, if there is one; with `lock` nobody else closes it until the transaction ends."""
+    cursor = await connection.execute(
+        """SELECT r.round, r.scan_pass, r.now_s, r.participants, r.lots, clock_timestamp() >= r.deadline_at,
+                  extract(epoch FROM r.deadline_at - clock_timestamp())::float8
+             FROM auction_rounds r WHERE closed_at IS NULL"""
+        + (" FOR UPDATE" if lock else "")
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    cursor = await connection.execute(
+        "SELECT region FROM auction_responses WHERE round = %s ORDER BY region", (row[0],)
+    )
+    return StoredRound(
+        number=row[0],
+        scan_pass=row[1],
+        now_s=row[2],
+        participants=tuple(RegionId(region) for region in row[3]),
+        lots=tuple(row[4]["lots"]),
+        reaches_end=row[4]["reaches_end"],
+        answered=tuple(RegionId(answer[0]) for answer in await cursor.fetchall()),
+        deadline_passed=row[5],
+        deadline_in_real_s=row[6],
+    )
+
+
+async def store_response(connection: AsyncConnection[AnyRow], response: RegionResponse) -> None:
+    """The region's answer; a second one to the same round changes nothing."""
+    await connection.execute(
+        """INSERT INTO auction_responses (round, region, response) VALUES (%s, %s, %s)
+           ON CONFLICT DO NOTHING""",
+        (response.round_number, response.region, Jsonb(response_document(response))),
+    )
+
+
+async def load_responses(connection: AsyncConnection[AnyRow], round_number: int) -> list[RegionResponse]:
+    cursor = await connection.execute(
+        "SELECT region, response FROM auction_responses WHERE round = %s ORDER BY region", (round_number,)
+    )
+    return [
+        response_from_document(round_number, RegionId(region), document)
+        for region, document in await cursor.fetchall()
+    ]
+
+
+async def load_progress(connection: AsyncConnection[AnyRow]) -> AuctionProgress:
+    """Where the auctions stand after the last closed round."""
+    cursor = await connection.execute("SELECT max(scan_pass) FROM scan_passes")
+    newest = await cursor.fetchone()
+    newest_scan_pass = None if newest is None else newest[0]
+    cursor = await connection.execute(
+        "SELECT round, scan_pass, outcome FROM auction_rounds ORDER BY round DESC LIMIT 1"
+    )
+    row = await cursor.fetchone()
+    if row is None or row[2] is None:
+        return AuctionProgress(1 if row is None else row[0] + 1, newest_scan_pass, None, None, {}, False)
+    outcome: dict[str, Any] = row[2]
+    return AuctionProgress(
+        next_number=row[0] + 1,
+        newest_scan_pass=newest_scan_pass,
+        scan_pass=row[1],
+        cursor=None if outcome["cursor"] is None else tuple(outcome["cursor"]),
+        hints={WorkloadId(workload): RegionId(region) for workload, region in outcome["hints"].items()},
+        exhausted=outcome["exhausted"],
+    )
+
+
+async def upcoming_lots(
+    connection: AsyncConnection[AnyRow], after: SortKey | None, limit: int, now: float
+) -> list[QueuedLot]:
+    """Entries in queue order behind the cursor that are ranked, due, and not awarded already."""
+    # The comparison of rows matches the expressions of the index queue_order, so this reads only what it returns.
+    behind = "AND (q.priority, q.level, -q.credit, q.submitted_s, q.workload) > (%s, %s, %s, %s, %s)" if after else ""
+    cursor = await connection.execute(
+        f"""SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, w.attempts
+              FROM queue_entries q JOIN workloads w USING (workload)
+             WHERE q.priority IS NOT NULL AND q.not_before_s <= %s {behind}
+               AND NOT EXISTS (SELECT FROM awards a WHERE a.workload = q.workload)
+             ORDER BY q.priority, q.level, -q.credit, q.submitted_s, q.workload LIMIT %s""",
+        (now, *(after or ()), limit),
+    )
+    return [
+        QueuedLot(
+            QueuePosition(WorkloadId(row[0]), Standing(row[1], row[2]), row[3], row[4], row[5]),
+            AttemptNumber(row[6] + 1),
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+async def insert_round(
+    connection: AsyncConnection[AnyRow],
+    *,
+    number: int,
+    scan_pass: int,
+    now_s: float,
+    participants: Sequence[RegionId],
+    lots: Sequence[Lot],
+    reaches_end: bool,
+    answer_timeout_real_s: float,
+) -> bool:
+    """Opens a round; False when somebody else has just opened one."""
+    cursor = await connection.execute(
+        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
+           VALUES (%s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s), %s, %s, %s)
+           ON CONFLICT DO NOTHING""",
+        (
+            number,
+            scan_pass,
+            answer_timeout_real_s,
+            now_s,
+            list(participants),
+            Jsonb({"lots": [lot_document(lot) for lot in lots], "reaches_end": reaches_end}),
+        ),
+    )
+    return cursor.rowcount == 1
+
+
+async def store_outcome(
+    connection: AsyncConnection[AnyRow], outcome: RoundOutcome, responses: Sequence[RegionResponse], closed_by: RegionId
+) -> None:
+    """Closes the round: bids with what came of them, awards, and the state that undecided entries are in now."""
+    await connection.execute(
+        "UPDATE auction_rounds SET closed_at = clock_timestamp(), closed_by = %s, outcome = %s WHERE round = %s",
+        (closed_by, Jsonb(outcome_document(outcome)), outcome.round_number),
+    )
+    await _store_bids(connection, outcome, responses)
+    won = [(index, verdict) for index, verdict in enumerate(outcome.verdicts) if isinstance(verdict, Won)]
+    if won:
+        # A workload may have been cancelled since the round was opened: its award would have no entry to come from.
+        await connection.execute(
+            """INSERT INTO awards (workload, region, round, lot)
+               SELECT u.workload, u.region, %s, u.lot
+                 FROM unnest(%s::text[], %s::text[], %s::int[]) AS u (workload, region, lot)
+                 JOIN queue_entries q USING (workload)
+               ON CONFLICT DO NOTHING""",
+            (
+                outcome.round_number,
+                [verdict.lot.workload.workload for _, verdict in won],
+                [verdict.winner for _, verdict in won],
+                [index for index, _ in won],
+            ),
+        )
+    if outcome.round_number % 256 == 0:
+        await connection.execute(
+            "DELETE FROM auction_rounds WHERE round < %s AND closed_at IS NOT NULL",
+            (outcome.round_number - ROUNDS_KEPT,),
+        )
+
+
+async def _store_bids(
+    connection: AsyncConnection[AnyRow], outcome: RoundOutcome, responses: Sequence[RegionResponse]
+) -> None:
+    winners = {
+        verdict.lot.workload.workload: verdict.winner if isinstance(verdict, Won) else None
+        for verdict in outcome.verdicts
+    }
+    lots = [verdict.lot for verdict in outcome.verdicts] + list(outcome.carried_over)
+    async with connection.cursor() as cursor, cursor.copy(
+        "COPY bids (round, workload, region, score, outcome) FROM STDIN"
+    ) as copy:
+        for response in responses:
+            for lot, answer in zip(lots, response.answers, strict=True):
+                if not isinstance(answer, Bid):
+                    continue
+                workload = lot.workload.workload
+                if workload not in winners:
+                    came_of_it = "carried_over"
+                else:
+                    came_of_it = "won" if winners[workload] == response.region else "lost"
+                await copy.write_row(
+                    (
+                        outcome.round_number,
+                        workload,
+                        response.region,
+                        Jsonb(score_document(answer.score)),
+                        came_of_it,
+                    )
+                )
+
+
+async def mark_undecided(
+    connection: AsyncConnection[AnyRow], marks: Sequence[tuple[WorkloadId, str, str]], *, refresh_reasons: bool
+) -> set[WorkloadId]:
+    """Sets (workload, WAITING or AWAITING_DATA, reason); returns those whose state is another one than before.
+
+    The numbers in a reason change all the time. Unless `refresh_reasons`, only a new state is worth a write.
+    """
+    if not marks:
+        return set()
+    cursor = await connection.execute(
+        """WITH u AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]) AS u (workload, state, reason)),
+                before AS (SELECT q.workload, q.state FROM queue_entries q JOIN u USING (workload)
+                            WHERE q.state <> u.state OR (%s AND q.reason <> u.reason)
+                            ORDER BY q.workload FOR UPDATE OF q),
+                changed AS (UPDATE queue_entries q SET state = u.state, reason = u.reason
+                              FROM u, before WHERE q.workload = u.workload AND before.workload = u.workload
+                         RETURNING q.workload, q.state)
+           SELECT changed.workload FROM changed JOIN before USING (workload) WHERE changed.state <> before.state""",
+        ([mark[0] for mark in marks], [mark[1] for mark in marks], [mark[2] for mark in marks], refresh_reasons),
+    )
+    return {WorkloadId(row[0]) for row in await cursor.fetchall()}
+
+
+async def lock_awards(connection: AsyncConnection[AnyRow], region: RegionId, limit: int) -> list[Award]:
+    """The region's awards in the order of the auctions, with the queue entries locked as they stand now."""
+    cursor = await connection.execute(
+        """SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, w.attempts, q.tenant,
+                  w.checkpoint_progress
+             FROM awards a JOIN queue_entries q USING (workload) JOIN workloads w USING (workload)
+            WHERE a.region = %s ORDER BY a.round, a.lot LIMIT %s FOR UPDATE OF q""",
+        (region, limit),
+    )
+    return [
+        Award(
+            QueuePosition(WorkloadId(row[0]), Standing(row[1], row[2]), row[3], row[4], row[5]),
+            AttemptNumber(row[6] + 1),
+            TenantId(row[7]),
+            row[8],
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+async def delete_awards(connection: AsyncConnection[AnyRow], region: RegionId, workloads: Sequence[WorkloadId]) -> None:
+    """These are dispatched or given back. Awards whose workload has left the queue go too."""
+    await connection.execute(
+        """DELETE FROM awards a WHERE a.region = %s AND (a.workload = ANY(%s)
+              OR NOT EXISTS (SELECT FROM queue_entries q WHERE q.workload = a.workload))""",
+        (region, list(workloads)),
+    )
