@@ -1,0 +1,251 @@
+"""fleet.yaml: regions, their clusters, racks and machines; and which region holds which table.
+
+Machines are listed one by one under `racks`, or by the number under `machine_groups`; a group's machines get
+names from their place: `east-a-r01-m03` is the third machine of the first rack of cluster `east-a`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region, Table
+from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
+from formats.problems import FieldProblem, FormatError, suggestion
+from formats.schema import (
+    GREATEST_CPUS_PER_MACHINE,
+    GREATEST_GPUS_PER_MACHINE,
+    GREATEST_MEMORY_GIB,
+    Name,
+    Schema,
+    parse_schema,
+)
+from formats.text_stream import read_text
+from formats.yaml_document import dump_document, load_document
+
+GREATEST_MACHINES = 1_000_000
+"""In one fleet file. More is a slip of the finger, and would exhaust the memory before anyone noticed."""
+GREATEST_TABLE_BYTES = 2**62
+BYTES_PER_GIB = 2**30
+
+_Gpus = Annotated[int, Field(ge=0, le=GREATEST_GPUS_PER_MACHINE)]
+_Cpus = Annotated[float, Field(gt=0, le=GREATEST_CPUS_PER_MACHINE)]
+_MemoryGib = Annotated[float, Field(gt=0, le=GREATEST_MEMORY_GIB)]
+_Count = Annotated[int, Field(ge=1, le=GREATEST_MACHINES)]
+
+
+class MachineSchema(Schema):
+    machine: Name
+    gpu_model: Name | None = None
+    gpus: _Gpus = 0
+    cpus: _Cpus
+    memory_gib: _MemoryGib
+
+
+class RackSchema(Schema):
+    rack: Name
+    machines: list[MachineSchema]
+
+
+class MachineGroupSchema(Schema):
+    count: _Count
+    machines_per_rack: _Count = 16
+    gpu_model: Name | None = None
+    gpus: _Gpus = 0
+    cpus: _Cpus
+    memory_gib: _MemoryGib
+
+
+class ClusterSchema(Schema):
+    cluster: Name
+    racks: list[RackSchema] = []
+    machine_groups: list[MachineGroupSchema] = []
+
+
+class RegionSchema(Schema):
+    region: Name
+    clusters: list[ClusterSchema]
+
+
+class TableSchema(Schema):
+    table: Name
+    size_bytes: Annotated[int, Field(ge=0, le=GREATEST_TABLE_BYTES)] | None = None
+    size_gib: Annotated[float, Field(ge=0, le=GREATEST_TABLE_BYTES / BYTES_PER_GIB)] | None = None
+    home: Name
+    replicas: list[Name] = []
+
+
+class FleetSchema(Schema):
+    regions: list[RegionSchema]
+    tables: list[TableSchema] = []
+
+
+def read_fleet(path: Path) -> Fleet:
+    """The fleet of a file; raises FormatError with every problem."""
+    return parse_fleet(read_text(path), str(path))
+
+
+def parse_fleet(text: str, source: str = "fleet.yaml") -> Fleet:
+    """The fleet of a YAML text; raises FormatError with every problem."""
+    return fleet_from_document(load_document(text, source), source)
+
+
+def fleet_from_document(document: object, source: str = "fleet") -> Fleet:
+    """The fleet of a parsed document (nested mappings and lists); raises FormatError with every problem."""
+    schema = parse_schema(FleetSchema, document, source)
+    problems = _size_problems(schema) or _machine_problems(schema)
+    if problems:
+        raise FormatError(source, problems)
+    fleet = Fleet(tuple(_region(region) for region in schema.regions), tuple(_table(t) for t in schema.tables))
+    problems = check_fleet(fleet)
+    problems += _table_size_problems(schema)
+    if problems:
+        raise FormatError(source, problems)
+    return fleet
+
+
+def fleet_document(fleet: Fleet) -> dict[str, object]:
+    """The fleet as a document with every machine written out; `fleet_from_document` gives the same fleet back."""
+    return {
+        "regions": [
+            {
+                "region": str(region.region),
+                "clusters": [_cluster_document(cluster) for cluster in region.clusters],
+            }
+            for region in fleet.regions
+        ],
+        "tables": [
+            {
+                "table": str(table.table),
+                "size_bytes": table.size_bytes,
+                "home": str(table.home),
+                "replicas": [str(region) for region in table.replicas],
+            }
+            for table in fleet.tables
+        ],
+    }
+
+
+def dump_fleet(fleet: Fleet) -> str:
+    """The fleet as YAML; `parse_fleet` gives the same fleet back."""
+    return dump_document(fleet_document(fleet))
+
+
+def check_fleet(fleet: Fleet) -> list[FieldProblem]:
+    """What is wrong between the parts of a fleet: names used twice, tables in regions that are not there."""
+    problems: list[FieldProblem] = []
+    if not fleet.regions:
+        problems.append(FieldProblem("regions", "is empty; a fleet has at least one region"))
+    places: dict[tuple[str, str], str] = {}
+
+    def claim(kind: str, name: str, field: str) -> None:
+        first = places.setdefault((kind, name), field)
+        if first != field:
+            problems.append(FieldProblem(field, f"{kind} {name} is already at {first}; names are unique, rename one"))
+
+    for r, region in enumerate(fleet.regions):
+        claim("region", region.region, f"regions[{r}]")
+        for c, cluster in enumerate(region.clusters):
+            claim("cluster", cluster.cluster, f"regions[{r}].clusters[{c}]")
+            for k, rack in enumerate(cluster.racks):
+                claim(f"cluster {cluster.cluster}'s rack", rack.rack, f"regions[{r}].clusters[{c}].racks[{k}]")
+                for m, machine in enumerate(rack.machines):
+                    claim("machine", machine.machine, f"regions[{r}].clusters[{c}].racks[{k}].machines[{m}]")
+    known_regions = {str(region.region) for region in fleet.regions}
+    for t, table in enumerate(fleet.tables):
+        claim("table", table.table, f"tables[{t}]")
+        held = (("home", table.home), *((f"replicas[{i}]", name) for i, name in enumerate(table.replicas)))
+        for field, name in held:
+            if name not in known_regions:
+                description = f"there is no region {name}; {suggestion(name, known_regions, 'region')}"
+                problems.append(FieldProblem(f"tables[{t}].{field}", description))
+    return problems
+
+
+def _size_problems(schema: FleetSchema) -> list[FieldProblem]:
+    machines = sum(
+        sum(len(rack.machines) for rack in cluster.racks) + sum(group.count for group in cluster.machine_groups)
+        for region in schema.regions
+        for cluster in region.clusters
+    )
+    if machines > GREATEST_MACHINES:
+        return [FieldProblem("regions", f"have {machines} machines together; at most {GREATEST_MACHINES} are possible")]
+    return []
+
+
+def _machine_problems(schema: FleetSchema) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    for r, region in enumerate(schema.regions):
+        for c, cluster in enumerate(region.clusters):
+            place = f"regions[{r}].clusters[{c}]"
+            for k, rack in enumerate(cluster.racks):
+                for m, machine in enumerate(rack.machines):
+                    problems += _gpu_problems(machine, f"{place}.racks[{k}].machines[{m}]")
+            for g, group in enumerate(cluster.machine_groups):
+                problems += _gpu_problems(group, f"{place}.machine_groups[{g}]")
+    return problems
+
+
+def _gpu_problems(machine: MachineSchema | MachineGroupSchema, field: str) -> list[FieldProblem]:
+    if machine.gpus > 0 and machine.gpu_model is None:
+        return [FieldProblem(f"{field}.gpu_model", f"is missing; say which model the {machine.gpus} GPUs are")]
+    if machine.gpus == 0 and machine.gpu_model is not None:
+        return [FieldProblem(f"{field}.gpus", f"is 0, but gpu_model is {machine.gpu_model}; leave gpu_model out")]
+    if machine.gpu_model == ANY_GPU_MODEL:
+        return [FieldProblem(f"{field}.gpu_model", "must be a real model; 'any' is what requests and quotas may say")]
+    return []
+
+
+def _table_size_problems(schema: FleetSchema) -> list[FieldProblem]:
+    return [
+        FieldProblem(f"tables[{t}]", "must have either size_gib or size_bytes")
+        for t, table in enumerate(schema.tables)
+        if (table.size_bytes is None) == (table.size_gib is None)
+    ]
+
+
+def _region(schema: RegionSchema) -> Region:
+    return Region(RegionId(schema.region), tuple(_cluster(cluster) for cluster in schema.clusters))
+
+
+def _cluster(schema: ClusterSchema) -> Cluster:
+    racks = [
+        Rack(RackId(rack.rack), tuple(_machine(machine.machine, machine) for machine in rack.machines))
+        for rack in schema.racks
+    ]
+    number = 0
+    for group in schema.machine_groups:
+        for first in range(0, group.count, group.machines_per_rack):
+            number += 1
+            rack_name = f"{schema.cluster}-r{number:02d}"
+            in_rack = min(group.machines_per_rack, group.count - first)
+            machines = tuple(_machine(f"{rack_name}-m{index:02d}", group) for index in range(1, in_rack + 1))
+            racks.append(Rack(RackId(rack_name), machines))
+    return Cluster(ClusterId(schema.cluster), tuple(racks))
+
+
+def _machine(name: str, schema: MachineSchema | MachineGroupSchema) -> Machine:
+    model = GpuModel(schema.gpu_model) if schema.gpu_model is not None else NO_GPU_MODEL
+    return Machine(MachineId(name), model, schema.gpus, float(schema.cpus), float(schema.memory_gib))
+
+
+def _table(schema: TableSchema) -> Table:
+    size_bytes = schema.size_bytes if schema.size_bytes is not None else round((schema.size_gib or 0) * BYTES_PER_GIB)
+    return Table(TableId(schema.table), size_bytes, RegionId(schema.home), tuple(RegionId(r) for r in schema.replicas))
+
+
+def _cluster_document(cluster: Cluster) -> dict[str, object]:
+    racks = [
+        {"rack": str(rack.rack), "machines": [_machine_document(machine) for machine in rack.machines]}
+        for rack in cluster.racks
+    ]
+    return {"cluster": str(cluster.cluster), "racks": racks}
+
+
+def _machine_document(machine: Machine) -> dict[str, object]:
+    document: dict[str, object] = {"machine": str(machine.machine)}
+    if machine.gpus:
+        document |= {"gpu_model": str(machine.gpu_model), "gpus": machine.gpus}
+    return document | {"cpus": machine.cpus, "memory_gib": machine.memory_gib}

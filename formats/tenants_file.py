@@ -1,0 +1,115 @@
+"""tenants.yaml: who may use how much, and how important that is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
+from domain.resources import Quota
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
+from formats.problems import FieldProblem, FormatError, suggestion
+from formats.schema import Name, Schema, parse_schema
+from formats.text_stream import read_text
+from formats.yaml_document import dump_document, load_document
+
+GREATEST_QUOTA_GPUS = 100_000_000
+GREATEST_QUOTA_CPUS = 1e10
+GREATEST_WEIGHT = 1e6
+
+
+def _gpus_by_model(value: object) -> object:
+    """A plain number is a quota of GPUs of any model."""
+    return {str(ANY_GPU_MODEL): value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class QuotaSchema(Schema):
+    gpus: Annotated[
+        dict[Name, Annotated[int, Field(ge=0, le=GREATEST_QUOTA_GPUS)]], BeforeValidator(_gpus_by_model)
+    ] = {}
+    cpus: Annotated[float, Field(ge=0, le=GREATEST_QUOTA_CPUS)] | None = None
+
+
+class TenantSchema(Schema):
+    tenant: Name
+    priority: Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
+    quota: QuotaSchema = QuotaSchema()
+    fair_share_weight: Annotated[float, Field(gt=0, le=GREATEST_WEIGHT)] = 1.0
+
+
+class TenantsSchema(Schema):
+    tenants: list[TenantSchema]
+
+
+def read_tenants(path: Path) -> tuple[Tenant, ...]:
+    """The tenants of a file, in its order; raises FormatError with every problem."""
+    return parse_tenants(read_text(path), str(path))
+
+
+def parse_tenants(text: str, source: str = "tenants.yaml") -> tuple[Tenant, ...]:
+    """The tenants of a YAML text, in its order; raises FormatError with every problem."""
+    return tenants_from_document(load_document(text, source), source)
+
+
+def tenants_from_document(document: object, source: str = "tenants") -> tuple[Tenant, ...]:
+    """The tenants of a parsed document; raises FormatError with every problem."""
+    schema = parse_schema(TenantsSchema, document, source)
+    tenants = tuple(_tenant(entry) for entry in schema.tenants)
+    problems = check_tenants(tenants)
+    if problems:
+        raise FormatError(source, problems)
+    return tenants
+
+
+def tenants_document(tenants: Sequence[Tenant]) -> dict[str, object]:
+    """The tenants as a document; `tenants_from_document` gives the same tenants back."""
+    return {"tenants": [_tenant_document(tenant) for tenant in tenants]}
+
+
+def dump_tenants(tenants: Sequence[Tenant]) -> str:
+    """The tenants as YAML; `parse_tenants` gives the same tenants back."""
+    return dump_document(tenants_document(tenants))
+
+
+def check_tenants(tenants: Sequence[Tenant], gpu_models: Collection[str] | None = None) -> list[FieldProblem]:
+    """What is wrong between the tenants: none at all, a name twice; and, when the fleet's models are
+    given, a quota for a model that no machine has.
+    """
+    problems: list[FieldProblem] = []
+    if not tenants:
+        problems.append(FieldProblem("tenants", "is empty; there must be at least one"))
+    first_place: dict[TenantId, int] = {}
+    for index, tenant in enumerate(tenants):
+        first = first_place.setdefault(tenant.tenant, index)
+        if first != index:
+            description = f"tenant {tenant.tenant} is already at tenants[{first}]; names are unique, rename one"
+            problems.append(FieldProblem(f"tenants[{index}].tenant", description))
+        if gpu_models is None:
+            continue
+        for model, _ in tenant.quota.gpus:
+            if model != ANY_GPU_MODEL and model not in gpu_models:
+                description = f"no machine has this GPU model; {suggestion(model, gpu_models, 'GPU model')}"
+                problems.append(FieldProblem(f"tenants[{index}].quota.gpus.{model}", description))
+    return problems
+
+
+def _tenant(schema: TenantSchema) -> Tenant:
+    gpus = {GpuModel(model): count for model, count in schema.quota.gpus.items()}
+    cpus = float(schema.quota.cpus) if schema.quota.cpus is not None else None
+    quota = Quota.of(gpus, cpus)
+    return Tenant(TenantId(schema.tenant), schema.priority, quota, float(schema.fair_share_weight))
+
+
+def _tenant_document(tenant: Tenant) -> dict[str, object]:
+    quota: dict[str, object] = {"gpus": {str(model): count for model, count in tenant.quota.gpus}}
+    if tenant.quota.cpus is not None:
+        quota["cpus"] = tenant.quota.cpus
+    return {
+        "tenant": str(tenant.tenant),
+        "priority": tenant.priority,
+        "quota": quota,
+        "fair_share_weight": tenant.fair_share_weight,
+    }

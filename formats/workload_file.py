@@ -1,0 +1,216 @@
+"""workload.yaml: what a user submits. The same fields as the protos, in the words of domain/workload.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, RegionId, TableId, TenantId
+from domain.resources import TaskResources
+from domain.workload import (
+    Command,
+    Emulated,
+    EntryPoint,
+    JobSpecification,
+    PythonCallable,
+    RetryPolicy,
+    TableInput,
+    WorkloadSpecification,
+)
+from formats.problems import FieldProblem, FormatError
+from formats.schema import Schema, parse_schema
+from formats.text_stream import read_text
+from formats.workload_checks import check_workload
+from formats.yaml_document import dump_document, load_document, load_documents
+
+_RETRY = RetryPolicy()
+_ENTRY_POINTS = ("command", "python", "emulated")
+
+
+class ResourcesSchema(Schema):
+    gpus: int = 0
+    gpu_model: str = str(ANY_GPU_MODEL)
+    cpus: float | None = None
+    memory_gib: float | None = None
+
+
+class EmulatedSchema(Schema):
+    duration_s: float
+    checkpoint_interval_s: float = 0.0
+
+
+class JobSchema(Schema):
+    name: str
+    tasks: int = 1
+    max_tasks: int = 0
+    resources: ResourcesSchema
+    command: list[str] | None = None
+    python: str | None = None
+    emulated: EmulatedSchema | None = None
+    environment: dict[str, str] = {}
+    consolidate: bool = False
+
+
+def _table_by_name(value: object) -> object:
+    """A plain name is a table that need not be fresh."""
+    return {"table": value} if isinstance(value, str) else value
+
+
+class TableInputSchema(Schema):
+    table: str
+    fresh: bool = False
+
+
+class RetrySchema(Schema):
+    max_retries: int = _RETRY.max_retries
+    backoff_s: float = _RETRY.backoff_s
+    backoff_cap_s: float = _RETRY.backoff_cap_s
+
+
+class WorkloadSchema(Schema):
+    name: str
+    tenant: str
+    jobs: list[JobSchema]
+    tables: list[Annotated[TableInputSchema, BeforeValidator(_table_by_name)]] = []
+    regions: list[str] = []
+    labels: dict[str, str] = {}
+    retry: RetrySchema = RetrySchema()
+    stop_grace_s: float = 30.0
+
+
+def read_workloads(path: Path) -> tuple[WorkloadSpecification, ...]:
+    """The workloads of a file, one per YAML document; raises FormatError with every problem."""
+    return parse_workloads(read_text(path), str(path))
+
+
+def parse_workloads(text: str, source: str = "workload.yaml") -> tuple[WorkloadSpecification, ...]:
+    """The workloads of a YAML text, one per document; raises FormatError with every problem of the first bad one."""
+    documents = load_documents(text, source)
+    if not documents:
+        raise FormatError(source, [FieldProblem("", "is empty; it must describe a workload")])
+    if len(documents) == 1:
+        return (workload_from_document(documents[0], source),)
+    return tuple(
+        workload_from_document(document, f"{source} (document {number})")
+        for number, document in enumerate(documents, 1)
+    )
+
+
+def parse_workload(text: str, source: str = "workload.yaml") -> WorkloadSpecification:
+    """The only workload of a YAML text; raises FormatError with every problem."""
+    return workload_from_document(load_document(text, source), source)
+
+
+def workload_from_document(document: object, source: str = "workload") -> WorkloadSpecification:
+    """The workload of a parsed document; raises FormatError with every problem.
+
+    Checked by itself: whether its tenant, GPU models, tables and regions exist only the service knows.
+    """
+    schema = parse_schema(WorkloadSchema, document, source)
+    problems = [problem for index, job in enumerate(schema.jobs) for problem in _entry_point_problems(job, index)]
+    if problems:
+        raise FormatError(source, problems)
+    specification = WorkloadSpecification(
+        name=schema.name,
+        tenant=TenantId(schema.tenant),
+        jobs=tuple(_job(job) for job in schema.jobs),
+        tables=tuple(TableInput(TableId(table.table), table.fresh) for table in schema.tables),
+        regions=tuple(RegionId(region) for region in schema.regions),
+        labels=tuple(sorted(schema.labels.items())),
+        retry=RetryPolicy(schema.retry.max_retries, float(schema.retry.backoff_s), float(schema.retry.backoff_cap_s)),
+        stop_grace_s=float(schema.stop_grace_s),
+    )
+    found = check_workload(specification)
+    if found:
+        raise FormatError(source, found)
+    return specification
+
+
+def workload_document(specification: WorkloadSpecification) -> dict[str, object]:
+    """The workload as a document with every field; `workload_from_document` gives the same workload back
+    (labels and environment sorted by key).
+    """
+    return {
+        "name": specification.name,
+        "tenant": str(specification.tenant),
+        "jobs": [_job_document(job) for job in specification.jobs],
+        "tables": [{"table": str(table.table), "fresh": table.fresh} for table in specification.tables],
+        "regions": [str(region) for region in specification.regions],
+        "labels": dict(specification.labels),
+        "retry": {
+            "max_retries": specification.retry.max_retries,
+            "backoff_s": specification.retry.backoff_s,
+            "backoff_cap_s": specification.retry.backoff_cap_s,
+        },
+        "stop_grace_s": specification.stop_grace_s,
+    }
+
+
+def dump_workload(specification: WorkloadSpecification) -> str:
+    """The workload as YAML; `parse_workload` gives the same workload back."""
+    return dump_document(workload_document(specification))
+
+
+def _entry_point_problems(job: JobSchema, index: int) -> list[FieldProblem]:
+    given = [field for field in _ENTRY_POINTS if getattr(job, field) is not None]
+    if len(given) == 1:
+        return []
+    found = f"has {' and '.join(given)}; keep one" if given else "says nothing to run; add command, python or emulated"
+    return [FieldProblem(f"jobs[{index}]", found)]
+
+
+def _job(schema: JobSchema) -> JobSpecification:
+    resources = schema.resources
+    return JobSpecification(
+        name=JobName(schema.name),
+        tasks=schema.tasks,
+        resources=TaskResources(
+            resources.gpus,
+            GpuModel(resources.gpu_model),
+            float(resources.cpus) if resources.cpus is not None else None,
+            float(resources.memory_gib) if resources.memory_gib is not None else None,
+        ),
+        entry_point=_entry_point(schema),
+        max_tasks=schema.max_tasks,
+        environment=tuple(sorted(schema.environment.items())),
+        consolidate=schema.consolidate,
+    )
+
+
+def _entry_point(schema: JobSchema) -> EntryPoint:
+    if schema.command is not None:
+        return Command(tuple(schema.command))
+    if schema.python is not None:
+        return PythonCallable(schema.python)
+    if schema.emulated is not None:
+        return Emulated(float(schema.emulated.duration_s), float(schema.emulated.checkpoint_interval_s))
+    raise ValueError("a job without an entry point has been refused before")
+
+
+def _job_document(job: JobSpecification) -> dict[str, object]:
+    resources: dict[str, object] = {"gpus": job.resources.gpus, "gpu_model": str(job.resources.gpu_model)}
+    if job.resources.cpus is not None:
+        resources["cpus"] = job.resources.cpus
+    if job.resources.memory_gib is not None:
+        resources["memory_gib"] = job.resources.memory_gib
+    return {
+        "name": str(job.name),
+        "tasks": job.tasks,
+        "max_tasks": job.max_tasks,
+        "resources": resources,
+        **_entry_point_document(job.entry_point),
+        "environment": dict(job.environment),
+        "consolidate": job.consolidate,
+    }
+
+
+def _entry_point_document(entry_point: EntryPoint) -> dict[str, object]:
+    match entry_point:
+        case Command(arguments):
+            return {"command": list(arguments)}
+        case PythonCallable(target):
+            return {"python": target}
+        case Emulated(duration_s, checkpoint_interval_s):
+            return {"emulated": {"duration_s": duration_s, "checkpoint_interval_s": checkpoint_interval_s}}
