@@ -1,0 +1,97 @@
+# From a fresh clone: `make demo` or `make test`. Needs Python 3.11+, make and a package index; installs into .venv only.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+# The first interpreter that is new enough; `make PYTHON=... <target>` chooses another.
+PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+		echo $$candidate; break; fi; done)
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+# The seed of `make test-nightly`; printed, so that a run can be repeated with `make test-nightly SEED=...`.
+SEED ?= $(shell date +%Y%m%d)
+# What `make demo` hands to `topmast demo`, for example DEMO_FLAGS='--trace jobs.csv --json'.
+DEMO_FLAGS ?=
+# What the test targets hand to pytest, for example PYTEST_FLAGS='tests/house -x'.
+PYTEST_FLAGS ?=
+
+.PHONY: help
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: install
+install: $(INSTALLED) ## Make .venv and install Topmast and its tools into it
+
+# The stamp is written last: an installation that broke off is done again, one that stands is not.
+$(INSTALLED): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Topmast needs Python 3.11 or newer, and none was found as python3.11 ... python3 or python." >&2; \
+		echo "Install one, or say where it is: make PYTHON=/path/to/python3 $(or $(MAKECMDGOALS),install)" >&2; \
+		exit 1; \
+	fi
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+		|| $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
+	@touch $@
+
+.PHONY: demo
+demo: $(INSTALLED) ## Run the main job: a trace through three regions, and real training
+	@$(BIN)/topmast demo $(DEMO_FLAGS)
+
+# One shell, one step after the other: the closing line of pytest is the last line that is printed.
+.PHONY: test
+test: $(INSTALLED) lint types arrows protos-check ## Lint, types, import arrows, stale protos, and all tests
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+.PHONY: lint
+lint: $(INSTALLED) ## Check style and the bans of the core (ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'" >&2; exit 1; }
+
+.PHONY: format
+format: $(INSTALLED) ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+.PHONY: types
+types: $(INSTALLED) ## Check types (mypy, strict)
+	@$(BIN)/mypy
+
+.PHONY: arrows
+arrows: $(INSTALLED) ## Check who may import whom (import-linter)
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: protos
+protos: $(INSTALLED) ## Generate topmast/v1 from protos/
+	@$(BIN)/python -m scripts.generate_protos
+
+.PHONY: protos-check
+protos-check: $(INSTALLED) ## Fail when topmast/v1 is stale
+	@$(BIN)/python -m scripts.generate_protos --check
+
+.PHONY: chaos
+chaos: $(INSTALLED) ## Long runs with kills and losses
+	@$(BIN)/python -m pytest -m chaos $(PYTEST_FLAGS)
+
+.PHONY: test-nightly
+test-nightly: $(INSTALLED) ## A long search for counterexamples, from a new seed each day
+	@echo "seed $(SEED); repeat with: make test-nightly SEED=$(SEED)"
+	@$(BIN)/python -m pytest -m "not chaos" --timeout=3600 \
+		--hypothesis-profile=nightly --hypothesis-seed=$(SEED) --seed=$(SEED) $(PYTEST_FLAGS)
+
+.PHONY: benchmarks
+benchmarks: $(INSTALLED) ## Measure against the budgets; one JSON object per measurement
+	@$(BIN)/python -m benchmarks
+
+.PHONY: constraints
+constraints: ## Pin the versions of a new, unconstrained installation
+	@test -n "$(PYTHON)" || { echo "Topmast needs Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -m scripts.pin_versions
+
+.PHONY: clean
+clean: ## Remove .venv and everything that can be made again
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

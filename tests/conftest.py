@@ -1,0 +1,58 @@
+"""What every test can rely on: repeatable randomness, a home of its own, and nothing left behind."""
+
+import os
+import tempfile
+import zlib
+from pathlib import Path
+from shutil import rmtree
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.house.session_guards import SESSION_VARIABLE, SessionGuards
+
+# The same examples in every run, so that a red run is red again; the search for new ones is `make test-nightly`.
+# No deadlines: the machine may be busy, and no test is a timed test.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("nightly", settings.get_profile("repeatable"), derandomize=False, max_examples=2_000)
+settings.load_profile("repeatable")
+
+_HOME = pytest.StashKey[Path]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=1, help="the seed of the fixture `generator`")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.getoption('seed')} (repeat with --seed={config.getoption('seed')})"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Short, because the path of a Unix socket below it may have 107 bytes only.
+    home = Path(tempfile.mkdtemp(prefix="topmast-"))
+    config.stash[_HOME] = home
+    os.environ["TOPMAST_HOME"] = str(home)
+    os.environ.pop("TOPMAST_DATABASE_URL", None)
+    os.environ[SESSION_VARIABLE] = home.name
+    config.pluginmanager.register(SessionGuards(home.name))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    home = config.stash.get(_HOME, None)
+    if home is not None:
+        rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def generator(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Randomness of the test's own: depends on --seed and the test's name, not on which tests ran before."""
+    name = zlib.crc32(request.node.nodeid.encode())
+    return np.random.default_rng([int(request.config.getoption("seed")), name])
