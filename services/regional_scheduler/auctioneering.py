@@ -1,0 +1,206 @@
+"""A region's part in the auctions, against the database: it opens, answers and closes rounds (decision 003).
+
+Any region may open or close a round; whoever holds the lock on the round's row does. What is decided is decided by
+`regional_scheduler.auction.close_round`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import AsyncConnection
+
+from domain.clock import Clock
+from domain.events import Event, EventKind, JsonValue
+from domain.identifiers import RegionId, WorkloadId
+from domain.life_cycle import State
+from domain.workload import Workload
+from regional_scheduler.auction import AwaitingData, NotYet, RoundOutcome, Waiting, close_round
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.rounds import Lot, RegionResponse, Round, open_round
+from services.configuration import AuctionConfiguration
+from services.database import auction_store, event_store, lease_store
+from services.database.auction_documents import lot_from_document
+from services.database.auction_store import AuctionProgress, StoredRound
+from services.database.channels import AUCTION_CHANNEL, notify
+from services.database.engine import AnyRow, Database
+from services.regional_scheduler.specifications import SpecificationCache
+
+
+@dataclass(frozen=True, slots=True)
+class AuctionStep:
+    """What a step of the auction leads to."""
+
+    moved: bool
+    """True when there may be more to do at once."""
+    again_in_real_s: float | None = None
+    """When to look again although nobody tells: the deadline of a round that others have not answered."""
+
+
+class Auctioneer:
+    """Takes one region through the rounds, one step at a time. Awards are dispatched elsewhere, before each step."""
+
+    def __init__(
+        self,
+        database: Database,
+        region: RegionId,
+        bidder: RegionBidder,
+        specifications: SpecificationCache,
+        clock: Clock,
+        configuration: AuctionConfiguration,
+    ) -> None:
+        self._database = database
+        self._region = region
+        self._bidder = bidder
+        self._specifications = specifications
+        self._clock = clock
+        self._configuration = configuration
+
+    async def step(self) -> AuctionStep:
+        """Answers the open round, or closes it, or opens one: whatever is to be done now."""
+        async with self._database.transaction() as connection:
+            stored = await auction_store.open_round(connection, lock=False)
+            if stored is None:
+                return AuctionStep(moved=await self._open_next(connection))
+            if self._answers(stored):
+                lots = await self._lots(connection, stored)
+        if not self._answers(stored):
+            return await self._close_if_due(None)
+        response = self._bidder.answer(_as_round(stored, lots), self._clock.now())
+        return await self._close_if_due(response)
+
+    def _answers(self, stored: StoredRound) -> bool:
+        return self._region in stored.participants and self._region not in stored.answered
+
+    async def _close_if_due(self, response: RegionResponse | None) -> AuctionStep:
+        """Stores the answer, and closes the round when it was the last one (or the deadline has passed)."""
+        async with self._database.transaction() as connection:
+            stored = await auction_store.open_round(connection, lock=True)
+            if stored is None:
+                return AuctionStep(moved=True)
+            if response is not None:
+                if stored.number != response.round_number:
+                    return AuctionStep(moved=True)
+                await auction_store.store_response(connection, response)
+            answered = {*stored.answered, *((self._region,) if response is not None else ())}
+            if not stored.deadline_passed and not answered.issuperset(stored.participants):
+                return AuctionStep(moved=False, again_in_real_s=max(0.0, stored.deadline_in_real_s))
+            await self._close(connection, stored)
+            await notify(connection, AUCTION_CHANNEL)
+            return AuctionStep(moved=True)
+
+    async def _close(self, connection: AsyncConnection[AnyRow], stored: StoredRound) -> None:
+        lots = await self._lots(connection, stored)
+        responses = await auction_store.load_responses(connection, stored.number)
+        auction_round = _as_round(stored, lots)
+        now = auction_round.deadline_s if stored.deadline_passed else auction_round.opened_s
+        outcome = close_round(auction_round, responses, now)
+        if isinstance(outcome, NotYet):
+            raise RuntimeError(f"round {stored.number} is due, but {outcome.missing} are said to be missing")
+        progress = await auction_store.load_progress(connection)
+        await auction_store.store_outcome(connection, outcome, responses, self._region)
+        # Once in a scan pass, for the head of the queue, the numbers in the reasons are brought up to date.
+        first_of_pass = progress.scan_pass != stored.scan_pass
+        await self._mark_undecided(connection, outcome, refresh_reasons=first_of_pass)
+        await self._open_next(connection)
+
+    async def _mark_undecided(
+        self, connection: AsyncConnection[AnyRow], outcome: RoundOutcome, *, refresh_reasons: bool
+    ) -> None:
+        """Workloads that nobody can place say so: their state, and an event when it is a new one."""
+        undecided = [verdict for verdict in outcome.verdicts if isinstance(verdict, (Waiting, AwaitingData))]
+        marks = [
+            (
+                verdict.lot.workload.workload,
+                (State.AWAITING_DATA if isinstance(verdict, AwaitingData) else State.WAITING).value,
+                verdict.sentence,
+            )
+            for verdict in undecided
+        ]
+        news = await auction_store.mark_undecided(connection, marks, refresh_reasons=refresh_reasons)
+        now = self._clock.now()
+        await event_store.append(
+            connection,
+            [_undecided_event(verdict, now) for verdict in undecided if verdict.lot.workload.workload in news],
+        )
+
+    async def _open_next(self, connection: AsyncConnection[AnyRow]) -> bool:
+        """Opens the next round over what follows in the queue; False when there is nothing to auction."""
+        progress = await auction_store.load_progress(connection)
+        if progress.newest_scan_pass is None:
+            return False
+        fresh = progress.scan_pass != progress.newest_scan_pass
+        if not fresh and progress.exhausted:
+            return False
+        now = self._clock.now()
+        window = self._configuration.window
+        queued = await auction_store.upcoming_lots(connection, None if fresh else progress.cursor, window + 1, now)
+        if not queued:
+            return False
+        workloads = await self._specifications.workloads(connection, [lot.position.workload for lot in queued])
+        participants = await lease_store.live_regions(connection)
+        opened = open_round(
+            number=progress.next_number,
+            scan_pass=progress.newest_scan_pass,
+            now=now,
+            settings=self._configuration.settings(),
+            participants=participants,
+            upcoming=[Lot(workloads[lot.position.workload], lot.position, lot.attempt) for lot in queued],
+            hints={} if fresh else progress.hints,
+        )
+        if not await self._insert(connection, progress, opened):
+            return False
+        await notify(connection, AUCTION_CHANNEL)
+        return True
+
+    async def _insert(
+        self, connection: AsyncConnection[AnyRow], progress: AuctionProgress, opened: Round
+    ) -> bool:
+        return await auction_store.insert_round(
+            connection,
+            number=progress.next_number,
+            scan_pass=opened.scan_pass,
+            now_s=opened.opened_s,
+            participants=opened.participants,
+            lots=opened.lots,
+            reaches_end=opened.reaches_end,
+            answer_timeout_real_s=self._configuration.answer_timeout_real_s,
+        )
+
+    async def _lots(self, connection: AsyncConnection[AnyRow], stored: StoredRound) -> tuple[Lot, ...]:
+        names = [WorkloadId(document["workload"]) for document in stored.lots]
+        workloads = await self._specifications.workloads(connection, names)
+        return tuple(
+            lot_from_document(document, workloads[name]) for name, document in zip(names, stored.lots, strict=True)
+        )
+
+
+def _as_round(stored: StoredRound, lots: Sequence[Lot]) -> Round:
+    """The round as the core knows it. Its deadline in the service's time is a formality: the real one is the
+    database server's, so that it means the same to all regions and however fast the service's clock runs."""
+    return Round(
+        number=stored.number,
+        scan_pass=stored.scan_pass,
+        opened_s=stored.now_s,
+        deadline_s=stored.now_s + 1.0,
+        participants=stored.participants,
+        lots=tuple(lots),
+        reaches_end=stored.reaches_end,
+    )
+
+
+def _undecided_event(verdict: Waiting | AwaitingData, now: float) -> Event:
+    workload: Workload = verdict.lot.workload
+    details: dict[str, JsonValue] = {"reason": verdict.sentence}
+    if isinstance(verdict, AwaitingData):
+        details["tables"] = sorted({table for _, tables in verdict.missing_tables for table in tables})
+    return Event(
+        now,
+        EventKind.AWAITING_DATA if isinstance(verdict, AwaitingData) else EventKind.WAITING,
+        workload=workload.workload,
+        tenant=workload.specification.tenant,
+        priority=verdict.lot.position.standing.priority,
+        level=verdict.lot.position.standing.level,
+        details=details,
+    )

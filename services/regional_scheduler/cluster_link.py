@@ -1,0 +1,227 @@
+"""The link to one cluster manager: its reports come into the inbox, orders go out in the order they were given.
+
+When anything goes wrong the link is dropped and made anew; the first report of a new link names every attempt that
+the cluster manager knows, and whoever reads the inbox then gives again the orders that were lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import grpc
+import structlog
+
+from domain.identifiers import AttemptNumber, ClusterId, MachineId, WorkloadId
+from domain.placement import AttemptKey
+from services.execution.executor import AttemptPhase, AttemptStatus
+from services.wire.plans import attempt_reference_to_proto
+from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
+
+CALL_TIMEOUT_REAL_S = 10.0
+RECONNECT_REAL_S = 0.25
+LARGEST_MESSAGE_BYTES = 64 * 2**20
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReport:
+    machine: MachineId
+    up: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """What a cluster manager told. `complete`: it names every attempt that it knows."""
+
+    cluster: ClusterId
+    complete: bool
+    attempts: tuple[AttemptStatus, ...]
+    machines: tuple[MachineReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    """The cluster manager cannot be reached; orders given since the last report may be lost."""
+
+    cluster: ClusterId
+
+
+LinkMessage = ClusterReport | LinkLost
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrders:
+    plans: tuple[cluster_manager_pb2.AttemptPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrders:
+    attempts: tuple[AttemptKey, ...]
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOrders:
+    attempts: tuple[AttemptKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeOrder:
+    request: cluster_manager_pb2.ResizeAttemptRequest
+
+
+OutgoingOrder = StartOrders | StopOrders | ForgetOrders | ResizeOrder
+
+
+class ClusterLink:
+    """One link. `run` until cancelled; `send` at any time: what is sent while the link is down is dropped."""
+
+    def __init__(
+        self,
+        cluster: ClusterId,
+        find_address: Callable[[ClusterId], Awaitable[str | None]],
+        inbox: Callable[[LinkMessage], None],
+        fencing_token: int,
+    ) -> None:
+        self.cluster = cluster
+        self.up = False
+        self._find_address = find_address
+        self._inbox = inbox
+        self._fencing_token = fencing_token
+        self._outgoing: asyncio.Queue[OutgoingOrder] = asyncio.Queue()
+
+    def send(self, order: OutgoingOrder) -> None:
+        if self.up:
+            self._outgoing.put_nowait(order)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._run_once()
+            except grpc.aio.AioRpcError as error:
+                _log.info("cluster link broke", cluster=self.cluster, code=error.code().name, said=error.details())
+            if self.up:
+                self.up = False
+                self._inbox(LinkLost(self.cluster))
+            await asyncio.sleep(RECONNECT_REAL_S)
+
+    async def _run_once(self) -> None:
+        address = await self._find_address(self.cluster)
+        if address is None:
+            return
+        self._outgoing = asyncio.Queue()
+        async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+            stub = cluster_manager_pb2_grpc.ClusterManagerStub(channel)
+            async with _in_background(self._send_orders(stub)) as sending:
+                reports = stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest())
+                reading = asyncio.ensure_future(self._read_reports(reports))
+                try:
+                    await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
+                    for task in (sending, reading):
+                        if task.done():
+                            task.result()
+                finally:
+                    reports.cancel()
+                    reading.cancel()
+                    with suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+                        await reading
+
+    async def _read_reports(
+        self, reports: grpc.aio.UnaryStreamCall[object, cluster_manager_pb2.WatchStatusResponse]
+    ) -> None:
+        async for message in reports:
+            if message.complete:
+                self.up = True
+            self._inbox(report_from_proto(self.cluster, message))
+
+    async def _send_orders(self, stub: cluster_manager_pb2_grpc.ClusterManagerStub) -> None:
+        while True:
+            order = await self._outgoing.get()
+            match order:
+                case StartOrders(plans):
+                    await stub.ExecutePlan(
+                        cluster_manager_pb2.ExecutePlanRequest(plans=plans, fencing_token=self._fencing_token),
+                        timeout=CALL_TIMEOUT_REAL_S,
+                    )
+                case StopOrders(attempts, grace_s):
+                    await stub.StopAttempt(
+                        cluster_manager_pb2.StopAttemptRequest(
+                            attempts=[attempt_reference_to_proto(key) for key in attempts],
+                            grace_s=grace_s,
+                            fencing_token=self._fencing_token,
+                        ),
+                        timeout=CALL_TIMEOUT_REAL_S,
+                    )
+                case ForgetOrders(attempts):
+                    await stub.ForgetAttempts(
+                        cluster_manager_pb2.ForgetAttemptsRequest(
+                            attempts=[attempt_reference_to_proto(key) for key in attempts]
+                        ),
+                        timeout=CALL_TIMEOUT_REAL_S,
+                    )
+                case ResizeOrder(request):
+                    request.fencing_token = self._fencing_token
+                    await stub.ResizeAttempt(request, timeout=CALL_TIMEOUT_REAL_S)
+
+
+@asynccontextmanager
+async def _in_background(work: Awaitable[None]) -> AsyncIterator[asyncio.Future[None]]:
+    """Runs beside the block and is cancelled with it."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+            await task
+
+
+def report_from_proto(cluster: ClusterId, message: cluster_manager_pb2.WatchStatusResponse) -> ClusterReport:
+    """A message of the status stream as values."""
+    return ClusterReport(
+        cluster,
+        message.complete,
+        tuple(_status_from_proto(status) for status in message.attempts),
+        tuple(MachineReport(MachineId(status.machine), status.up, status.reason) for status in message.machines),
+    )
+
+
+_PHASES = {
+    value: AttemptPhase[name.removeprefix("ATTEMPT_PHASE_")]
+    for name, value in cluster_manager_pb2.AttemptPhase.items()
+    if value != cluster_manager_pb2.ATTEMPT_PHASE_UNSPECIFIED
+}
+
+
+def _status_from_proto(status: cluster_manager_pb2.AttemptStatus) -> AttemptStatus:
+    return AttemptStatus(
+        key=AttemptKey(WorkloadId(status.workload), AttemptNumber(status.attempt)),
+        phase=_PHASES[status.phase],
+        since_s=status.since_s,
+        started_s=status.started_s,
+        progress=status.progress,
+        checkpoint_progress=status.checkpoint_progress,
+        throughput=status.throughput,
+        reason=status.reason,
+        emulated=status.emulated,
+    )
+
+
+def stop_orders(attempts: Sequence[tuple[AttemptKey, float]]) -> list[StopOrders]:
+    """Stop orders for (attempt, grace_s), one for each length of grace, in that order."""
+    by_grace: dict[float, list[AttemptKey]] = {}
+    for key, grace_s in attempts:
+        by_grace.setdefault(grace_s, []).append(key)
+    return [StopOrders(tuple(keys), grace_s) for grace_s, keys in sorted(by_grace.items())]

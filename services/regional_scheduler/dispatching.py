@@ -1,0 +1,217 @@
+"""Awards become attempts: planned once more, written in one transaction, only then told to anybody (design §3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import AsyncConnection
+
+from domain.clock import Clock
+from domain.events import Event, EventKind, EvictionCause, JsonValue
+from domain.identifiers import RegionId, TenantId, WorkloadId
+from domain.placement import AttemptKey, TaskPlacement
+from domain.tenant import Tenant, quota_charges, quota_limits
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.dispatching import Dispatch
+from regional_scheduler.rounds import Lot
+from services.database import attempt_store, auction_store, event_store, quota_store
+from services.database.attempt_store import Eviction, NewAttempt
+from services.database.auction_store import Award
+from services.database.channels import SCAN_CHANNEL, notify
+from services.database.engine import AnyRow
+from services.regional_scheduler.live_attempts import LiveAttempt
+from services.regional_scheduler.specifications import SpecificationCache
+
+AWARDS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What was written: new attempts, and which live ones have to leave for them."""
+
+    attempts: tuple[LiveAttempt, ...]
+    evictions: tuple[tuple[AttemptKey, Eviction], ...]
+    given_back: int
+    """Awards that came to nothing: the entry was gone, over its quota, or had no room any more."""
+
+
+async def dispatch_awards(
+    connection: AsyncConnection[AnyRow],
+    region: RegionId,
+    bidder: RegionBidder,
+    specifications: SpecificationCache,
+    tenants: Mapping[TenantId, Tenant],
+    clock: Clock,
+) -> Dispatched:
+    """Dispatches what the region has won, in queue order.
+
+    Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
+    """
+    awards = await auction_store.lock_awards(connection, region, AWARDS_AT_ONCE)
+    workloads = await specifications.workloads(connection, [award.position.workload for award in awards])
+    charges = {
+        name: quota_charges(workload.specification, tenants[workload.specification.tenant].quota)
+        for name, workload in workloads.items()
+    }
+    affordable = await _charge(connection, awards, charges, tenants)
+    # Awards stand in the order of the auctions; entries may have got another place since. The present order counts.
+    lots = sorted(
+        (
+            Lot(workloads[award.position.workload], award.position, award.attempt)
+            for award in awards
+            if award.position.workload in affordable
+        ),
+        key=lambda lot: lot.position.sort_key,
+    )
+    now = clock.now()
+    confirmations = bidder.confirm(lots, now)
+    dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
+    placed = {dispatch.lot.workload.workload for dispatch in dispatches}
+    await quota_store.release(
+        connection,
+        [
+            (lot.workload.specification.tenant, charges[lot.workload.workload])
+            for lot in lots
+            if lot.workload.workload not in placed and lot.position.within_quota
+        ],
+    )
+    progress = {award.position.workload: award.checkpoint_progress for award in awards}
+    evictions = _evictions(dispatches)
+    await attempt_store.dispatch(
+        connection, region, [_new_attempt(dispatch, charges, progress, now) for dispatch in dispatches]
+    )
+    marked = await attempt_store.begin_evictions(connection, evictions)
+    if len(marked) != len(evictions):
+        raise RuntimeError(f"of {len(evictions)} victims in region {region} only {len(marked)} were live")
+    await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
+    await event_store.append(connection, _events(region, dispatches, evictions, workloads_tenants(dispatches), now))
+    if len(dispatches) < len(awards):
+        await notify(connection, SCAN_CHANNEL)
+    return Dispatched(
+        tuple(_live_attempt(dispatch, charges, progress, now) for dispatch in dispatches),
+        tuple(evictions),
+        given_back=len(awards) - len(dispatches),
+    )
+
+
+async def _charge(
+    connection: AsyncConnection[AnyRow],
+    awards: Sequence[Award],
+    charges: Mapping[WorkloadId, Mapping[str, int]],
+    tenants: Mapping[TenantId, Tenant],
+) -> set[WorkloadId]:
+    """Charges within-quota awards to their tenants; returns those that may be dispatched.
+
+    The scan pass saw to it that they fit; between it and now another region may have dispatched the workload for which
+    the next pass gave this one's place away. So the quota is looked at once more, under lock (I4).
+    """
+    within = [award for award in awards if award.position.within_quota]
+    fits = await quota_store.charge(
+        connection,
+        [(award.tenant, charges[award.position.workload]) for award in within],
+        {tenant: quota_limits(tenants[tenant].quota) for tenant in sorted({award.tenant for award in within})},
+    )
+    affordable = {award.position.workload for award in awards if not award.position.within_quota}
+    affordable.update(award.position.workload for award, fit in zip(within, fits, strict=True) if fit)
+    return affordable
+
+
+def _evictions(dispatches: Sequence[Dispatch]) -> list[tuple[AttemptKey, Eviction]]:
+    return [
+        (victim, Eviction(EvictionCause.PREEMPTED, dispatch.lot.key, dispatch.lot.position.standing))
+        for dispatch in dispatches
+        for victim in dispatch.plan.evictions
+    ]
+
+
+def workloads_tenants(dispatches: Sequence[Dispatch]) -> dict[WorkloadId, TenantId]:
+    """Who each dispatched workload belongs to."""
+    return {dispatch.lot.workload.workload: dispatch.lot.workload.specification.tenant for dispatch in dispatches}
+
+
+def _new_attempt(
+    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], progress: Mapping[WorkloadId, float], now: float
+) -> NewAttempt:
+    lot = dispatch.lot
+    name = lot.workload.workload
+    return NewAttempt(
+        key=lot.key,
+        tenant=lot.workload.specification.tenant,
+        standing=lot.position.standing,
+        within_quota=lot.position.within_quota,
+        dispatched_s=now,
+        progress_at_start=progress[name],
+        charges=charges[name],
+        placements=dispatch.plan.placements,
+    )
+
+
+def _live_attempt(
+    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], progress: Mapping[WorkloadId, float], now: float
+) -> LiveAttempt:
+    lot = dispatch.lot
+    name = lot.workload.workload
+    return LiveAttempt(
+        key=lot.key,
+        tenant=lot.workload.specification.tenant,
+        specification=lot.workload.specification,
+        standing=lot.position.standing,
+        within_quota=lot.position.within_quota,
+        dispatched_s=now,
+        progress_at_start=progress[name],
+        charges=charges[name],
+        placements=dispatch.plan.placements,
+        progress=progress[name],
+        checkpoint_progress=progress[name],
+    )
+
+
+def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
+    """A placement as events tell it."""
+    return [
+        {
+            "job": placement.job,
+            "task": placement.task,
+            "cluster": placement.cluster,
+            "machine": placement.machine,
+            "gpus": list(placement.gpu_indices),
+            "cpus": placement.cpus,
+            "memory_gib": placement.memory_gib,
+        }
+        for placement in placements
+    ]
+
+
+def _events(
+    region: RegionId,
+    dispatches: Sequence[Dispatch],
+    evictions: Sequence[tuple[AttemptKey, Eviction]],
+    tenants: Mapping[WorkloadId, TenantId],
+    now: float,
+) -> list[Event]:
+    evicting = [
+        Event(now, EventKind.EVICTING, key.workload, key.attempt, region=region, details=eviction.as_json())
+        for key, eviction in evictions
+    ]
+    dispatched = [
+        Event(
+            now,
+            EventKind.DISPATCHED,
+            dispatch.lot.workload.workload,
+            dispatch.lot.attempt,
+            tenants[dispatch.lot.workload.workload],
+            dispatch.lot.position.standing.priority,
+            dispatch.lot.position.standing.level,
+            region,
+            details={
+                "placement": placement_details(dispatch.plan.placements),
+                "within_quota": dispatch.lot.position.within_quota,
+                "evicts": [
+                    {"workload": victim.workload, "attempt": int(victim.attempt)} for victim in dispatch.plan.evictions
+                ],
+            },
+        )
+        for dispatch in dispatches
+    ]
+    return evicting + dispatched
