@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.house.session_guards import SESSION_VARIABLE, SessionGuards
+from tests.house.session_guards import DEFAULT_GRACE_S, SESSION_VARIABLE, SessionGuards
 
 # The same examples in every run, so that a red run is red again; the search for new ones is `make test-nightly`.
 # No deadlines: the machine may be busy, and no test is a timed test.
@@ -29,6 +29,12 @@ _HOME = pytest.StashKey[Path]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="the seed of the fixture `generator`")
+    parser.addoption(
+        "--leftover-grace",
+        type=float,
+        default=DEFAULT_GRACE_S,
+        help="seconds that processes may take to end after the last test",
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -42,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TOPMAST_HOME"] = str(home)
     os.environ.pop("TOPMAST_DATABASE_URL", None)
     os.environ[SESSION_VARIABLE] = home.name
-    config.pluginmanager.register(SessionGuards(home.name))
+    config.pluginmanager.register(SessionGuards(home.name, config.getoption("leftover_grace")))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -101,7 +101,7 @@ def no_files(module: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(module):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FILE_BUILTINS:
             yield node.lineno, f"{node.func.id}() is I/O: take the value as a parameter"
-        for name in _imported(node):
+        for name in imported(node):
             if name.partition(".")[0] in _FILE_MODULES:
                 yield getattr(node, "lineno", 0), f"imports {name}, which is I/O: take the value as a parameter"
 
@@ -167,7 +167,8 @@ def _name_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _imported(node: ast.AST) -> list[str]:
+def imported(node: ast.AST) -> list[str]:
+    """The modules that an import statement names; nothing for other nodes."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module is not None else []

@@ -8,8 +8,11 @@ import pytest
 SESSION_VARIABLE = "TOPMAST_TEST_SESSION"
 """In the environment of every process that the session starts, however far it has detached itself."""
 
-_GRACE_S = 20.0
+DEFAULT_GRACE_S = 20.0
 """For servers that were told to stop at the end of the last test."""
+
+_KILL_S = 10.0
+"""How long a killed process may take to be gone."""
 
 # Lives as long as the interpreter that uses shared memory, and ends with it.
 _ENDS_WITH_THE_INTERPRETER = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -18,8 +21,9 @@ _ENDS_WITH_THE_INTERPRETER = ("multiprocessing.resource_tracker", "multiprocessi
 class SessionGuards:
     """The pytest plug-in. `session_name` is the value of SESSION_VARIABLE in this session."""
 
-    def __init__(self, session_name: str) -> None:
+    def __init__(self, session_name: str, grace_s: float) -> None:
         self._session_name = session_name
+        self._grace_s = grace_s
         self._passed = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -31,16 +35,16 @@ class SessionGuards:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if session.config.option.collectonly:
             return
-        left = end_processes_left(self._session_name)
+        left = end_processes_left(self._session_name, self._grace_s)
         if left:
             _fail(session, "processes left running", "\n".join(left))
         if self._passed == 0 and exitstatus == pytest.ExitCode.OK:
             _fail(session, "tests that passed", "no test passed: that is not a success")
 
 
-def end_processes_left(session_name: str) -> list[str]:
+def end_processes_left(session_name: str, grace_s: float) -> list[str]:
     """Give this session's processes a while to end, kill the others; returns what those were, sorted."""
-    _, alive = psutil.wait_procs(_processes_of(session_name), timeout=_GRACE_S)
+    _, alive = psutil.wait_procs(_processes_of(session_name), timeout=grace_s)
     left: list[str] = []
     for process in alive:
         try:
@@ -48,7 +52,7 @@ def end_processes_left(session_name: str) -> list[str]:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(alive, timeout=_GRACE_S)
+    psutil.wait_procs(alive, timeout=_KILL_S)
     return sorted(left)
 
 
