@@ -1,0 +1,98 @@
+"""The credit of a pending workload: MAST §4.2, Expressions 10 and 11.
+
+    credit(L) = w_workload_age * min(L.age, C_age_cap)                                                        (10)
+              + w_fair_share * (1 - window_avg(L.tenant.resources_used) / window_avg(all_tenants.resource_used)) (11)
+
+What the paper leaves open is decided here:
+
+* Resources used are one number: GPUs, plus CPUs at `gpus_per_cpu`, held on average over the window, divided by
+  the tenant's fair-share weight (a tenant of weight 2 is entitled to twice as much).
+* The average over all tenants is the mean per tenant, not the sum: a tenant that used as much as the average has a
+  fair-share term of 0, whatever the number of tenants. (With the sum, 500 tenants would all have about 1.)
+* The mean is over the tenants that have a quota or used something. Counting those with a quota even when they are idle
+  keeps credit continuous: nothing jumps when an idle tenant starts its first small job. Guests without quota and
+  without usage do not count, so that listing them costs the others nothing.
+* Nobody used anything: the term is `w_fair_share` for all, as it is for a tenant that used nothing.
+* Age and the usage ratio are quantised, so that most credits are the same in the next pass and need not be written
+  again. Two workloads of a tenant within one quantum of age have equal credit, and the submit time orders
+  them: the very order that their ages would have given.
+
+Invariant: within a tenant, credit never grows with a later submit time. The quota pass relies on it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CreditSettings:
+    """Weights and constants of Expressions 10 and 11. With the defaults a credit of 1 is worth one hour of waiting."""
+
+    age_weight_per_s: float = 1.0 / _SECONDS_PER_HOUR
+    """w_workload_age, per second of age."""
+    age_cap_s: float = 24.0 * _SECONDS_PER_HOUR
+    """C_age_cap."""
+    fairness_weight: float = 6.0
+    """w_fair_share."""
+    usage_window_s: float = 24.0 * _SECONDS_PER_HOUR
+    """The window of window_avg: whoever loads the usage averages it over these last seconds."""
+    gpus_per_cpu: float = 0.01
+    """How much of a GPU one CPU counts in resources used. About what it costs: a GPU is worth a hundred CPUs."""
+    age_resolution_s: float = 60.0
+    """The quantum of age; 0: exact."""
+    fair_share_resolution: float = 0.01
+    """The quantum of the ratio in Expression 11; 0: exact."""
+
+    def __post_init__(self) -> None:
+        for name in ("age_weight_per_s", "age_cap_s", "fairness_weight", "gpus_per_cpu", "age_resolution_s"):
+            _require_not_negative(name, getattr(self, name))
+        _require_not_negative("fair_share_resolution", self.fair_share_resolution)
+        _require_not_negative("usage_window_s", self.usage_window_s)
+        if self.usage_window_s == 0.0:
+            raise ValueError("usage_window_s must be more than 0 seconds")
+
+
+def fair_share_terms(
+    used_gpus: NDArray[np.float64],
+    used_cpus: NDArray[np.float64],
+    fair_share_weight: NDArray[np.float64],
+    has_quota: NDArray[np.bool_],
+    settings: CreditSettings,
+) -> NDArray[np.float64]:
+    """Expression 11 for each tenant, weighted; one element per tenant in each array.
+
+    `used_gpus` and `used_cpus` are averages over the window; weights are more than 0.
+    """
+    weighted_use = (used_gpus + settings.gpus_per_cpu * used_cpus) / fair_share_weight
+    counted = weighted_use[has_quota | (weighted_use > 0.0)]
+    average = math.fsum(counted.tolist()) / counted.size if counted.size else 0.0
+    ratio = weighted_use / average if average > 0.0 else np.zeros_like(weighted_use)
+    if settings.fair_share_resolution > 0.0:
+        ratio = np.rint(ratio / settings.fair_share_resolution) * settings.fair_share_resolution
+    terms: NDArray[np.float64] = settings.fairness_weight * (1.0 - ratio)
+    return terms
+
+
+def age_terms(submitted_s: NDArray[np.float64], now: float, settings: CreditSettings) -> NDArray[np.float64]:
+    """Expression 10 for each workload, weighted. Who was submitted after `now` (clocks differ) has age 0."""
+    age_s = now - submitted_s
+    np.clip(age_s, 0.0, settings.age_cap_s, out=age_s)
+    if settings.age_resolution_s > 0.0:
+        age_s /= settings.age_resolution_s
+        np.floor(age_s, out=age_s)
+        age_s *= settings.age_resolution_s * settings.age_weight_per_s
+    else:
+        age_s *= settings.age_weight_per_s
+    return age_s
+
+
+def _require_not_negative(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0.0):
+        raise ValueError(f"{name} must be a finite number, 0 or more, not {value}")

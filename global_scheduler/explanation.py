@@ -1,0 +1,82 @@
+"""Why a workload is within or over its tenant's quota: one sentence with the numbers of the pass that decided it."""
+
+from __future__ import annotations
+
+from domain.identifiers import ANY_GPU_MODEL
+from global_scheduler.quota_pass import NOTHING_EXCEEDED, charged, within_quota_use
+from global_scheduler.scan_plan import Reclassification, ScanPlan
+from global_scheduler.scan_view import CPUS_BUCKET, UNLIMITED, ScanView
+
+
+def explain_entry(view: ScanView, plan: ScanPlan, entry: int) -> str:
+    """Why the pending entry at that position of the view has its priority."""
+    workload = view.pending.workloads[entry]
+    tenant = int(view.pending.tenant[entry])
+    name = view.tenants.ids[tenant]
+    demand = dict(view.pending.demand.of_row(entry))
+    if not demand:
+        return f"{workload} is within quota: it asks for nothing that is charged to a quota."
+    ahead = plan.within_quota & (view.pending.tenant == tenant)
+    ahead[entry:] = False
+    queued = charged(view.tenants, view.pending.tenant, view.pending.demand, ahead)[tenant]
+    running, quota = plan.running_use[tenant], view.tenants.quota[tenant]
+    exceeded = int(plan.exceeded_bucket[entry])
+    if exceeded == NOTHING_EXCEEDED:
+        uses = " and ".join(
+            f"{_number(view, bucket, int(running[bucket] + queued[bucket]) + amount)} of "
+            f"{_quota(view, bucket, int(quota[bucket]))}"
+            for bucket, amount in demand.items()
+        )
+        return f"{workload} is within quota: with it tenant {name} uses {uses}."
+    left = max(0, int(quota[exceeded] - running[exceeded] - queued[exceeded]))
+    return (
+        f"{workload} is over-quota: it asks for {_amount(view, exceeded, demand[exceeded])}, but of "
+        f"tenant {name}'s {_number(view, exceeded, int(quota[exceeded]))}, "
+        f"{_number(view, exceeded, int(running[exceeded]))} are used by running workloads and "
+        f"{_number(view, exceeded, int(queued[exceeded]))} by those ahead of it in the queue, which leaves "
+        f"{_number(view, exceeded, left)}."
+    )
+
+
+def explain_reclassification(view: ScanView, plan: ScanPlan, change: Reclassification) -> str:
+    """Why a live attempt changed its standing."""
+    tenant = int(view.running.tenant[change.row])
+    name, quota = view.tenants.ids[tenant], view.tenants.quota[tenant]
+    attempt = f"Attempt {change.key.attempt} of {change.key.workload}"
+    demand = dict(view.running.demand.of_row(change.row))
+    if change.promoted:
+        running = plan.running_use[tenant]
+        uses = " and ".join(
+            f"{_number(view, bucket, int(running[bucket]))} of {_quota(view, bucket, int(quota[bucket]))}"
+            for bucket in demand
+        )
+        reason = f": running workloads of tenant {name} use {uses}" if uses else ": it holds nothing that is charged"
+        return f"{attempt} is within quota now{reason}."
+    if change.demoted:
+        use = within_quota_use(view.tenants, view.running)[tenant]
+        bucket = next(bucket for bucket in demand if use[bucket] > quota[bucket])
+        return (
+            f"{attempt} is over-quota now: tenant {name}'s within-quota workloads used "
+            f"{_number(view, bucket, int(use[bucket]))} of {_quota(view, bucket, int(quota[bucket]))}, "
+            "and those that are leaving, then the newest, give way first."
+        )
+    return (
+        f"{attempt} is at priority {change.standing.priority} now, not {change.was_standing.priority}, "
+        f"as is tenant {name}."
+    )
+
+
+def _number(view: ScanView, bucket: int, amount: int) -> str:
+    """GPUs as they are, thousandths of a CPU as CPUs."""
+    return f"{amount / 1000:g}" if view.buckets[bucket] == CPUS_BUCKET else str(amount)
+
+
+def _amount(view: ScanView, bucket: int, amount: int) -> str:
+    name = view.buckets[bucket]
+    if name == CPUS_BUCKET:
+        return f"{_number(view, bucket, amount)} CPUs"
+    return f"{amount} GPUs" if name == ANY_GPU_MODEL else f"{amount} {name} GPUs"
+
+
+def _quota(view: ScanView, bucket: int, amount: int) -> str:
+    return "unlimited CPUs" if amount == UNLIMITED else _amount(view, bucket, amount)

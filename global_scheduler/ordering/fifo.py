@@ -1,0 +1,23 @@
+"""Ordering by submit time (design §4; the baseline that Tiresias §5 calls FIFO).
+
+Rule: first come, first served; ties by id.
+Invariant: nobody overtakes an earlier workload of the same (priority, level), whatever its tenant.
+Ignores: credit, and with it fair shares. Credit still decides the quota pass.
+Fails when: never; every workload has a submit time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from global_scheduler.ordering.policy import OrderingInput
+
+
+class FifoOrdering:
+    """The same credit for all, so that the submit time decides; it never changes, so nothing is ever rewritten."""
+
+    name = "fifo"
+
+    def ordering_credit(self, queue: OrderingInput) -> NDArray[np.float64]:
+        return np.zeros(len(queue.pending))

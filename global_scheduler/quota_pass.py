@@ -1,0 +1,165 @@
+"""The greedy quota pass (MAST §4.2): who runs within its tenant's quota, among live attempts and queued workloads.
+
+What the paper leaves open is decided here:
+
+* Quota is charged by bucket: GPUs by model (domain.resources.Quota.bucket) and CPUs. Only explicit CPU requests are
+  charged; a proportional share comes with its GPUs. Flexible tasks beyond the base tasks are not charged.
+  A demand of zero on a bucket always fits, even when the bucket is over-full.
+* When a tenant's quota shrank below its within-quota use, attempts that use an over-full bucket become over-quota,
+  newest first (those that are being evicted anyway before all others), until no bucket is over-full.
+* Then over-quota attempts become within-quota where they fit, oldest first; only then come queued workloads.
+  An attempt demoted in the same pass may come back here, if what was over-full was another bucket: so a second pass
+  over the same facts changes nothing.
+* Who does not fit is passed over, not waited for: a later, smaller workload of the tenant may still fit.
+
+Tenants do not share quota, and within a tenant credit never grows with a later submit time (credit.py). So
+visiting the entries by (submit time, id) visits each tenant's in credit order, and the pass needs no sort.
+
+Invariant (I4): within-quota use of a tenant, live attempts and queued workloads together, never exceeds its quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from global_scheduler.scan_view import DemandColumns, PendingColumns, RunningColumns, TenantColumns
+
+NOTHING_EXCEEDED = -1
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuotaPass:
+    """Who is within quota, and what that charges. Arrays are read-only."""
+
+    running_within_quota: NDArray[np.bool_]
+    """By live attempt, after re-classification."""
+    running_use: NDArray[np.int64]
+    """[tenant, bucket]: within-quota use of the live attempts, after re-classification."""
+    pending_within_quota: NDArray[np.bool_]
+    exceeded_bucket: NDArray[np.int16]
+    """By queued workload: the first bucket in which it did not fit, or NOTHING_EXCEEDED."""
+
+
+def quota_pass(tenants: TenantColumns, running: RunningColumns, pending: PendingColumns) -> QuotaPass:
+    """Classifies every live attempt and every queued workload."""
+    use = within_quota_use(tenants, running)
+    running_within = running.within_quota.copy()
+    _reclassify(
+        running.tenant,
+        running.leaving,
+        running.demand.offsets,
+        running.demand.bucket,
+        running.demand.amount,
+        tenants.quota,
+        use,
+        running_within,
+    )
+    running_use = use.copy()
+    exceeded = np.empty(len(pending), dtype=np.int16)
+    _admit(
+        pending.tenant,
+        pending.demand.offsets,
+        pending.demand.bucket,
+        pending.demand.amount,
+        tenants.quota,
+        use,
+        exceeded,
+    )
+    pending_within = exceeded == NOTHING_EXCEEDED
+    for array in (running_within, running_use, pending_within, exceeded):
+        array.flags.writeable = False
+    return QuotaPass(running_within, running_use, pending_within, exceeded)
+
+
+def within_quota_use(tenants: TenantColumns, running: RunningColumns) -> NDArray[np.int64]:
+    """[tenant, bucket]: what the live attempts that are within quota now are charged."""
+    return charged(tenants, running.tenant, running.demand, running.within_quota)
+
+
+def charged(
+    tenants: TenantColumns, tenant: NDArray[np.int32], demand: DemandColumns, counted: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """[tenant, bucket]: the sum of the demands of the rows that are counted."""
+    use = np.zeros(tenants.quota.shape, dtype=np.int64)
+    per_row = np.diff(demand.offsets)
+    elements = np.repeat(counted, per_row)
+    np.add.at(use, (np.repeat(tenant, per_row)[elements], demand.bucket[elements]), demand.amount[elements])
+    return use
+
+
+def _compiled(function: _Function) -> _Function:
+    """Compiled on first use, and kept on disk for the next start."""
+    return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+
+
+@_compiled
+def _reclassify(
+    tenant: NDArray[np.int32],
+    leaving: NDArray[np.bool_],
+    offsets: NDArray[np.int64],
+    bucket: NDArray[np.int16],
+    amount: NDArray[np.int64],
+    quota: NDArray[np.int64],
+    use: NDArray[np.int64],
+    within: NDArray[np.bool_],
+) -> None:
+    """Demotes, then promotes; the rows stand oldest first. Changes `use` and `within`."""
+    for turn in range(2):
+        for row in range(tenant.size - 1, -1, -1):
+            if not within[row] or leaving[row] != (turn == 0):
+                continue
+            relieves = False
+            for element in range(offsets[row], offsets[row + 1]):
+                if use[tenant[row], bucket[element]] > quota[tenant[row], bucket[element]]:
+                    relieves = True
+            if relieves:
+                within[row] = False
+                for element in range(offsets[row], offsets[row + 1]):
+                    use[tenant[row], bucket[element]] -= amount[element]
+    for row in range(tenant.size):
+        if within[row] or leaving[row]:
+            continue
+        if _charge_if_it_fits(tenant[row], offsets[row], offsets[row + 1], bucket, amount, quota, use) < 0:
+            within[row] = True
+
+
+@_compiled
+def _admit(
+    tenant: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    bucket: NDArray[np.int16],
+    amount: NDArray[np.int64],
+    quota: NDArray[np.int64],
+    use: NDArray[np.int64],
+    exceeded: NDArray[np.int16],
+) -> None:
+    """Charges queued workloads in the order of the rows. Changes `use`; fills `exceeded`."""
+    for row in range(tenant.size):
+        exceeded[row] = _charge_if_it_fits(tenant[row], offsets[row], offsets[row + 1], bucket, amount, quota, use)
+
+
+@_compiled
+def _charge_if_it_fits(
+    tenant: int,
+    start: int,
+    end: int,
+    bucket: NDArray[np.int16],
+    amount: NDArray[np.int64],
+    quota: NDArray[np.int64],
+    use: NDArray[np.int64],
+) -> int:
+    """Charges all elements and returns -1; or charges nothing and returns the first bucket that would be exceeded."""
+    for element in range(start, end):
+        if use[tenant, bucket[element]] + amount[element] > quota[tenant, bucket[element]]:
+            return int(bucket[element])
+    for element in range(start, end):
+        use[tenant, bucket[element]] += amount[element]
+    return -1

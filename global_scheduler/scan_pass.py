@@ -1,0 +1,107 @@
+"""The scan pass: one function from a snapshot of the queue to its new order (MAST §4.2).
+
+For every queued workload it decides <priority, level, credit>, whether it is within its tenant's quota, and its place
+in the one order; for live attempts, whether they are within quota from now on. Same view, same time: same plan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.identifiers import AttemptNumber
+from domain.placement import AttemptKey
+from domain.rank import Standing
+from domain.tenant import LOWEST_PRIORITY
+from global_scheduler.credit import age_terms, fair_share_terms
+from global_scheduler.ordering.policy import OrderingInput
+from global_scheduler.ordering.total_order import ordering_credits, total_order
+from global_scheduler.quota_pass import quota_pass
+from global_scheduler.scan_plan import Reclassification, ScanPlan
+from global_scheduler.scan_view import PendingColumns, ScanView, TenantColumns
+
+
+def scan_pass(view: ScanView, now: float) -> ScanPlan:
+    """Ranks the whole queue.
+
+    Raises ValueError when a priority's ordering policy is unknown or gives no finite number.
+    """
+    tenants, running, pending = view.tenants, view.running, view.pending
+
+    # 1. Credit of every workload.
+    scan_credit = scan_credits(view, now)
+
+    # 2. Who is within quota: live attempts first, then the queue in credit order.
+    quota = quota_pass(tenants, running, pending)
+
+    # 3. Within quota at the tenant's priority; over quota at the lowest.
+    priority = _priorities(tenants, pending.tenant, quota.pending_within_quota)
+
+    # 4. The order.
+    credit = ordering_credits(OrderingInput(pending, scan_credit, now), priority, view.settings.ordering)
+    order = total_order(priority, pending.level, credit)
+
+    # 5. What is to be written.
+    changed = _changed(pending, priority, credit, quota.pending_within_quota)
+    for array in (priority, scan_credit, credit, order, changed):
+        array.flags.writeable = False
+    return ScanPlan(
+        now=now,
+        priority=priority,
+        level=pending.level,
+        credit=credit,
+        scan_credit=scan_credit,
+        within_quota=quota.pending_within_quota,
+        exceeded_bucket=quota.exceeded_bucket,
+        order=order,
+        changed=changed,
+        reclassifications=_reclassifications(view, quota.running_within_quota),
+        running_use=quota.running_use,
+    )
+
+
+def scan_credits(view: ScanView, now: float) -> NDArray[np.float64]:
+    """Expressions 10 and 11 for every pending entry."""
+    tenants, settings = view.tenants, view.settings.credit
+    has_quota: NDArray[np.bool_] = np.any(tenants.quota > 0, axis=1)
+    fair_share = fair_share_terms(tenants.used_gpus, tenants.used_cpus, tenants.fair_share_weight, has_quota, settings)
+    credit = age_terms(view.pending.submitted_s, now, settings)
+    credit += fair_share[view.pending.tenant]
+    return credit
+
+
+def _priorities(tenants: TenantColumns, tenant: NDArray[np.int32], within_quota: NDArray[np.bool_]) -> NDArray[np.int8]:
+    return np.where(within_quota, tenants.priority[tenant], np.int8(LOWEST_PRIORITY))
+
+
+def _changed(
+    pending: PendingColumns, priority: NDArray[np.int8], credit: NDArray[np.float64], within_quota: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    # An entry that was never ranked has a stored priority that no entry gets, so it always differs.
+    stored = pending.stored
+    differs = stored.priority != priority
+    differs |= stored.level != pending.level
+    differs |= stored.credit != credit
+    differs |= stored.within_quota != within_quota
+    return np.flatnonzero(differs)
+
+
+def _reclassifications(view: ScanView, within_quota: NDArray[np.bool_]) -> tuple[Reclassification, ...]:
+    running = view.running
+    priority = _priorities(view.tenants, running.tenant, within_quota)
+    demoted = np.flatnonzero(running.within_quota & ~within_quota)
+    promoted = np.flatnonzero(~running.within_quota & within_quota)
+    # An attempt that is being evicted keeps the standing that it was evicted with.
+    moved = np.flatnonzero((running.within_quota == within_quota) & (priority != running.priority) & ~running.leaving)
+    newest_first = demoted[np.lexsort((-demoted, ~running.leaving[demoted]))]
+    return tuple(
+        Reclassification(
+            key=AttemptKey(running.workloads[row], AttemptNumber(int(running.attempt[row]))),
+            within_quota=bool(within_quota[row]),
+            standing=Standing(int(priority[row]), int(running.level[row])),
+            was_within_quota=bool(running.within_quota[row]),
+            was_standing=Standing(int(running.priority[row]), int(running.level[row])),
+            row=row,
+        )
+        for row in np.concatenate([newest_first, moved, promoted]).tolist()
+    )

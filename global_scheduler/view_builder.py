@@ -1,0 +1,220 @@
+"""Makes the snapshot of a scan pass from columns as they are loaded: no object per row, any order of rows.
+
+An entry that must not run yet (it waits after a failure) is to be left out by whoever loads the columns: it would
+hold quota that others could use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from domain.identifiers import TenantId, WorkloadId
+from domain.tenant import Tenant
+from global_scheduler.quota_buckets import Demand, QuotaBuckets, millicpus_of
+from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.scan_view import (
+    NOT_RANKED,
+    PendingColumns,
+    RunningColumns,
+    ScanView,
+    StoredTuples,
+    TenantColumns,
+    in_order,
+)
+from global_scheduler.usage_window import WindowedUse
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+_Item = TypeVar("_Item")
+_Name = TypeVar("_Name", str, tuple[str, int])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingRows:
+    """Queued workloads, one element per workload in each column, in any order.
+
+    Demands are those of all base tasks together. Fastest when sorted by (submit time, id by code points).
+    """
+
+    workloads: Sequence[WorkloadId]
+    tenants: Sequence[TenantId]
+    submitted_s: ArrayLike
+    gpu_model: Sequence[str]
+    gpus: ArrayLike
+    """GPUs asked for, of `gpu_model`."""
+    cpus: ArrayLike
+    """CPUs asked for explicitly."""
+    more_gpus: Sequence[Mapping[str, int] | None]
+    """GPUs of further models, where a workload asks for several."""
+    level: ArrayLike
+    """The level that it has from now on."""
+    stored_priority: Sequence[int | None]
+    """None: no pass has ranked it yet."""
+    stored_level: ArrayLike
+    stored_credit: ArrayLike
+    stored_within_quota: ArrayLike
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunningRows:
+    """Live attempts, one element per attempt in each column, in any order."""
+
+    workloads: Sequence[WorkloadId]
+    attempts: ArrayLike
+    tenants: Sequence[TenantId]
+    started_s: ArrayLike
+    """When it was dispatched or started."""
+    priority: ArrayLike
+    level: ArrayLike
+    within_quota: ArrayLike
+    leaving: ArrayLike
+    """True when it is being evicted."""
+    charges: Sequence[Mapping[str, int]]
+    """GPUs of the base tasks by model or quota bucket, and `cpus` in thousandths."""
+
+
+def build_scan_view(
+    tenants: Iterable[Tenant],
+    use: Mapping[TenantId, WindowedUse],
+    running: RunningRows,
+    pending: PendingRows,
+    settings: ScanSettings,
+) -> ScanView:
+    """The snapshot. The order of tenants and rows does not matter.
+
+    `use` is each tenant's average over the usage window; who is missing used nothing, and who is no tenant any more
+    does not count. Raises ValueError on columns of different length, on a row of an unknown tenant, on a workload
+    named twice at one time, and on demands that are negative or beyond all reason.
+    """
+    listed = sorted(tenants, key=lambda tenant: tenant.tenant)
+    buckets = QuotaBuckets(listed)
+    return ScanView(
+        buckets=buckets.names,
+        tenants=_tenant_columns(listed, use, buckets),
+        running=_running_columns(running, buckets),
+        pending=_pending_columns(pending, buckets),
+        settings=settings,
+    )
+
+
+def _tenant_columns(
+    tenants: Sequence[Tenant], use: Mapping[TenantId, WindowedUse], buckets: QuotaBuckets
+) -> TenantColumns:
+    used = [use.get(tenant.tenant, WindowedUse()) for tenant in tenants]
+    return TenantColumns(
+        ids=tuple(tenant.tenant for tenant in tenants),
+        priority=np.array([tenant.priority for tenant in tenants], dtype=np.int8),
+        quota=buckets.quotas(tenants),
+        fair_share_weight=np.array([tenant.fair_share_weight for tenant in tenants], dtype=np.float64),
+        used_gpus=np.array([windowed.gpus for windowed in used], dtype=np.float64),
+        used_cpus=np.array([windowed.cpus for windowed in used], dtype=np.float64),
+    )
+
+
+def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns:
+    load = _Loader(rows.workloads)
+    tenant = buckets.tenants_of(load.listed("tenants", rows.tenants), rows.workloads)
+    submitted_s = load.column("submitted_s", rows.submitted_s, np.float64)
+    every_row = np.arange(load.count)
+    more_rows, more_columns, more_amounts = buckets.flattened(load.listed("more_gpus", rows.more_gpus))
+    demand = Demand(
+        np.concatenate([every_row, every_row, more_rows]),
+        np.concatenate(
+            [
+                buckets.columns_of(load.listed("gpu_model", rows.gpu_model)),
+                np.full(load.count, buckets.cpus_column),
+                more_columns,
+            ]
+        ),
+        np.concatenate(
+            [
+                load.column("gpus", rows.gpus, np.int64),
+                millicpus_of(load.column("cpus", rows.cpus, np.float64)),
+                more_amounts,
+            ]
+        ),
+    )
+    stored_priority = [
+        NOT_RANKED if priority is None else priority
+        for priority in load.listed("stored_priority", rows.stored_priority)
+    ]
+    order = _order_by(submitted_s, rows.workloads)
+    return PendingColumns(
+        workloads=_items_in(rows.workloads, order),
+        tenant=_in(tenant, order),
+        submitted_s=_in(submitted_s, order),
+        level=_in(load.column("level", rows.level, np.int16), order),
+        demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
+        stored=StoredTuples(
+            priority=_in(np.array(stored_priority, dtype=np.int8), order),
+            level=_in(load.column("stored_level", rows.stored_level, np.int16), order),
+            credit=_in(load.column("stored_credit", rows.stored_credit, np.float64), order),
+            within_quota=_in(load.column("stored_within_quota", rows.stored_within_quota, np.bool_), order),
+        ),
+    )
+
+
+def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns:
+    load = _Loader(rows.workloads)
+    tenant = buckets.tenants_of(load.listed("tenants", rows.tenants), rows.workloads)
+    attempt = load.column("attempts", rows.attempts, np.int32)
+    started_s = load.column("started_s", rows.started_s, np.float64)
+    demand = Demand(*buckets.flattened(load.listed("charges", rows.charges)))
+    order = _order_by(started_s, list(zip(rows.workloads, attempt.tolist(), strict=True)))
+    return RunningColumns(
+        workloads=_items_in(rows.workloads, order),
+        attempt=_in(attempt, order),
+        tenant=_in(tenant, order),
+        started_s=_in(started_s, order),
+        priority=_in(load.column("priority", rows.priority, np.int8), order),
+        level=_in(load.column("level", rows.level, np.int16), order),
+        within_quota=_in(load.column("within_quota", rows.within_quota, np.bool_), order),
+        leaving=_in(load.column("leaving", rows.leaving, np.bool_), order),
+        demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
+    )
+
+
+class _Loader:
+    """Takes columns that must have one element per workload; raises ValueError when one has not."""
+
+    def __init__(self, workloads: Sequence[WorkloadId]) -> None:
+        self.count = len(workloads)
+
+    def column(self, name: str, values: ArrayLike, dtype: type[_Scalar]) -> NDArray[_Scalar]:
+        array = np.asarray(values, dtype=dtype)
+        self._require_count(name, array.size)
+        return array
+
+    def listed(self, name: str, values: Sequence[_Item]) -> Sequence[_Item]:
+        self._require_count(name, len(values))
+        return values
+
+    def _require_count(self, name: str, count: int) -> None:
+        if count != self.count:
+            raise ValueError(f"the column {name} has {count} elements for {self.count} workloads")
+
+
+def _order_by(time_s: NDArray[np.float64], names: Sequence[_Name]) -> NDArray[np.int64] | None:
+    """The permutation that sorts the rows by (time, name); None when they are sorted."""
+    if in_order(time_s, names):
+        return None
+    order = np.argsort(time_s, kind="stable")
+    sorted_s = time_s[order]
+    starts = np.flatnonzero(np.concatenate([[True], sorted_s[1:] != sorted_s[:-1]]))
+    ends = np.append(starts[1:], len(order))
+    for tie in np.flatnonzero(ends - starts > 1).tolist():
+        part = slice(int(starts[tie]), int(ends[tie]))
+        order[part] = sorted(order[part].tolist(), key=names.__getitem__)
+    return order
+
+
+def _in(column: NDArray[_Scalar], order: NDArray[np.int64] | None) -> NDArray[_Scalar]:
+    return column if order is None else column[order]
+
+
+def _items_in(items: Sequence[_Item], order: NDArray[np.int64] | None) -> tuple[_Item, ...]:
+    return tuple(items) if order is None else tuple(items[row] for row in order.tolist())
