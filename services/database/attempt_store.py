@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from domain.events import EvictionCause, JsonValue
@@ -17,7 +17,7 @@ from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, Reg
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
-from services.database.engine import AnyRow
+from services.database.connection import AnyConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class RequeuedEntry:
     more_gpus: Mapping[str, int] = field(default_factory=dict)
 
 
-async def load_live(connection: AsyncConnection[AnyRow], region: RegionId) -> list[StoredAttempt]:
+async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredAttempt]:
     """Every attempt of the region that has not ended, with its placements, sorted by key."""
     placements: dict[tuple[str, int], list[TaskPlacement]] = {}
     cursor = await connection.execute(
@@ -172,7 +172,7 @@ def _placement_from_row(row: Sequence[object]) -> TaskPlacement:
 
 
 async def dispatch(
-    connection: AsyncConnection[AnyRow], region: RegionId, attempts: Sequence[NewAttempt]
+    connection: AnyConnection, region: RegionId, attempts: Sequence[NewAttempt]
 ) -> None:
     """Writes the attempts with their placements and takes their workloads out of the queue.
 
@@ -217,7 +217,7 @@ async def dispatch(
 
 
 async def _write_placements(
-    connection: AsyncConnection[AnyRow], placed: Sequence[tuple[AttemptKey, Sequence[TaskPlacement]]]
+    connection: AnyConnection, placed: Sequence[tuple[AttemptKey, Sequence[TaskPlacement]]]
 ) -> None:
     async with connection.cursor() as cursor, cursor.copy(
         """COPY placements (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)
@@ -241,7 +241,7 @@ async def _write_placements(
 
 
 async def begin_evictions(
-    connection: AsyncConnection[AnyRow], evictions: Sequence[tuple[AttemptKey, Eviction]]
+    connection: AnyConnection, evictions: Sequence[tuple[AttemptKey, Eviction]]
 ) -> set[AttemptKey]:
     """Marks live attempts as being evicted; returns those that were live and not being evicted before."""
     if not evictions:
@@ -263,7 +263,7 @@ async def begin_evictions(
 
 
 async def record_started(
-    connection: AsyncConnection[AnyRow], started: Sequence[tuple[AttemptKey, float]]
+    connection: AnyConnection, started: Sequence[tuple[AttemptKey, float]]
 ) -> set[AttemptKey]:
     """The gang runs since that time; returns those for which this is news."""
     if not started:
@@ -286,7 +286,7 @@ async def record_started(
     return _keys(rows)
 
 
-async def _set_workload_state(connection: AsyncConnection[AnyRow], keys: set[AttemptKey], state: State) -> None:
+async def _set_workload_state(connection: AnyConnection, keys: set[AttemptKey], state: State) -> None:
     if keys:
         await connection.execute(
             "UPDATE workloads SET state = %s WHERE workload = ANY(%s)",
@@ -304,7 +304,7 @@ class AttemptProgress:
     throughput: float
 
 
-async def record_progress(connection: AsyncConnection[AnyRow], reports: Sequence[AttemptProgress]) -> None:
+async def record_progress(connection: AnyConnection, reports: Sequence[AttemptProgress]) -> None:
     """Stores progress of live attempts; never turns it back."""
     if not reports:
         return
@@ -329,7 +329,7 @@ async def record_progress(connection: AsyncConnection[AnyRow], reports: Sequence
 
 
 async def record_checkpoints(
-    connection: AsyncConnection[AnyRow], checkpoints: Sequence[tuple[AttemptKey, float, float]]
+    connection: AnyConnection, checkpoints: Sequence[tuple[AttemptKey, float, float]]
 ) -> None:
     """Stores (attempt, progress, saved_s) of new checkpoints; known ones are left alone."""
     if checkpoints:
@@ -345,7 +345,7 @@ async def record_checkpoints(
         )
 
 
-async def cancellations_requested(connection: AsyncConnection[AnyRow], region: RegionId) -> list[AttemptKey]:
+async def cancellations_requested(connection: AnyConnection, region: RegionId) -> list[AttemptKey]:
     """Live attempts of the region whose users want them cancelled, sorted by key."""
     cursor = await connection.execute(
         """SELECT a.workload, a.attempt FROM attempts a JOIN workloads w USING (workload)
@@ -356,7 +356,7 @@ async def cancellations_requested(connection: AsyncConnection[AnyRow], region: R
 
 
 async def record_ends(
-    connection: AsyncConnection[AnyRow], ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
+    connection: AnyConnection, ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
 ) -> set[AttemptKey]:
     """Ends attempts; returns those that were live until now (the fence: a second end of one attempt does nothing).
 
@@ -390,7 +390,7 @@ async def record_ends(
     return ended
 
 
-async def _move_workloads_on(connection: AsyncConnection[AnyRow], ends: Sequence[AttemptEnd]) -> None:
+async def _move_workloads_on(connection: AnyConnection, ends: Sequence[AttemptEnd]) -> None:
     """Completed work counts in full; else only what the last checkpoint holds is left."""
     await connection.execute(
         """UPDATE workloads w SET state = u.state, reason = u.reason, failures = w.failures + u.failed::int,
@@ -412,7 +412,7 @@ async def _move_workloads_on(connection: AsyncConnection[AnyRow], ends: Sequence
 
 
 async def _requeue(
-    connection: AsyncConnection[AnyRow], ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
+    connection: AnyConnection, ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
 ) -> None:
     if not ends:
         return
@@ -435,7 +435,7 @@ async def _requeue(
 
 
 async def replace_placements(
-    connection: AsyncConnection[AnyRow], key: AttemptKey, placements: Sequence[TaskPlacement]
+    connection: AnyConnection, key: AttemptKey, placements: Sequence[TaskPlacement]
 ) -> None:
     """The attempt holds these from now on (resized or tuned)."""
     await connection.execute(
@@ -445,7 +445,7 @@ async def replace_placements(
 
 
 async def standings(
-    connection: AsyncConnection[AnyRow], region: RegionId
+    connection: AnyConnection, region: RegionId
 ) -> dict[AttemptKey, tuple[Standing, bool]]:
     """Standing and within-quota of every live attempt of the region: a scan pass may have re-classified them."""
     cursor = await connection.execute(
@@ -458,5 +458,5 @@ async def standings(
     }
 
 
-def _keys(rows: Sequence[AnyRow]) -> set[AttemptKey]:
+def _keys(rows: Sequence[TupleRow]) -> set[AttemptKey]:
     return {AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in rows}

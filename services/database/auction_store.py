@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
@@ -25,7 +24,7 @@ from services.database.auction_documents import (
     response_from_document,
     score_document,
 )
-from services.database.engine import AnyRow
+from services.database.connection import AnyConnection
 
 ROUNDS_KEPT = 2_000
 """Older closed rounds are deleted with their bids: they only explain what happened, and events tell that too."""
@@ -80,7 +79,7 @@ class Award:
     checkpoint_progress: float
 
 
-async def open_round(connection: AsyncConnection[AnyRow], *, lock: bool) -> StoredRound | None:
+async def open_round(connection: AnyConnection, *, lock: bool) -> StoredRound | None:
     """The open round, if there is one; with `lock` nobody else closes it until the transaction ends."""
     cursor = await connection.execute(
         """SELECT r.round, r.scan_pass, r.now_s, r.participants, r.lots, clock_timestamp() >= r.deadline_at,
@@ -107,7 +106,7 @@ async def open_round(connection: AsyncConnection[AnyRow], *, lock: bool) -> Stor
     )
 
 
-async def store_response(connection: AsyncConnection[AnyRow], response: RegionResponse) -> None:
+async def store_response(connection: AnyConnection, response: RegionResponse) -> None:
     """The region's answer; a second one to the same round changes nothing."""
     await connection.execute(
         """INSERT INTO auction_responses (round, region, response) VALUES (%s, %s, %s)
@@ -116,7 +115,7 @@ async def store_response(connection: AsyncConnection[AnyRow], response: RegionRe
     )
 
 
-async def load_responses(connection: AsyncConnection[AnyRow], round_number: int) -> list[RegionResponse]:
+async def load_responses(connection: AnyConnection, round_number: int) -> list[RegionResponse]:
     cursor = await connection.execute(
         "SELECT region, response FROM auction_responses WHERE round = %s ORDER BY region", (round_number,)
     )
@@ -126,7 +125,7 @@ async def load_responses(connection: AsyncConnection[AnyRow], round_number: int)
     ]
 
 
-async def load_progress(connection: AsyncConnection[AnyRow]) -> AuctionProgress:
+async def load_progress(connection: AnyConnection) -> AuctionProgress:
     """Where the auctions stand after the last closed round."""
     cursor = await connection.execute("SELECT max(scan_pass) FROM scan_passes")
     newest = await cursor.fetchone()
@@ -149,7 +148,7 @@ async def load_progress(connection: AsyncConnection[AnyRow]) -> AuctionProgress:
 
 
 async def upcoming_lots(
-    connection: AsyncConnection[AnyRow], after: SortKey | None, limit: int, now: float
+    connection: AnyConnection, after: SortKey | None, limit: int, now: float
 ) -> list[QueuedLot]:
     """Entries in queue order behind the cursor that are ranked, due, and not awarded already."""
     # The comparison of rows matches the expressions of the index queue_order, so this reads only what it returns.
@@ -172,7 +171,7 @@ async def upcoming_lots(
 
 
 async def insert_round(
-    connection: AsyncConnection[AnyRow],
+    connection: AnyConnection,
     *,
     number: int,
     scan_pass: int,
@@ -200,7 +199,7 @@ async def insert_round(
 
 
 async def store_outcome(
-    connection: AsyncConnection[AnyRow], outcome: RoundOutcome, responses: Sequence[RegionResponse], closed_by: RegionId
+    connection: AnyConnection, outcome: RoundOutcome, responses: Sequence[RegionResponse], closed_by: RegionId
 ) -> None:
     """Closes the round: bids with what came of them, awards, and the state that undecided entries are in now."""
     await connection.execute(
@@ -232,7 +231,7 @@ async def store_outcome(
 
 
 async def _store_bids(
-    connection: AsyncConnection[AnyRow], outcome: RoundOutcome, responses: Sequence[RegionResponse]
+    connection: AnyConnection, outcome: RoundOutcome, responses: Sequence[RegionResponse]
 ) -> None:
     winners = {
         verdict.lot.workload.workload: verdict.winner if isinstance(verdict, Won) else None
@@ -263,7 +262,7 @@ async def _store_bids(
 
 
 async def mark_undecided(
-    connection: AsyncConnection[AnyRow], marks: Sequence[tuple[WorkloadId, str, str]], *, refresh_reasons: bool
+    connection: AnyConnection, marks: Sequence[tuple[WorkloadId, str, str]], *, refresh_reasons: bool
 ) -> set[WorkloadId]:
     """Sets (workload, WAITING or AWAITING_DATA, reason); returns those whose state is another one than before.
 
@@ -285,7 +284,14 @@ async def mark_undecided(
     return {WorkloadId(row[0]) for row in await cursor.fetchall()}
 
 
-async def lock_awards(connection: AsyncConnection[AnyRow], region: RegionId, limit: int) -> list[Award]:
+async def has_awards(connection: AnyConnection, region: RegionId) -> bool:
+    """Whether the region has something to dispatch."""
+    cursor = await connection.execute("SELECT EXISTS (SELECT FROM awards WHERE region = %s)", (region,))
+    row = await cursor.fetchone()
+    return row is not None and bool(row[0])
+
+
+async def lock_awards(connection: AnyConnection, region: RegionId, limit: int) -> list[Award]:
     """The region's awards in the order of the auctions, with the queue entries locked as they stand now."""
     cursor = await connection.execute(
         """SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, w.attempts, q.tenant,
@@ -305,7 +311,7 @@ async def lock_awards(connection: AsyncConnection[AnyRow], region: RegionId, lim
     ]
 
 
-async def delete_awards(connection: AsyncConnection[AnyRow], region: RegionId, workloads: Sequence[WorkloadId]) -> None:
+async def delete_awards(connection: AnyConnection, region: RegionId, workloads: Sequence[WorkloadId]) -> None:
     """These are dispatched or given back. Awards whose workload has left the queue go too."""
     await connection.execute(
         """DELETE FROM awards a WHERE a.region = %s AND (a.workload = ANY(%s)

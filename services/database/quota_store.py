@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from psycopg import AsyncConnection
 
 from domain.identifiers import TenantId
 from domain.tenant import CPU_BUCKET
-from services.database.engine import AnyRow
+from services.database.connection import AnyConnection
 
 Bucket = tuple[TenantId, str]
 
 
 async def charge(
-    connection: AsyncConnection[AnyRow],
+    connection: AnyConnection,
     wanted: Sequence[tuple[TenantId, Mapping[str, int]]],
     limits: Mapping[TenantId, Mapping[str, int]],
 ) -> list[bool]:
@@ -44,7 +43,7 @@ async def charge(
 
 
 async def release(
-    connection: AsyncConnection[AnyRow], returned: Sequence[tuple[TenantId, Mapping[str, int]]]
+    connection: AnyConnection, returned: Sequence[tuple[TenantId, Mapping[str, int]]]
 ) -> None:
     """Gives back what ended (or never started)."""
     in_use = await _lock(connection, [(tenant, bucket) for tenant, charges in returned for bucket in charges])
@@ -55,7 +54,7 @@ async def release(
 
 
 async def charge_regardless(
-    connection: AsyncConnection[AnyRow], charged: Sequence[tuple[TenantId, Mapping[str, int]]]
+    connection: AnyConnection, charged: Sequence[tuple[TenantId, Mapping[str, int]]]
 ) -> None:
     """Charges without looking at limits: for re-classifications that were decided under the same locks."""
     await release(connection, [(tenant, {bucket: -amount for bucket, amount in c.items()}) for tenant, c in charged])
@@ -73,7 +72,7 @@ def _add(
         changed[tenant, bucket] = in_use[tenant, bucket]
 
 
-async def _lock(connection: AsyncConnection[AnyRow], buckets: Sequence[Bucket]) -> dict[Bucket, int]:
+async def _lock(connection: AnyConnection, buckets: Sequence[Bucket]) -> dict[Bucket, int]:
     """Locks these rows, making those that are missing; returns what is in use."""
     ordered = sorted(set(buckets))
     if not ordered:
@@ -95,7 +94,7 @@ async def _lock(connection: AsyncConnection[AnyRow], buckets: Sequence[Bucket]) 
     return {(TenantId(row[0]), row[1]): row[2] for row in await cursor.fetchall()}
 
 
-async def _store(connection: AsyncConnection[AnyRow], in_use: Mapping[Bucket, int], changed: Mapping[Bucket, int]) -> None:
+async def _store(connection: AnyConnection, in_use: Mapping[Bucket, int], changed: Mapping[Bucket, int]) -> None:
     if changed:
         await connection.execute(
             """UPDATE quota_use q SET amount = u.amount

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from psycopg import AsyncConnection
 
 from domain.clock import Clock
 from domain.events import Event, EventKind, JsonValue
@@ -23,8 +22,9 @@ from services.configuration import AuctionConfiguration
 from services.database import auction_store, event_store, lease_store
 from services.database.auction_documents import lot_from_document
 from services.database.auction_store import AuctionProgress, StoredRound
-from services.database.channels import AUCTION_CHANNEL, notify
-from services.database.engine import AnyRow, Database
+from services.database.channels import AUCTION_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
+from services.database.engine import Database
 from services.regional_scheduler.specifications import SpecificationCache
 
 
@@ -87,10 +87,10 @@ class Auctioneer:
             if not stored.deadline_passed and not answered.issuperset(stored.participants):
                 return AuctionStep(moved=False, again_in_real_s=max(0.0, stored.deadline_in_real_s))
             await self._close(connection, stored)
-            await notify(connection, AUCTION_CHANNEL)
+            wake_after_commit(connection, AUCTION_CHANNEL)
             return AuctionStep(moved=True)
 
-    async def _close(self, connection: AsyncConnection[AnyRow], stored: StoredRound) -> None:
+    async def _close(self, connection: AnyConnection, stored: StoredRound) -> None:
         lots = await self._lots(connection, stored)
         responses = await auction_store.load_responses(connection, stored.number)
         auction_round = _as_round(stored, lots)
@@ -106,7 +106,7 @@ class Auctioneer:
         await self._open_next(connection)
 
     async def _mark_undecided(
-        self, connection: AsyncConnection[AnyRow], outcome: RoundOutcome, *, refresh_reasons: bool
+        self, connection: AnyConnection, outcome: RoundOutcome, *, refresh_reasons: bool
     ) -> None:
         """Workloads that nobody can place say so: their state, and an event when it is a new one."""
         undecided = [verdict for verdict in outcome.verdicts if isinstance(verdict, (Waiting, AwaitingData))]
@@ -125,7 +125,7 @@ class Auctioneer:
             [_undecided_event(verdict, now) for verdict in undecided if verdict.lot.workload.workload in news],
         )
 
-    async def _open_next(self, connection: AsyncConnection[AnyRow]) -> bool:
+    async def _open_next(self, connection: AnyConnection) -> bool:
         """Opens the next round over what follows in the queue; False when there is nothing to auction."""
         progress = await auction_store.load_progress(connection)
         if progress.newest_scan_pass is None:
@@ -151,11 +151,11 @@ class Auctioneer:
         )
         if not await self._insert(connection, progress, opened):
             return False
-        await notify(connection, AUCTION_CHANNEL)
+        wake_after_commit(connection, AUCTION_CHANNEL)
         return True
 
     async def _insert(
-        self, connection: AsyncConnection[AnyRow], progress: AuctionProgress, opened: Round
+        self, connection: AnyConnection, progress: AuctionProgress, opened: Round
     ) -> bool:
         return await auction_store.insert_round(
             connection,
@@ -168,7 +168,7 @@ class Auctioneer:
             answer_timeout_real_s=self._configuration.answer_timeout_real_s,
         )
 
-    async def _lots(self, connection: AsyncConnection[AnyRow], stored: StoredRound) -> tuple[Lot, ...]:
+    async def _lots(self, connection: AnyConnection, stored: StoredRound) -> tuple[Lot, ...]:
         names = [WorkloadId(document["workload"]) for document in stored.lots]
         workloads = await self._specifications.workloads(connection, names)
         return tuple(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from psycopg import AsyncConnection
 
 from domain.clock import Clock
 from domain.events import Event, EventKind, EvictionCause, JsonValue
@@ -18,9 +17,9 @@ from regional_scheduler.rounds import Lot
 from services.database import attempt_store, auction_store, event_store, quota_store
 from services.database.attempt_store import Eviction, NewAttempt
 from services.database.auction_store import Award
-from services.database.channels import SCAN_CHANNEL, notify
-from services.database.engine import AnyRow
-from services.regional_scheduler.live_attempts import LiveAttempt
+from services.database.channels import SCAN_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
+from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
 from services.regional_scheduler.specifications import SpecificationCache
 
 AWARDS_AT_ONCE = 256
@@ -37,11 +36,12 @@ class Dispatched:
 
 
 async def dispatch_awards(
-    connection: AsyncConnection[AnyRow],
+    connection: AnyConnection,
     region: RegionId,
     bidder: RegionBidder,
     specifications: SpecificationCache,
     tenants: Mapping[TenantId, Tenant],
+    live: LiveAttempts,
     clock: Clock,
 ) -> Dispatched:
     """Dispatches what the region has won, in queue order.
@@ -85,9 +85,12 @@ async def dispatch_awards(
     if len(marked) != len(evictions):
         raise RuntimeError(f"of {len(evictions)} victims in region {region} only {len(marked)} were live")
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
-    await event_store.append(connection, _events(region, dispatches, evictions, workloads_tenants(dispatches), now))
+    leaving = [(attempt, eviction) for key, eviction in evictions if (attempt := live.get(key)) is not None]
+    await event_store.append(
+        connection, [*evicting_events(region, leaving, now), *_dispatched_events(region, dispatches, now)]
+    )
     if len(dispatches) < len(awards):
-        await notify(connection, SCAN_CHANNEL)
+        wake_after_commit(connection, SCAN_CHANNEL)
     return Dispatched(
         tuple(_live_attempt(dispatch, charges, progress, now) for dispatch in dispatches),
         tuple(evictions),
@@ -96,7 +99,7 @@ async def dispatch_awards(
 
 
 async def _charge(
-    connection: AsyncConnection[AnyRow],
+    connection: AnyConnection,
     awards: Sequence[Award],
     charges: Mapping[WorkloadId, Mapping[str, int]],
     tenants: Mapping[TenantId, Tenant],
@@ -123,11 +126,6 @@ def _evictions(dispatches: Sequence[Dispatch]) -> list[tuple[AttemptKey, Evictio
         for dispatch in dispatches
         for victim in dispatch.plan.evictions
     ]
-
-
-def workloads_tenants(dispatches: Sequence[Dispatch]) -> dict[WorkloadId, TenantId]:
-    """Who each dispatched workload belongs to."""
-    return {dispatch.lot.workload.workload: dispatch.lot.workload.specification.tenant for dispatch in dispatches}
 
 
 def _new_attempt(
@@ -183,24 +181,34 @@ def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
     ]
 
 
-def _events(
-    region: RegionId,
-    dispatches: Sequence[Dispatch],
-    evictions: Sequence[tuple[AttemptKey, Eviction]],
-    tenants: Mapping[WorkloadId, TenantId],
-    now: float,
+def evicting_events(
+    region: RegionId, leaving: Sequence[tuple[LiveAttempt, Eviction]], now: float
 ) -> list[Event]:
-    evicting = [
-        Event(now, EventKind.EVICTING, key.workload, key.attempt, region=region, details=eviction.as_json())
-        for key, eviction in evictions
+    """These attempts were asked to leave."""
+    return [
+        Event(
+            now,
+            EventKind.EVICTING,
+            attempt.key.workload,
+            attempt.key.attempt,
+            attempt.tenant,
+            attempt.standing.priority,
+            attempt.standing.level,
+            region,
+            details=eviction.as_json(),
+        )
+        for attempt, eviction in leaving
     ]
-    dispatched = [
+
+
+def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: float) -> list[Event]:
+    return [
         Event(
             now,
             EventKind.DISPATCHED,
             dispatch.lot.workload.workload,
             dispatch.lot.attempt,
-            tenants[dispatch.lot.workload.workload],
+            dispatch.lot.workload.specification.tenant,
             dispatch.lot.position.standing.priority,
             dispatch.lot.position.standing.level,
             region,
@@ -214,4 +222,3 @@ def _events(
         )
         for dispatch in dispatches
     ]
-    return evicting + dispatched

@@ -17,9 +17,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.database.attempt_store import AttemptEnd, Eviction
-from services.execution.executor import AttemptPhase, AttemptStatus
-
-ENDED_PHASES = frozenset({AttemptPhase.COMPLETED, AttemptPhase.FAILED, AttemptPhase.STOPPED, AttemptPhase.LOST})
+from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
 
 
 @dataclass(slots=True)
@@ -47,6 +45,9 @@ class LiveAttempt:
     """What each of its clusters said last."""
     ordered: dict[ClusterId, Order] = field(default_factory=dict)
     """What each of its clusters was asked last, on its present link."""
+    perhaps_known: set[ClusterId] = field(default_factory=set)
+    """Clusters that may have been asked to run it: they were, or a former session may have done it. A complete report
+    that does not name it takes the cluster out again."""
 
     @property
     def clusters(self) -> tuple[ClusterId, ...]:
@@ -82,13 +83,11 @@ def wanted_order(attempt: LiveAttempt, cluster: ClusterId, *, blocked: bool) -> 
     if report is not None and report.phase in ENDED_PHASES:
         return None
     if _must_stop(attempt):
-        known = report is not None or asked is not None
-        if asked is Order.STOP:
+        if never_ordered(attempt) or asked is Order.STOP:
             return None
-        if known:
-            return Order.STOP
-        # Nobody knows it there. If it had started, it has to be taken up before it can be stopped in order.
-        return Order.EXECUTE if attempt.started_s is not None else None
+        # If it had started and nobody knows it there any more, it has to be taken up before it can be stopped in order.
+        lost = report is None and asked is None and attempt.started_s is not None
+        return Order.EXECUTE if lost else Order.STOP
     if report is not None and report.phase is not AttemptPhase.HELD:
         return None
     if blocked and attempt.started_s is None:
@@ -112,7 +111,7 @@ def _must_stop(attempt: LiveAttempt) -> bool:
 
 def never_ordered(attempt: LiveAttempt) -> bool:
     """True when it is to be stopped and no cluster has heard of it: it can end at once."""
-    return _must_stop(attempt) and attempt.started_s is None and not attempt.reports and not attempt.ordered
+    return _must_stop(attempt) and attempt.started_s is None and not attempt.reports and not attempt.perhaps_known
 
 
 def started_s(attempt: LiveAttempt) -> float | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from psycopg import AsyncConnection
 
 from domain.identifiers import WorkloadId
 from domain.workload import Workload
-from services.database.engine import AnyRow
+from services.database.connection import AnyConnection
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
@@ -25,7 +24,7 @@ class SpecificationCache:
         self._workloads: OrderedDict[WorkloadId, Workload] = OrderedDict()
 
     async def workloads(
-        self, connection: AsyncConnection[AnyRow], names: Sequence[WorkloadId]
+        self, connection: AnyConnection, names: Sequence[WorkloadId]
     ) -> dict[WorkloadId, Workload]:
         """All of these; raises LookupError when the database has no such workload."""
         missing = [name for name in names if name not in self._workloads]

@@ -1,0 +1,21 @@
+"""What a cluster manager is sent for its part of an attempt."""
+
+from __future__ import annotations
+
+from domain.identifiers import ClusterId
+from services.regional_scheduler.live_attempts import LiveAttempt, Order
+from services.wire.workloads import placement_to_proto, specification_to_proto
+from topmast.v1 import cluster_manager_pb2
+
+
+def attempt_plan(attempt: LiveAttempt, cluster: ClusterId) -> cluster_manager_pb2.AttemptPlan:
+    """The cluster's placements of the attempt, and where it starts from (or since when it has been running)."""
+    return cluster_manager_pb2.AttemptPlan(
+        workload=attempt.key.workload,
+        attempt=attempt.key.attempt,
+        specification=specification_to_proto(attempt.specification),
+        placements=[placement_to_proto(p) for p in attempt.placements if p.cluster == cluster],
+        hold=attempt.ordered.get(cluster) is Order.HOLD,
+        progress=attempt.progress_at_start,
+        started_s=attempt.started_s or 0.0,
+    )
