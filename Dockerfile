@@ -1,0 +1,20 @@
+# One image for every tier: which one a container is, is its command (see docker-compose.yml).
+FROM python:3.11-slim-bookworm
+
+# A configuration of pip, where one is needed, is a secret of the build and stays out of the image:
+#   docker build --secret id=pip.conf,src=$HOME/.config/pip/pip.conf .
+WORKDIR /usr/src/topmast
+COPY . .
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    python -m pip install --no-cache-dir --constraint constraints.txt . \
+    && rm -rf build *.egg-info
+
+RUN useradd --system --create-home --home-dir /var/lib/topmast topmast
+USER topmast
+ENV TOPMAST_HOME=/var/lib/topmast PYTHONUNBUFFERED=1
+WORKDIR /var/lib/topmast
+VOLUME /var/lib/topmast
+EXPOSE 7460
+
+ENTRYPOINT ["topmast"]
+CMD ["--help"]
