@@ -1,0 +1,175 @@
+"""Hypothesis strategies for whatever stands in the files."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region, Table
+from domain.identifiers import (
+    ANY_GPU_MODEL,
+    ClusterId,
+    GpuModel,
+    JobName,
+    MachineId,
+    RackId,
+    RegionId,
+    TableId,
+    TenantId,
+    WorkloadId,
+)
+from domain.resources import Quota, TaskResources
+from domain.tenant import Tenant
+from domain.workload import (
+    Command,
+    Emulated,
+    EntryPoint,
+    JobSpecification,
+    PythonCallable,
+    RetryPolicy,
+    TableInput,
+    WorkloadSpecification,
+)
+from formats.trace import TraceRow
+
+# Names that YAML would take for something else are in the mix on purpose.
+NAMES = st.one_of(
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,12}", fullmatch=True),
+    st.sampled_from(["NO", "null", "123", "1.5", "1:30", "0x10", "2026-01-01", "yes", "1e3", "a:b"]),
+)
+GPU_MODELS = NAMES.filter(lambda name: name != ANY_GPU_MODEL).map(GpuModel)
+CPUS = st.floats(0.001, 1e5, allow_nan=False)
+MEMORY_GIB = st.floats(0.001, 1e7, allow_nan=False)
+TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)
+
+
+def _unique(names: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
+    return names.map(lambda found: list(dict.fromkeys(found)))
+
+
+@st.composite
+def machines(draw: st.DrawFn, name: str) -> Machine:
+    gpus = draw(st.integers(0, 62))
+    model = draw(GPU_MODELS) if gpus else NO_GPU_MODEL
+    return Machine(MachineId(name), model, gpus, draw(CPUS), draw(MEMORY_GIB))
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    names = iter(f"{draw(NAMES)}-{number}" for number in range(10_000))
+    regions = tuple(
+        Region(
+            RegionId(next(names)),
+            tuple(
+                Cluster(
+                    ClusterId(next(names)),
+                    tuple(
+                        Rack(
+                            RackId(next(names)),
+                            tuple(draw(machines(next(names))) for _ in range(draw(st.integers(0, 2)))),
+                        )
+                        for _ in range(draw(st.integers(0, 2)))
+                    ),
+                )
+                for _ in range(draw(st.integers(0, 2)))
+            ),
+        )
+        for _ in range(draw(st.integers(1, 3)))
+    )
+    homes = st.sampled_from([region.region for region in regions])
+    tables = tuple(
+        Table(TableId(next(names)), draw(st.integers(0, 2**62)), draw(homes), tuple(draw(st.lists(homes, max_size=2))))
+        for _ in range(draw(st.integers(0, 3)))
+    )
+    return Fleet(regions, tables)
+
+
+@st.composite
+def tenant_lists(draw: st.DrawFn) -> tuple[Tenant, ...]:
+    names = draw(_unique(st.lists(NAMES, min_size=1, max_size=4)))
+    return tuple(
+        Tenant(
+            TenantId(name),
+            draw(st.integers(0, 6)),
+            Quota.of(
+                draw(st.dictionaries(NAMES.map(GpuModel), st.integers(0, 1000), max_size=3)),
+                draw(st.none() | st.floats(0, 1e6)),
+            ),
+            draw(st.floats(0.001, 1e6)),
+        )
+        for name in names
+    )
+
+
+def _entry_points(emulated: bool) -> st.SearchStrategy[EntryPoint]:
+    if emulated:
+        return st.builds(Emulated, st.floats(0.5, 1e8), st.just(0.0) | st.floats(1e4, 1e8))
+    commands = st.lists(TEXTS.filter(bool), min_size=1, max_size=3).map(tuple).map(Command)
+    return commands | st.sampled_from(["train:main", "package.module:Class.method"]).map(PythonCallable)
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, name: str, emulated: bool) -> JobSpecification:
+    tasks = draw(st.integers(1, 40))
+    gpus = draw(st.integers(0, 62))
+    resources = (
+        TaskResources(
+            gpus, draw(GPU_MODELS | st.just(ANY_GPU_MODEL)), draw(st.none() | CPUS), draw(st.none() | MEMORY_GIB)
+        )
+        if gpus
+        else TaskResources(0, ANY_GPU_MODEL, draw(CPUS), draw(MEMORY_GIB))
+    )
+    variables = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True).filter(
+        lambda key: not key.startswith("TOPMAST_")
+    )
+    return JobSpecification(
+        JobName(name),
+        tasks,
+        resources,
+        draw(_entry_points(emulated)),
+        draw(st.just(0) | st.integers(tasks, 50)),
+        tuple(sorted(draw(st.dictionaries(variables, TEXTS, max_size=3)).items())),
+        draw(st.booleans()),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> WorkloadSpecification:
+    emulated = draw(st.booleans())
+    names = draw(_unique(st.lists(NAMES, min_size=1, max_size=3)))
+    return WorkloadSpecification(
+        draw(NAMES),
+        TenantId(draw(NAMES)),
+        tuple(draw(_jobs(name, emulated)) for name in names),
+        tuple(TableInput(TableId(name), draw(st.booleans())) for name in draw(_unique(st.lists(NAMES, max_size=3)))),
+        tuple(RegionId(name) for name in draw(_unique(st.lists(NAMES, max_size=3)))),
+        tuple(sorted(draw(st.dictionaries(NAMES, TEXTS, max_size=3)).items())),
+        RetryPolicy(draw(st.integers(0, 1000)), draw(st.floats(0, 1e5)), draw(st.floats(0, 1e5))),
+        draw(st.floats(0, 86_400)),
+    )
+
+
+@st.composite
+def trace_rows(draw: st.DrawFn) -> TraceRow:
+    tasks = draw(st.none() | st.integers(1, 20))
+    gpus = draw(st.integers(0, 16)) * (tasks or 1)
+    required = st.floats(0.001, 1e9)
+    optional = st.none() | required
+    return TraceRow(
+        WorkloadId(draw(NAMES)),
+        TenantId(draw(NAMES)),
+        draw(st.floats(0, 1e12)),
+        draw(required),
+        gpus,
+        draw(GPU_MODELS | st.just(ANY_GPU_MODEL)),
+        tasks,
+        draw(optional if gpus else required),
+        draw(optional if gpus else required),
+        draw(st.none() | st.integers(0, 6)),
+        draw(TEXTS.map(lambda text: " ".join(text.split()))),
+        draw(st.none() | st.integers(1, tasks)) if tasks else None,
+        draw(st.none() | st.integers(tasks, 100)) if tasks else None,
+        tuple(TableId(name) for name in draw(_unique(st.lists(NAMES, max_size=3)))),
+        draw(st.none() | st.booleans()),
+        draw(st.none() | st.floats(0, 1e6)),
+        draw(st.none() | NAMES.map(RegionId)),
+    )

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from domain.workload import Command, Emulated, PythonCallable, RetryPolicy, TableInput, WorkloadSpecification
+from formats.fleet_file import read_fleet
+from formats.problems import FormatError
+from formats.tenants_file import read_tenants
+from formats.workload_checks import check_workload
+from formats.workload_file import (
+    dump_workload,
+    parse_workload,
+    parse_workloads,
+    read_workloads,
+    workload_document,
+    workload_from_document,
+)
+from tests.formats.format_values import workloads
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALLEST = "name: w\ntenant: t\njobs: [{name: j, resources: {gpus: 1}, emulated: {duration_s: 5}}]"
+
+
+def problems_of(text: str) -> dict[str, str]:
+    with pytest.raises(FormatError) as caught:
+        parse_workload(text)
+    return {problem.field: problem.description for problem in caught.value.problems}
+
+
+def test_reads_every_field() -> None:
+    workload = parse_workload(
+        """
+        name: resnet
+        tenant: vision
+        jobs:
+          - name: trainer
+            tasks: 2
+            max_tasks: 4
+            resources: {gpus: 8, gpu_model: A100, cpus: 64, memory_gib: 512.5}
+            command: [python, train.py]
+            environment: {B: "2", A: "1"}
+            consolidate: true
+          - name: reader
+            resources: {cpus: 4, memory_gib: 16}
+            python: "readers.images:main"
+        tables: [images, {table: labels, fresh: true}]
+        regions: [east, west]
+        labels: {team: x}
+        retry: {max_retries: 3, backoff_s: 5, backoff_cap_s: 50}
+        stop_grace_s: 12
+        """
+    )
+    trainer, reader = workload.jobs
+    assert (trainer.tasks, trainer.max_tasks, trainer.consolidate) == (2, 4, True)
+    assert trainer.entry_point == Command(("python", "train.py"))
+    assert trainer.environment == (("A", "1"), ("B", "2"))
+    assert (trainer.resources.cpus, trainer.resources.memory_gib) == (64.0, 512.5)
+    assert (reader.tasks, reader.max_tasks, reader.resources.gpus) == (1, 0, 0)
+    assert reader.entry_point == PythonCallable("readers.images:main")
+    assert workload.tables == (TableInput("images"), TableInput("labels", True))  # type: ignore[arg-type]  # plain names
+    assert workload.regions == ("east", "west")
+    assert workload.labels == (("team", "x"),)
+    assert workload.retry == RetryPolicy(3, 5.0, 50.0)
+    assert workload.stop_grace_s == 12.0
+
+
+def test_fills_in_what_need_not_be_said() -> None:
+    workload = parse_workload(SMALLEST)
+    assert workload.jobs[0].entry_point == Emulated(5.0)
+    assert workload.jobs[0].resources.gpu_model == "any"
+    assert (workload.retry, workload.stop_grace_s, workload.regions) == (RetryPolicy(), 30.0, ())
+
+
+@given(workloads())
+def test_a_workload_survives_being_written_and_read(workload: WorkloadSpecification) -> None:
+    assert parse_workload(dump_workload(workload)) == workload
+    assert workload_from_document(workload_document(workload)) == workload
+
+
+def test_the_example_is_valid_with_its_fleet_and_tenants() -> None:
+    fleet = read_fleet(EXAMPLES / "fleet.yaml")
+    (workload,) = read_workloads(EXAMPLES / "workload.yaml")
+    found = check_workload(
+        workload,
+        {tenant.tenant for tenant in read_tenants(EXAMPLES / "tenants.yaml")},
+        set(fleet.gpu_models()),
+        {table.table for table in fleet.tables},
+        {region.region for region in fleet.regions},
+    )
+    assert found == ()
+
+
+def test_reads_several_workloads_and_says_which_one_is_wrong() -> None:
+    assert [w.name for w in parse_workloads(f"{SMALLEST}\n---\n{SMALLEST}")] == ["w", "w"]
+    with pytest.raises(FormatError, match=r"^workload\.yaml \(document 2\): name: is missing"):
+        parse_workloads(f"{SMALLEST}\n---\ntenant: t\njobs: []")
+    with pytest.raises(FormatError, match="is empty"):
+        parse_workloads("")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "words"),
+    [
+        ("emulated: {duration_s: 5}", "", "jobs[0]", "says nothing to run; add command, python or emulated"),
+        ("emulated:", "command: [x], emulated:", "jobs[0]", "has command and emulated; keep one"),
+        ("emulated: {duration_s: 5}", "command: python x.py", "jobs[0].command", "must be a list"),
+        ("emulated: {duration_s: 5}", "command: [sleep, 5]", "jobs[0].command[1]", "must be text (put it in quotes)"),
+        ("gpus: 1", "gpus: 1, cpu: 3", "jobs[0].resources.cpu", "did you mean cpus?"),
+        ("gpus: 1", "gpus: 1.5", "jobs[0].resources.gpus", "must be a whole number, not 1.5"),
+        ("gpus: 1", "gpus: 99", "jobs[0].resources.gpus", "must be a whole number from 0 to 62, not 99"),
+        ("tenant: t", "tenant: t\nlabels: {a: 1}", "labels.a", "must be text (put it in quotes), not 1"),
+        ("tenant: t", "tenant: t\ntables: [3]", "tables[0]", "must be a mapping"),
+        ("tenant: t", "tenant: t\ntables: [{tabel: x}]", "tables[0].tabel", "did you mean table?"),
+        ("tenant: t", "tenant: t\nretry: 3", "retry", "must be a mapping"),
+        ("name: w", "name: NO", "name", "must be text (put it in quotes), not False"),
+    ],
+    ids=lambda value: value if "[" not in value and "\n" not in value else "",
+)
+def test_names_the_field_and_the_remedy(old: str, new: str, field: str, words: str) -> None:
+    assert old in SMALLEST
+    found = problems_of(SMALLEST.replace(old, new, 1))
+    assert field in found
+    assert words in found[field]
+
+
+def test_refuses_what_is_no_mapping() -> None:
+    assert problems_of("- a") == {
+        "": "must be a mapping with the fields name, tenant, jobs, tables, regions, labels, retry, stop_grace_s,"
+        " but it is a list"
+    }
