@@ -8,7 +8,7 @@ recover, so that this one is always well tried.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -81,6 +81,18 @@ class RegionMemory:
 
 
 @dataclass(slots=True)
+class MachineRequest:
+    """Somebody wants a machine in another state; `evicted` is answered with the attempts that have to leave for it."""
+
+    machine: MachineId
+    state: MachineState
+    only_from: tuple[MachineState, ...]
+    reason: str
+    keep_running: bool
+    evicted: asyncio.Future[list[AttemptKey]]
+
+
+@dataclass(slots=True)
 class Inbox:
     """What happened outside since the loop last looked. Setting a flag twice is once."""
 
@@ -90,12 +102,15 @@ class Inbox:
     look_at_auction: bool = True
     over: str | None = None
     """Why the session has to end."""
-    work: list[Callable[[], None]] = field(default_factory=list)
-    """Synchronous requests of the gRPC server, answered between two steps of the loop."""
+    machine_requests: list[MachineRequest] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, message: LinkMessage) -> None:
         self.messages.append(message)
+        self.changed.set()
+
+    def request(self, request: MachineRequest) -> None:
+        self.machine_requests.append(request)
         self.changed.set()
 
 
@@ -196,9 +211,6 @@ class RegionSession:
                 case LinkLost():
                     self._linked.discard(message.cluster)
                     self._forget_orders(message.cluster)
-        work, self.inbox.work = self.inbox.work, []
-        for request in work:
-            request()
 
     def _take_report(self, report: ClusterReport) -> None:
         if report.complete:
@@ -302,6 +314,9 @@ class RegionSession:
         reports, self._machine_reports = self._machine_reports, []
         for report in reports:
             await self._take_machine_report(report)
+        requests, self.inbox.machine_requests = self.inbox.machine_requests, []
+        for request in requests:
+            await self._take_machine_request(request)
         if not self.inbox.look_at_attempts:
             return
         self.inbox.look_at_attempts = False
@@ -344,18 +359,52 @@ class RegionSession:
             self._reported[key] = None
 
     async def _take_machine_report(self, report: MachineReport) -> None:
-        await self.set_machine_state(
-            report.machine, MachineState.UP if report.up else MachineState.DOWN, report.reason, keep_running=False
-        )
+        """A machine that is being drained stays so when it turns out to be up."""
+        if report.up:
+            await self.set_machine_state(
+                report.machine, MachineState.UP, report.reason, only_from=(MachineState.DOWN,)
+            )
+        else:
+            await self.set_machine_state(
+                report.machine, MachineState.DOWN, report.reason, only_from=(MachineState.UP, MachineState.DRAINING)
+            )
+
+    async def _take_machine_request(self, request: MachineRequest) -> None:
+        try:
+            evicted = await self.set_machine_state(
+                request.machine,
+                request.state,
+                request.reason,
+                only_from=request.only_from,
+                keep_running=request.keep_running,
+            )
+        except Exception as error:
+            if not request.evicted.done():
+                request.evicted.set_exception(error)
+            raise
+        if not request.evicted.done():
+            request.evicted.set_result(evicted)
 
     async def set_machine_state(
-        self, machine: MachineId, state: MachineState, reason: str, *, keep_running: bool
+        self,
+        machine: MachineId,
+        state: MachineState,
+        reason: str,
+        *,
+        only_from: tuple[MachineState, ...],
+        keep_running: bool = False,
     ) -> list[AttemptKey]:
         """Records a machine's state; what runs on a machine that is lost or drained has to leave. Returns who does."""
         async with self._database.transaction() as connection:
             await lease_store.assert_held(connection, self._lease)
             changed = await record_machine_state(
-                connection, self.memory.region.region, machine, state, reason, self._clock.now()
+                connection,
+                self.memory.region.region,
+                machine,
+                state,
+                reason,
+                self._clock.now(),
+                only_from=only_from,
             )
         if not changed:
             return []

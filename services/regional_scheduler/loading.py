@@ -1,0 +1,83 @@
+"""A region's memory, made from the database: at the start of every session."""
+
+from __future__ import annotations
+
+from cluster_manager.inventory import Inventory
+from data_placement.directory import DataDirectory
+from domain.fleet import Fleet, MachineState
+from domain.identifiers import MachineId, RegionId
+from domain.life_cycle import State
+from domain.placement import Holding
+from domain.tenant import Tenant
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.negative_cache import NegativeCache
+from services.database import attempt_store, fleet_store, tenant_store
+from services.database.attempt_store import StoredAttempt
+from services.database.connection import AnyConnection
+from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
+from services.regional_scheduler.session import RegionMemory
+from services.regional_scheduler.specifications import SpecificationCache
+from services.wire.workloads import specification_from_proto
+from topmast.v1 import workload_pb2
+
+
+async def load_memory(connection: AnyConnection, region: RegionId) -> RegionMemory | None:
+    """Everything a session starts from, as one snapshot; None while the fleet has no such region."""
+    fleet, states = await fleet_store.load_fleet(connection)
+    tenants = await tenant_store.load_tenants(connection)
+    stored = await attempt_store.load_live(connection, region)
+    return make_memory(fleet, states, tenants, stored, region)
+
+
+def make_memory(
+    fleet: Fleet,
+    states: dict[MachineId, MachineState],
+    tenants: tuple[Tenant, ...],
+    stored: list[StoredAttempt],
+    region_id: RegionId,
+) -> RegionMemory | None:
+    """The memory that belongs to these rows; None when the fleet has no such region."""
+    if all(region.region != region_id for region in fleet.regions):
+        return None
+    region = fleet.region(region_id)
+    own = {machine.machine for machine in region.machines()}
+    inventory = Inventory(region, {machine: state for machine, state in states.items() if machine in own})
+    # Those that leave come first: what is dispatched in their place may use what they have not given back yet.
+    for attempt in sorted(stored, key=lambda attempt: (attempt.state is not State.PREEMPTING, attempt.dispatched_s)):
+        inventory.hold(Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements))
+        if attempt.state is State.PREEMPTING:
+            inventory.begin_eviction(attempt.key)
+    cache = NegativeCache()
+    bidder = RegionBidder(region, inventory, cache, DataDirectory(fleet.tables))
+    return RegionMemory(
+        region=region,
+        inventory=inventory,
+        cache=cache,
+        bidder=bidder,
+        tenants={tenant.tenant: tenant for tenant in tenants},
+        live=LiveAttempts(_live_attempt(attempt) for attempt in stored),
+        specifications=SpecificationCache(),
+    )
+
+
+def _live_attempt(stored: StoredAttempt) -> LiveAttempt:
+    specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored.specification))
+    attempt = LiveAttempt(
+        key=stored.key,
+        tenant=stored.tenant,
+        specification=specification,
+        standing=stored.standing,
+        within_quota=stored.within_quota,
+        dispatched_s=stored.dispatched_s,
+        progress_at_start=stored.progress_at_start,
+        failures=stored.failures,
+        charges=stored.charges,
+        placements=stored.placements,
+        state=stored.state,
+        started_s=stored.started_s,
+        eviction=stored.eviction,
+        progress=stored.progress,
+        checkpoint_progress=stored.checkpoint_progress,
+    )
+    attempt.perhaps_known.update(attempt.clusters)
+    return attempt

@@ -1,0 +1,56 @@
+"""A gRPC server as every tier has it: health, reflection, errors without stack traces, one address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from services.grpc_errors import CanonicalErrors
+
+LARGEST_MESSAGE_BYTES = 64 * 2**20
+
+_OPTIONS = (
+    # Two servers on one port would each get half of the calls: the second one must fail instead.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class TierServer:
+    """One tier's gRPC server; NOT_SERVING until it is told otherwise."""
+
+    def __init__(
+        self, services: Sequence[ServiceDescriptor], register: Callable[[grpc.aio.Server], None]
+    ) -> None:
+        """`register` adds the servicers of `services` to the server."""
+        self._server = grpc.aio.server(interceptors=[CanonicalErrors()], options=_OPTIONS)
+        self._health = health.aio.HealthServicer()
+        self._names = ("", *(service.full_name for service in services))
+        register(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (*self._names[1:], health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+
+    async def start(self, listen: str) -> int:
+        """Listens on `host:port` (port 0: any free one); returns the port. Raises RuntimeError when it is taken."""
+        port = self._server.add_insecure_port(listen)
+        await self.set_serving(serving=False)
+        await self._server.start()
+        return port
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """What health checks are told."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in self._names:
+            await self._health.set(name, status)
+
+    async def stop(self, grace_s: float) -> None:
+        await self._server.stop(grace_s)
