@@ -1,0 +1,88 @@
+"""Topmast for its users: the client, and what it takes and tells.
+
+>>> from topmast import Client
+>>> with Client() as client:
+...     submission = client.submit(tenant="vision", command=["python", "train.py"], gpus=8, gpu_model="A100")
+...     print(client.wait(submission.workload).state)
+"""
+
+from topmast.async_client import AsyncClient
+from topmast.client import Client
+from topmast.errors import (
+    AlreadyExistsError,
+    DeadlineError,
+    InvalidArgumentError,
+    NotFoundError,
+    PartlySubmittedError,
+    PreconditionError,
+    ResourceExhaustedError,
+    TopmastError,
+    UnavailableError,
+    Violation,
+)
+from topmast.events import Event
+from topmast.fleets import AppliedFleet, Cluster, Fleet, Machine, Rack, Region, Table, Tenant
+from topmast.logs import LogChunk
+from topmast.specifications import (
+    Emulated,
+    JobSpecification,
+    RetryPolicy,
+    TableInput,
+    WorkloadSpecification,
+    single_job,
+)
+from topmast.status import RegionStatus, Status, TierStatus
+from topmast.workloads import (
+    Attempt,
+    Queue,
+    QueueEntry,
+    QueuePosition,
+    Submission,
+    TaskPlacement,
+    Workload,
+    WorkloadPage,
+    WorkloadState,
+)
+
+__all__ = [
+    "AlreadyExistsError",
+    "AppliedFleet",
+    "AsyncClient",
+    "Attempt",
+    "Client",
+    "Cluster",
+    "DeadlineError",
+    "Emulated",
+    "Event",
+    "Fleet",
+    "InvalidArgumentError",
+    "JobSpecification",
+    "LogChunk",
+    "Machine",
+    "NotFoundError",
+    "PartlySubmittedError",
+    "PreconditionError",
+    "Queue",
+    "QueueEntry",
+    "QueuePosition",
+    "Rack",
+    "Region",
+    "RegionStatus",
+    "ResourceExhaustedError",
+    "RetryPolicy",
+    "Status",
+    "Submission",
+    "Table",
+    "TableInput",
+    "TaskPlacement",
+    "Tenant",
+    "TierStatus",
+    "TopmastError",
+    "UnavailableError",
+    "Violation",
+    "Workload",
+    "WorkloadPage",
+    "WorkloadSpecification",
+    "WorkloadState",
+    "single_job",
+]

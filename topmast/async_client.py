@@ -1,0 +1,270 @@
+"""The client for asyncio, with the surface of Client in client.py: calls are awaited, iterators are asynchronous."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
+import grpc
+
+from topmast.address import resolve_address
+from topmast.async_connection import AsyncConnection, AsyncMessageStream
+from topmast.async_log_reader import AsyncLogReader
+from topmast.channel import MAX_ATTEMPTS
+from topmast.connection import Patience
+from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
+from topmast.events import Event, event_from_proto
+from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenant_to_proto
+from topmast.logs import LogChunk, LogSelection, nothing_to_read
+from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
+from topmast.specifications import SingleJob, single_job
+from topmast.status import Status, status_from_proto
+from topmast.v1 import event_pb2, fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc, workload_pb2
+from topmast.workloads import (
+    Queue,
+    Submission,
+    Workload,
+    WorkloadPage,
+    WorkloadState,
+    page_from_proto,
+    queue_from_proto,
+    state_from_proto,
+    workload_from_proto,
+)
+
+if TYPE_CHECKING:
+    # Exists for the type checker only.
+    from topmast.v1.global_scheduler_pb2_grpc import GlobalSchedulerAsyncStub
+
+
+class AsyncClient:
+    """Talks to Topmast on an event loop; close it, or use it in an `async with` statement.
+
+    `address` is host:port of the global scheduler; without it TOPMAST_ADDRESS counts, then what `topmast up` wrote
+    down, then 127.0.0.1:7460. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
+    `timeout_s`; a stream that breaks off is taken up again where it was, for up to `patience_s` without success.
+
+    Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors).
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        timeout_s: float = 30.0,
+        attempts: int = MAX_ATTEMPTS,
+        patience_s: float = 60.0,
+    ) -> None:
+        self.address = resolve_address(address)
+        self._peer = f"Topmast at {self.address}"
+        self._connection = AsyncConnection(
+            credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
+        )
+
+    @property
+    def _scheduler(self) -> GlobalSchedulerAsyncStub:
+        # Made when it is needed: a client may be built before there is an event loop.
+        return global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
+
+    async def close(self) -> None:
+        """Ends all calls that are under way."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------ submit
+
+    @overload
+    async def submit(self, specification: Submittable, /, *, idempotency_key: str | None = None) -> Submission: ...
+
+    @overload
+    async def submit(self, *, idempotency_key: str | None = None, **job: Unpack[SingleJob]) -> Submission: ...
+
+    async def submit(  # type: ignore[misc]  # mypy does not fit the keywords of a TypedDict into **Any
+        self,
+        specification: Submittable | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        **job: Any,
+    ) -> Submission:
+        """Submits a workload: a specification, or the keywords of a workload with one job.
+
+        `await client.submit(tenant="vision", command=["python", "train.py"], gpus=8, tasks=2, gpu_model="A100")`
+
+        When it returns, the workload is stored. Without an idempotency key each call makes a new workload, however
+        often the call has to be tried; with one, the same key and body always mean the same workload.
+        """
+        request = submit_request(single_job(**job) if specification is None else specification, idempotency_key)
+        response = await self._connection.call(self._scheduler.SubmitWorkload, request, self._peer)
+        return Submission(response.workload, response.existed)
+
+    async def submit_many(
+        self, specifications: Iterable[Submittable], *, idempotency_keys: Sequence[str] | None = None
+    ) -> tuple[Submission, ...]:
+        """Submits workloads in batches of up to 1,000; each batch is stored as a whole or not at all.
+
+        When a batch is refused after others were accepted, PartlySubmittedError says which workloads exist.
+        """
+        submitted: tuple[Submission, ...] = ()
+        for batch in submit_batches(specifications, idempotency_keys):
+            try:
+                response = await self._connection.call(self._scheduler.SubmitWorkloads, batch, self._peer)
+            except TopmastError as error:
+                if not submitted:
+                    raise
+                raise PartlySubmittedError(shift_batch(error, len(submitted)), submitted) from error
+            submitted += tuple(Submission(one.workload, one.existed) for one in response.responses)
+        return submitted
+
+    # ------------------------------------------------------------ look
+
+    async def get(self, workload: str) -> Workload:
+        """The workload with all its attempts."""
+        request = global_scheduler_pb2.GetWorkloadRequest(workload=workload)
+        return workload_from_proto(await self._connection.call(self._scheduler.GetWorkload, request, self._peer))
+
+    async def list(
+        self, *, limit: int | None = None, **wanted: Unpack[WorkloadFilter]
+    ) -> AsyncGenerator[Workload, None]:
+        """Workloads, newest first, page by page as they are asked for; without their attempts."""
+        page_size = LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE)
+        listed = 0
+        page_token = ""
+        while limit is None or listed < limit:
+            page = await self.list_page(page_size=page_size, page_token=page_token, **wanted)
+            for workload in page.workloads if limit is None else page.workloads[: limit - listed]:
+                yield workload
+            listed += len(page.workloads)
+            page_token = page.next_page_token
+            if not page_token:
+                return
+
+    async def list_page(
+        self, *, page_size: int = 100, page_token: str = "", **wanted: Unpack[WorkloadFilter]
+    ) -> WorkloadPage:
+        """One page of workloads, newest first, and the token of the next one."""
+        request = list_request(page_size, page_token, **wanted)
+        return page_from_proto(await self._connection.call(self._scheduler.ListWorkloads, request, self._peer))
+
+    async def watch(self, workload: str) -> AsyncGenerator[Workload, None]:
+        """The workload now and after each change, until it has ended."""
+        request = global_scheduler_pb2.WatchWorkloadRequest(workload=workload)
+
+        async def begin() -> AsyncMessageStream[workload_pb2.Workload]:
+            return self._scheduler.WatchWorkload(request)
+
+        told = None
+        async with aclosing(self._connection.stream(begin, self._peer, endless=True)) as messages:
+            async for message in messages:
+                if message == told:
+                    # The stream was taken up again, and nothing had changed meanwhile.
+                    continue
+                told = message
+                now = workload_from_proto(message)
+                yield now
+                if now.state.ended:
+                    return
+
+    async def wait(self, workload: str) -> Workload:
+        """Waits until the workload has ended; returns it."""
+        async with aclosing(self.watch(workload)) as changes:
+            return await anext(now async for now in changes if now.state.ended)
+
+    async def events(
+        self,
+        *,
+        after_sequence: int = 0,
+        follow: bool = False,
+        workload: str = "",
+        tenant: str = "",
+        events: Sequence[str] = (),
+    ) -> AsyncGenerator[Event, None]:
+        """The event log after a place in it; with `follow` it goes on when the end of the log is reached.
+
+        None is left out and none is told twice, also when the server goes away in between.
+        """
+        request = global_scheduler_pb2.WatchEventsRequest(
+            after_sequence=after_sequence, follow=follow, workload=workload, tenant=tenant, events=events
+        )
+
+        async def begin() -> AsyncMessageStream[event_pb2.Event]:
+            return self._scheduler.WatchEvents(request)
+
+        async with aclosing(self._connection.stream(begin, self._peer, endless=follow)) as messages:
+            async for message in messages:
+                # Where the stream is taken up again when it breaks off.
+                request.after_sequence = message.sequence
+                yield event_from_proto(message)
+
+    async def queue(self, *, limit: int = 50, tenant: str = "") -> Queue:
+        """The head of the queue, and how many are in it."""
+        request = global_scheduler_pb2.GetQueueRequest(limit=limit, tenant=tenant)
+        return queue_from_proto(await self._connection.call(self._scheduler.GetQueue, request, self._peer))
+
+    async def status(self) -> Status:
+        """Tiers, regions and workloads in one look."""
+        request = global_scheduler_pb2.GetStatusRequest()
+        return status_from_proto(await self._connection.call(self._scheduler.GetStatus, request, self._peer))
+
+    async def logs(
+        self,
+        workload: str,
+        *,
+        attempt: int | None = None,
+        job: str = "",
+        task: int | None = None,
+        follow: bool = False,
+        tail_lines: int = 0,
+    ) -> AsyncGenerator[LogChunk, None]:
+        """What the tasks printed, of one attempt (without a number: the newest).
+
+        With `follow` it goes on until the workload has ended, from attempt to attempt, wherever they run. Raises
+        NotFoundError when there is no such attempt.
+        """
+        selection = LogSelection(workload, attempt, job, task, follow, tail_lines)
+        reader = AsyncLogReader(self._connection, self.status)
+        read_last = 0
+        async with aclosing(self.watch(workload)) as changes:
+            async for now in changes:
+                chosen = selection.choose_attempt(now, after=read_last)
+                if chosen is not None:
+                    async with aclosing(reader.read(selection, chosen)) as chunks:
+                        async for chunk in chunks:
+                            yield chunk
+                    read_last = chosen.attempt
+                elif not read_last and not selection.goes_on_after(now):
+                    raise nothing_to_read(selection, now)
+                if not selection.goes_on_after(now):
+                    return
+
+    # ------------------------------------------------------------ change
+
+    async def cancel(self, workload: str, reason: str = "") -> WorkloadState:
+        """Cancels a workload: at once when it is queued, else it is stopped. Returns its state now."""
+        request = global_scheduler_pb2.CancelWorkloadRequest(workload=workload, reason=reason)
+        response = await self._connection.call(self._scheduler.CancelWorkload, request, self._peer)
+        return state_from_proto(response.state)
+
+    async def apply_fleet(self, fleet: Fleet | fleet_pb2.Fleet) -> AppliedFleet:
+        """Replaces the fleet; refused while something runs on a machine that would disappear."""
+        message = fleet_to_proto(fleet) if isinstance(fleet, Fleet) else fleet
+        request = global_scheduler_pb2.ApplyFleetRequest(fleet=message)
+        applied = await self._connection.call(self._scheduler.ApplyFleet, request, self._peer)
+        return AppliedFleet(applied.regions, applied.clusters, applied.machines, applied.gpus)
+
+    async def apply_tenants(self, tenants: Iterable[Tenant | fleet_pb2.Tenant]) -> int:
+        """Replaces all tenants; refused while one that would disappear has workloads. Returns how many there are."""
+        messages = [tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant for tenant in tenants]
+        request = global_scheduler_pb2.ApplyTenantsRequest(tenants=messages)
+        response = await self._connection.call(self._scheduler.ApplyTenants, request, self._peer)
+        return response.tenants

@@ -1,0 +1,247 @@
+"""The client for programs that wait: every call blocks until it is answered.
+
+AsyncClient in async_client.py has the same surface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self, Unpack, overload
+
+import grpc
+
+from topmast.address import resolve_address
+from topmast.channel import MAX_ATTEMPTS
+from topmast.connection import Connection, Patience
+from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
+from topmast.events import Event, event_from_proto
+from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenant_to_proto
+from topmast.log_reader import LogReader
+from topmast.logs import LogChunk, LogSelection, nothing_to_read
+from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
+from topmast.specifications import SingleJob, single_job
+from topmast.status import Status, status_from_proto
+from topmast.v1 import fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc
+from topmast.workloads import (
+    Queue,
+    Submission,
+    Workload,
+    WorkloadPage,
+    WorkloadState,
+    page_from_proto,
+    queue_from_proto,
+    state_from_proto,
+    workload_from_proto,
+)
+
+
+class Client:
+    """Talks to Topmast. Threads may share it; close it, or use it in a `with` statement.
+
+    `address` is host:port of the global scheduler; without it TOPMAST_ADDRESS counts, then what `topmast up` wrote
+    down, then 127.0.0.1:7460. A call is tried `attempts` times (1 to 5) while the server is unavailable, within
+    `timeout_s`; a stream that breaks off is taken up again where it was, for up to `patience_s` without success.
+
+    Every method raises TopmastError, or rather the subclass that says what went wrong (topmast.errors).
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        timeout_s: float = 30.0,
+        attempts: int = MAX_ATTEMPTS,
+        patience_s: float = 60.0,
+    ) -> None:
+        self.address = resolve_address(address)
+        self._peer = f"Topmast at {self.address}"
+        self._connection = Connection(
+            credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
+        )
+        self._scheduler = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
+
+    def close(self) -> None:
+        """Ends all calls that are under way."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ submit
+
+    @overload
+    def submit(self, specification: Submittable, /, *, idempotency_key: str | None = None) -> Submission: ...
+
+    @overload
+    def submit(self, *, idempotency_key: str | None = None, **job: Unpack[SingleJob]) -> Submission: ...
+
+    def submit(  # type: ignore[misc]  # mypy does not fit the keywords of a TypedDict into **Any
+        self,
+        specification: Submittable | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        **job: Any,
+    ) -> Submission:
+        """Submits a workload: a specification, or the keywords of a workload with one job.
+
+        `client.submit(tenant="vision", command=["python", "train.py"], gpus=8, tasks=2, gpu_model="A100")`
+
+        When it returns, the workload is stored. Without an idempotency key each call makes a new workload, however
+        often the call has to be tried; with one, the same key and body always mean the same workload.
+        """
+        request = submit_request(single_job(**job) if specification is None else specification, idempotency_key)
+        response = self._connection.call(self._scheduler.SubmitWorkload, request, self._peer)
+        return Submission(response.workload, response.existed)
+
+    def submit_many(
+        self, specifications: Iterable[Submittable], *, idempotency_keys: Sequence[str] | None = None
+    ) -> tuple[Submission, ...]:
+        """Submits workloads in batches of up to 1,000; each batch is stored as a whole or not at all.
+
+        When a batch is refused after others were accepted, PartlySubmittedError says which workloads exist.
+        """
+        submitted: tuple[Submission, ...] = ()
+        for batch in submit_batches(specifications, idempotency_keys):
+            try:
+                response = self._connection.call(self._scheduler.SubmitWorkloads, batch, self._peer)
+            except TopmastError as error:
+                if not submitted:
+                    raise
+                raise PartlySubmittedError(shift_batch(error, len(submitted)), submitted) from error
+            submitted += tuple(Submission(one.workload, one.existed) for one in response.responses)
+        return submitted
+
+    # ------------------------------------------------------------ look
+
+    def get(self, workload: str) -> Workload:
+        """The workload with all its attempts."""
+        request = global_scheduler_pb2.GetWorkloadRequest(workload=workload)
+        return workload_from_proto(self._connection.call(self._scheduler.GetWorkload, request, self._peer))
+
+    def list(self, *, limit: int | None = None, **wanted: Unpack[WorkloadFilter]) -> Iterator[Workload]:
+        """Workloads, newest first, page by page as they are asked for; without their attempts."""
+        return islice(self._all_pages(LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE), wanted), limit)
+
+    def _all_pages(self, page_size: int, wanted: WorkloadFilter) -> Iterator[Workload]:
+        page = self.list_page(page_size=page_size, **wanted)
+        yield from page.workloads
+        while page.next_page_token:
+            page = self.list_page(page_size=page_size, page_token=page.next_page_token, **wanted)
+            yield from page.workloads
+
+    def list_page(
+        self, *, page_size: int = 100, page_token: str = "", **wanted: Unpack[WorkloadFilter]
+    ) -> WorkloadPage:
+        """One page of workloads, newest first, and the token of the next one."""
+        request = list_request(page_size, page_token, **wanted)
+        return page_from_proto(self._connection.call(self._scheduler.ListWorkloads, request, self._peer))
+
+    def watch(self, workload: str) -> Iterator[Workload]:
+        """The workload now and after each change, until it has ended."""
+        request = global_scheduler_pb2.WatchWorkloadRequest(workload=workload)
+        told = None
+        for message in self._connection.stream(
+            lambda: self._scheduler.WatchWorkload(request), self._peer, endless=True
+        ):
+            if message == told:
+                # The stream was taken up again, and nothing had changed meanwhile.
+                continue
+            told = message
+            now = workload_from_proto(message)
+            yield now
+            if now.state.ended:
+                return
+
+    def wait(self, workload: str) -> Workload:
+        """Waits until the workload has ended; returns it."""
+        return next(now for now in self.watch(workload) if now.state.ended)
+
+    def events(
+        self,
+        *,
+        after_sequence: int = 0,
+        follow: bool = False,
+        workload: str = "",
+        tenant: str = "",
+        events: Sequence[str] = (),
+    ) -> Iterator[Event]:
+        """The event log after a place in it; with `follow` it goes on when the end of the log is reached.
+
+        None is left out and none is told twice, also when the server goes away in between.
+        """
+        request = global_scheduler_pb2.WatchEventsRequest(
+            after_sequence=after_sequence, follow=follow, workload=workload, tenant=tenant, events=events
+        )
+        for message in self._connection.stream(
+            lambda: self._scheduler.WatchEvents(request), self._peer, endless=follow
+        ):
+            # Where the stream is taken up again when it breaks off.
+            request.after_sequence = message.sequence
+            yield event_from_proto(message)
+
+    def queue(self, *, limit: int = 50, tenant: str = "") -> Queue:
+        """The head of the queue, and how many are in it."""
+        request = global_scheduler_pb2.GetQueueRequest(limit=limit, tenant=tenant)
+        return queue_from_proto(self._connection.call(self._scheduler.GetQueue, request, self._peer))
+
+    def status(self) -> Status:
+        """Tiers, regions and workloads in one look."""
+        request = global_scheduler_pb2.GetStatusRequest()
+        return status_from_proto(self._connection.call(self._scheduler.GetStatus, request, self._peer))
+
+    def logs(
+        self,
+        workload: str,
+        *,
+        attempt: int | None = None,
+        job: str = "",
+        task: int | None = None,
+        follow: bool = False,
+        tail_lines: int = 0,
+    ) -> Iterator[LogChunk]:
+        """What the tasks printed, of one attempt (without a number: the newest).
+
+        With `follow` it goes on until the workload has ended, from attempt to attempt, wherever they run. Raises
+        NotFoundError when there is no such attempt.
+        """
+        selection = LogSelection(workload, attempt, job, task, follow, tail_lines)
+        reader = LogReader(self._connection, self.status)
+        read_last = 0
+        for now in self.watch(workload):
+            chosen = selection.choose_attempt(now, after=read_last)
+            if chosen is not None:
+                yield from reader.read(selection, chosen)
+                read_last = chosen.attempt
+            elif not read_last and not selection.goes_on_after(now):
+                raise nothing_to_read(selection, now)
+            if not selection.goes_on_after(now):
+                return
+
+    # ------------------------------------------------------------ change
+
+    def cancel(self, workload: str, reason: str = "") -> WorkloadState:
+        """Cancels a workload: at once when it is queued, else it is stopped. Returns its state now."""
+        request = global_scheduler_pb2.CancelWorkloadRequest(workload=workload, reason=reason)
+        return state_from_proto(self._connection.call(self._scheduler.CancelWorkload, request, self._peer).state)
+
+    def apply_fleet(self, fleet: Fleet | fleet_pb2.Fleet) -> AppliedFleet:
+        """Replaces the fleet; refused while something runs on a machine that would disappear."""
+        message = fleet_to_proto(fleet) if isinstance(fleet, Fleet) else fleet
+        request = global_scheduler_pb2.ApplyFleetRequest(fleet=message)
+        applied = self._connection.call(self._scheduler.ApplyFleet, request, self._peer)
+        return AppliedFleet(applied.regions, applied.clusters, applied.machines, applied.gpus)
+
+    def apply_tenants(self, tenants: Iterable[Tenant | fleet_pb2.Tenant]) -> int:
+        """Replaces all tenants; refused while one that would disappear has workloads. Returns how many there are."""
+        messages = [tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant for tenant in tenants]
+        request = global_scheduler_pb2.ApplyTenantsRequest(tenants=messages)
+        return self._connection.call(self._scheduler.ApplyTenants, request, self._peer).tenants

@@ -1,0 +1,122 @@
+"""One way of calling servers, for the client that waits: channels, errors, streams that are taken up again.
+
+async_connection.py is the same for asyncio.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import grpc
+
+from topmast.channel import MAX_ATTEMPTS, channel_options
+from topmast.errors import LogBrokeOffError, TopmastError, UnavailableError, error_from_call
+from topmast.reconnection import Reconnection
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Message = TypeVar("Message")
+Received = TypeVar("Received", covariant=True)
+
+BROKEN_OFF = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+"""How a stream ends when the server goes away; CANCELLED is what one that shuts down in order says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to try: a call within `timeout_s`, up to `attempts` times; a stream for `patience_s` without success."""
+
+    timeout_s: float = 30.0
+    attempts: int = MAX_ATTEMPTS
+    patience_s: float = 60.0
+
+
+class MessageStream(Protocol[Received]):
+    """A call that answers with many messages."""
+
+    def __iter__(self) -> Iterator[Received]: ...
+
+    def cancel(self) -> object: ...
+
+
+class Connection:
+    """Channels to servers, each opened when it is first needed. Threads may share it."""
+
+    def __init__(self, credentials: grpc.ChannelCredentials | None, patience: Patience) -> None:
+        self._credentials = credentials
+        self._patience = patience
+        self._channels: dict[str, grpc.Channel] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def sibling(self) -> Connection:
+        """Another connection of the same kind, which can be closed by itself."""
+        return Connection(self._credentials, self._patience)
+
+    def close(self) -> None:
+        """Ends all calls that are under way."""
+        with self._lock:
+            self._closed.set()
+            for channel in self._channels.values():
+                channel.close()
+            self._channels.clear()
+
+    def channel(self, address: str) -> grpc.Channel:
+        """The channel to a server; raises TopmastError when the connection was closed."""
+        with self._lock:
+            if self._closed.is_set():
+                raise TopmastError("the client is closed", code=grpc.StatusCode.CANCELLED)
+            channel = self._channels.get(address)
+            if channel is None:
+                options = channel_options(address, self._patience.attempts)
+                channel = (
+                    grpc.secure_channel(address, self._credentials, options)
+                    if self._credentials
+                    else grpc.insecure_channel(address, options)
+                )
+                self._channels[address] = channel
+            return channel
+
+    def call(self, method: grpc.UnaryUnaryMultiCallable[Request, Response], request: Request, peer: str) -> Response:
+        """The answer; raises the TopmastError that says what went wrong. `peer` is the server's name in its sentence."""
+        try:
+            return method(request, timeout=self._patience.timeout_s)
+        except grpc.RpcError as error:
+            raise error_from_call(error, peer) from error
+
+    def stream(self, begin: Callable[[], MessageStream[Message]], peer: str, *, endless: bool) -> Iterator[Message]:
+        """Messages of a stream. `begin` opens it, and opens it again when it broke off.
+
+        Whoever opens it again sees to it that it continues where it was. An endless stream is also taken up again
+        when the server ended it in order.
+        """
+        reconnection = Reconnection(self._patience.patience_s)
+        while True:
+            stream: MessageStream[Message] | None = None
+            try:
+                stream = begin()
+                for message in stream:
+                    reconnection.succeeded()
+                    yield message
+                failure: TopmastError = UnavailableError(f"{peer} ended the stream")
+                if not endless:
+                    return
+            except grpc.RpcError as error:
+                failure = error_from_call(error, peer)
+                failure.__cause__ = error
+            except UnavailableError as error:
+                failure = error
+            finally:
+                if stream is not None:
+                    stream.cancel()
+            wait_s = reconnection.next_wait_s() if may_resume(failure) else None
+            if wait_s is None or self._closed.wait(wait_s):
+                raise failure
+
+
+def may_resume(failure: TopmastError) -> bool:
+    """True when opening the stream again may help."""
+    return failure.code in BROKEN_OFF and not isinstance(failure, LogBrokeOffError)

@@ -1,0 +1,187 @@
+"""What can go wrong in a call, as exceptions that carry what the server said about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from topmast.workloads import Submission
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_BATCH_INDEX = re.compile(r"^requests\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that was wrong. `field` is its path in the request, or the subject of a broken precondition."""
+
+    field: str
+    description: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.description}" if self.field else self.description
+
+
+class TopmastError(Exception):
+    """A call failed. `str(error)` is one sentence, with every violation that the server named.
+
+    `retry_after_s` is the server's advice when it gave one.
+    """
+
+    usual_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        code: grpc.StatusCode | None = None,
+        violations: tuple[Violation, ...] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.sentence = sentence
+        self.code = code or self.usual_code
+        self.violations = violations
+        self.retry_after_s = retry_after_s
+        super().__init__(sentence)
+
+    def __str__(self) -> str:
+        unsaid = [str(violation) for violation in self.violations if violation.description not in self.sentence]
+        return "; ".join([self.sentence, *unsaid])
+
+
+class InvalidArgumentError(TopmastError):
+    """Something in the request is wrong; `violations` names every bad field."""
+
+    usual_code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class NotFoundError(TopmastError):
+    """There is no such workload, region, machine, ..."""
+
+    usual_code = grpc.StatusCode.NOT_FOUND
+
+
+class AlreadyExistsError(TopmastError):
+    """The idempotency key was used before, with another body."""
+
+    usual_code = grpc.StatusCode.ALREADY_EXISTS
+
+
+class PreconditionError(TopmastError):
+    """The request is right, but not possible as things stand: `violations` says what stands in the way."""
+
+    usual_code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class ResourceExhaustedError(TopmastError):
+    """Too much at once: the message is too large, or the server has too much to do."""
+
+    usual_code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class UnavailableError(TopmastError):
+    """Topmast does not answer, also after retries."""
+
+    usual_code = grpc.StatusCode.UNAVAILABLE
+
+
+class LogBrokeOffError(UnavailableError):
+    """A log broke off that cannot be taken up again where it was, because only its last lines were asked for."""
+
+
+class DeadlineError(TopmastError):
+    """No answer in time. Whether the call had an effect is unknown; repeating it is safe."""
+
+    usual_code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class PartlySubmittedError(TopmastError):
+    """A batch of `submit_many` failed after others had been accepted: `accepted` are the workloads of those.
+
+    What failed is chained (`__cause__`). Indices in `violations` count from the start of the whole submission.
+    """
+
+    def __init__(self, failure: TopmastError, accepted: tuple[Submission, ...]) -> None:
+        self.accepted = accepted
+        super().__init__(
+            f"{failure.sentence} (the first {len(accepted)} workloads were accepted)",
+            code=failure.code,
+            violations=failure.violations,
+            retry_after_s=failure.retry_after_s,
+        )
+
+
+_KINDS: tuple[type[TopmastError], ...] = (
+    InvalidArgumentError,
+    NotFoundError,
+    AlreadyExistsError,
+    PreconditionError,
+    ResourceExhaustedError,
+    UnavailableError,
+    DeadlineError,
+)
+_BY_CODE = {kind.usual_code: kind for kind in _KINDS} | {
+    grpc.StatusCode.OUT_OF_RANGE: InvalidArgumentError,
+    grpc.StatusCode.ABORTED: PreconditionError,
+}
+
+
+def error_from_call(error: grpc.RpcError, peer: str) -> TopmastError:
+    """The exception for a failed call, with what its google.rpc details say. `peer` is whom it was made to."""
+    code = error.code()
+    # Pairs, whatever the two kinds of client call them.
+    metadata = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
+    violations, retry_after_s = _read_details(metadata)
+    sentence = error.details() or code.name
+    if code is grpc.StatusCode.UNAVAILABLE:
+        sentence = f"{peer} does not answer ({sentence})"
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        sentence = f"{peer} did not answer in time"
+    return _BY_CODE.get(code, TopmastError)(sentence, code=code, violations=violations, retry_after_s=retry_after_s)
+
+
+def _read_details(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[tuple[Violation, ...], float | None]:
+    violations: list[Violation] = []
+    retry_after_s: float | None = None
+    packed = next((value for key, value in metadata if key == _DETAILS_KEY), b"")
+    try:
+        status = status_pb2.Status.FromString(packed if isinstance(packed, bytes) else packed.encode())
+    except DecodeError:
+        # Something between us and the server changed them; the code and the sentence still stand.
+        return (), None
+    for detail in status.details:
+        bad_request = error_details_pb2.BadRequest()
+        precondition = error_details_pb2.PreconditionFailure()
+        retry = error_details_pb2.RetryInfo()
+        if detail.Unpack(bad_request):
+            violations += [Violation(bad.field, bad.description) for bad in bad_request.field_violations]
+        elif detail.Unpack(precondition):
+            violations += [Violation(broken.subject, broken.description) for broken in precondition.violations]
+        elif detail.Unpack(retry):
+            retry_after_s = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    return tuple(violations), retry_after_s
+
+
+def shift_batch(error: TopmastError, offset: int) -> TopmastError:
+    """The same error, with `requests[i]` counted from the start of the whole submission instead of its batch."""
+    if not offset:
+        return error
+
+    def shifted(match: re.Match[str]) -> str:
+        return f"requests[{int(match.group(1)) + offset}]"
+
+    return type(error)(
+        error.sentence,
+        code=error.code,
+        violations=tuple(
+            Violation(_BATCH_INDEX.sub(shifted, violation.field), violation.description)
+            for violation in error.violations
+        ),
+        retry_after_s=error.retry_after_s,
+    )

@@ -1,0 +1,102 @@
+"""What the tasks of a workload print, gathered from the clusters that run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topmast.errors import LogBrokeOffError, NotFoundError
+from topmast.v1 import cluster_manager_pb2
+from topmast.workloads import Attempt, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Some bytes that one task printed; not always whole lines."""
+
+    cluster: str
+    attempt: int
+    job: str
+    task: int
+    chunk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogSelection:
+    """Which output: of one attempt (None: the newest), of one job ("": all), of one task (None: all).
+
+    With `tail_lines` only the last so many lines of each task; 0: all.
+    """
+
+    workload: str
+    attempt: int | None = None
+    job: str = ""
+    task: int | None = None
+    follow: bool = False
+    tail_lines: int = 0
+
+    def request(self, attempt: int) -> cluster_manager_pb2.ReadLogsRequest:
+        return cluster_manager_pb2.ReadLogsRequest(
+            workload=self.workload,
+            attempt=attempt,
+            job=self.job,
+            task=self.task,
+            follow=self.follow,
+            tail_lines=self.tail_lines,
+        )
+
+    def choose_attempt(self, workload: Workload, after: int) -> Attempt | None:
+        """The attempt to read: the one asked for, else the newest one after `after` that has been placed."""
+        placed = [attempt for attempt in workload.attempts if attempt.placements]
+        if self.attempt is not None:
+            return next((attempt for attempt in placed if attempt.attempt == self.attempt), None)
+        return max(
+            (attempt for attempt in placed if attempt.attempt > after),
+            key=lambda attempt: attempt.attempt,
+            default=None,
+        )
+
+    def goes_on_after(self, workload: Workload) -> bool:
+        """True when another attempt may come that belongs to what was asked for."""
+        return self.follow and self.attempt is None and not workload.state.ended
+
+
+def nothing_to_read(selection: LogSelection, workload: Workload) -> NotFoundError:
+    """The error when there is no such attempt."""
+    if selection.attempt is not None:
+        known = ", ".join(str(attempt.attempt) for attempt in workload.attempts) or "none yet"
+        return NotFoundError(
+            f"workload {workload.workload} has no placed attempt {selection.attempt}; its attempts: {known}"
+        )
+    reason = f": {workload.reason}" if workload.reason else ""
+    return NotFoundError(f"workload {workload.workload} has not been placed yet, it is {workload.state}{reason}")
+
+
+class LogCursor:
+    """Remembers how much of each task's output was handed out, so that a stream that begins anew goes on there."""
+
+    __slots__ = ("_handed_out", "_position", "_tail_lines")
+
+    def __init__(self, tail_lines: int) -> None:
+        self._tail_lines = tail_lines
+        self._handed_out: dict[tuple[str, int], int] = {}
+        self._position: dict[tuple[str, int], int] = {}
+
+    def begin_stream(self) -> None:
+        """A new stream begins.
+
+        Raises LogBrokeOffError when it is not the first and only the last lines were asked for: by now those may be
+        others.
+        """
+        if self._handed_out and self._tail_lines:
+            raise LogBrokeOffError("the log broke off; read it again, or without a limit on its lines")
+        self._position.clear()
+
+    def unread(self, message: cluster_manager_pb2.ReadLogsResponse) -> bytes:
+        """The part of this chunk that had not been handed out."""
+        task = (message.job, message.task)
+        start = self._position.get(task, 0)
+        end = start + len(message.chunk)
+        handed_out = self._handed_out.get(task, 0)
+        self._position[task] = end
+        self._handed_out[task] = max(handed_out, end)
+        return message.chunk[max(0, handed_out - start) :]

@@ -1,0 +1,240 @@
+"""What a user submits: a workload is a gang of jobs, a job is a set of identical tasks.
+
+The words and defaults are those of protos/topmast/v1/workload.proto, with the resources and the entry point of a
+job flattened into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Required, TypedDict, Unpack
+
+from topmast.v1 import workload_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulated:
+    """No process: work of a given length, on the clock. For traces and load tests.
+
+    With `checkpoint_interval_s` 0 only a stop with grace saves the work.
+    """
+
+    duration_s: float
+    checkpoint_interval_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpecification:
+    """A set of identical tasks, one process each (with up to all GPUs of one machine).
+
+    Give exactly one of `command` (a program and its arguments), `python` ("module:function") and `emulated`.
+    `gpus` are per task; `gpu_model` "" means any. Without `cpus` or `memory_gib` a task gets its GPUs' proportional
+    share of the machine; a task without GPUs must say both. `max_tasks` greater than `tasks` makes the job elastic.
+    """
+
+    name: str = "main"
+    tasks: int = 1
+    max_tasks: int = 0
+    gpus: int = 0
+    gpu_model: str = ""
+    cpus: float | None = None
+    memory_gib: float | None = None
+    command: Sequence[str] = ()
+    python: str = ""
+    emulated: Emulated | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    consolidate: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "command", _strings("command", self.command))
+
+
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """A table that the workload reads; with `fresh` only the table's home region will do."""
+
+    table: str
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often a failed attempt is tried again; the wait doubles each time up to the cap. 0: the server's default."""
+
+    max_retries: int = 0
+    backoff_s: float = 0.0
+    backoff_cap_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpecification:
+    """Jobs that start together or not at all, in one region. `regions` empty means anywhere."""
+
+    tenant: str
+    jobs: Sequence[JobSpecification]
+    name: str = ""
+    tables: Sequence[TableInput] = ()
+    regions: Sequence[str] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    retry: RetryPolicy | None = None
+    stop_grace_s: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "jobs", tuple(self.jobs))
+        object.__setattr__(self, "tables", tuple(self.tables))
+        object.__setattr__(self, "regions", _strings("regions", self.regions))
+
+
+def _strings(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError(f"{name} must be a list of strings, not the one string {values!r}")
+    return tuple(values)
+
+
+class SingleJob(TypedDict, total=False):
+    """The keywords of a workload with one job; see JobSpecification and WorkloadSpecification."""
+
+    tenant: Required[str]
+    name: str
+    command: Sequence[str]
+    python: str
+    emulated: Emulated | None
+    tasks: int
+    max_tasks: int
+    gpus: int
+    gpu_model: str
+    cpus: float | None
+    memory_gib: float | None
+    environment: Mapping[str, str]
+    consolidate: bool
+    tables: Sequence[TableInput | str]
+    regions: Sequence[str]
+    labels: Mapping[str, str]
+    retry: RetryPolicy | None
+    stop_grace_s: float | None
+
+
+def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
+    """A workload with one job. Without a name it is called after its program: `python train.py` is `train`."""
+    job = JobSpecification(
+        tasks=said.get("tasks", 1),
+        max_tasks=said.get("max_tasks", 0),
+        gpus=said.get("gpus", 0),
+        gpu_model=said.get("gpu_model", ""),
+        cpus=said.get("cpus"),
+        memory_gib=said.get("memory_gib"),
+        command=said.get("command", ()),
+        python=said.get("python", ""),
+        emulated=said.get("emulated"),
+        environment=said.get("environment", {}),
+        consolidate=said.get("consolidate", False),
+    )
+    return WorkloadSpecification(
+        tenant=said["tenant"],
+        name=said.get("name") or _name_of(job),
+        jobs=(job,),
+        tables=tuple(TableInput(table) if isinstance(table, str) else table for table in said.get("tables", ())),
+        regions=said.get("regions", ()),
+        labels=said.get("labels", {}),
+        retry=said.get("retry"),
+        stop_grace_s=said.get("stop_grace_s"),
+    )
+
+
+def _name_of(job: JobSpecification) -> str:
+    if job.command:
+        script = next((argument for argument in job.command if argument.endswith(".py")), job.command[0])
+        return PurePath(script).stem or script
+    if job.python:
+        return job.python.rpartition(":")[2]
+    return "emulated"
+
+
+def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2.WorkloadSpecification:
+    """The message to send; raises ValueError when a job has no entry point, or more than one."""
+    message = workload_pb2.WorkloadSpecification(
+        name=specification.name,
+        tenant=specification.tenant,
+        jobs=[_job_to_proto(job) for job in specification.jobs],
+        tables=[workload_pb2.TableInput(table=table.table, fresh=table.fresh) for table in specification.tables],
+        regions=specification.regions,
+        labels=specification.labels,
+        stop_grace_s=specification.stop_grace_s,
+    )
+    if specification.retry is not None:
+        message.retry.CopyFrom(
+            workload_pb2.RetryPolicy(
+                max_retries=specification.retry.max_retries,
+                backoff_s=specification.retry.backoff_s,
+                backoff_cap_s=specification.retry.backoff_cap_s,
+            )
+        )
+    return message
+
+
+def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
+    given = [name for name in ("command", "python", "emulated") if getattr(job, name)]
+    if len(given) != 1:
+        told = "none" if not given else " and ".join(given)
+        raise ValueError(f"job '{job.name}': give exactly one of command, python and emulated, not {told}")
+    message = workload_pb2.JobSpecification(
+        name=job.name,
+        tasks=job.tasks,
+        max_tasks=job.max_tasks,
+        resources=workload_pb2.TaskResources(
+            gpus=job.gpus, gpu_model=job.gpu_model, cpus=job.cpus, memory_gib=job.memory_gib
+        ),
+        environment=job.environment,
+        consolidate=job.consolidate,
+    )
+    if job.command:
+        message.command.arguments.extend(job.command)
+    elif job.python:
+        message.python.target = job.python
+    elif job.emulated is not None:
+        message.emulated.CopyFrom(
+            workload_pb2.Emulated(
+                duration_s=job.emulated.duration_s, checkpoint_interval_s=job.emulated.checkpoint_interval_s
+            )
+        )
+    return message
+
+
+def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> WorkloadSpecification:
+    """What the server says that was submitted."""
+    retry = message.retry
+    return WorkloadSpecification(
+        tenant=message.tenant,
+        name=message.name,
+        jobs=tuple(_job_from_proto(job) for job in message.jobs),
+        tables=tuple(TableInput(table.table, table.fresh) for table in message.tables),
+        regions=tuple(message.regions),
+        labels=dict(sorted(message.labels.items())),
+        retry=RetryPolicy(max_retries=retry.max_retries, backoff_s=retry.backoff_s, backoff_cap_s=retry.backoff_cap_s)
+        if message.HasField("retry")
+        else None,
+        stop_grace_s=message.stop_grace_s if message.HasField("stop_grace_s") else None,
+    )
+
+
+def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification:
+    resources = message.resources
+    emulated = message.emulated
+    return JobSpecification(
+        name=message.name,
+        tasks=message.tasks,
+        max_tasks=message.max_tasks,
+        gpus=resources.gpus,
+        gpu_model=resources.gpu_model,
+        cpus=resources.cpus if resources.HasField("cpus") else None,
+        memory_gib=resources.memory_gib if resources.HasField("memory_gib") else None,
+        command=tuple(message.command.arguments),
+        python=message.python.target,
+        emulated=Emulated(duration_s=emulated.duration_s, checkpoint_interval_s=emulated.checkpoint_interval_s)
+        if message.HasField("emulated")
+        else None,
+        environment=dict(sorted(message.environment.items())),
+        consolidate=message.consolidate,
+    )

@@ -1,0 +1,75 @@
+"""How Topmast is: its tiers, its regions, how many workloads are in which state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topmast.v1 import global_scheduler_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatus:
+    """One server: `tier` is global, regional or cluster; `name` that of its region or cluster ("" for global)."""
+
+    tier: str
+    name: str
+    address: str
+    alive: bool
+    process_id: int
+    lease_expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStatus:
+    region: str
+    clusters: int
+    machines: int
+    machines_up: int
+    gpus: int
+    gpus_in_use: int
+    live_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One look at everything. `workloads` counts them by the name of their state."""
+
+    now_s: float
+    version: str
+    tiers: tuple[TierStatus, ...]
+    regions: tuple[RegionStatus, ...]
+    workloads: Mapping[str, int]
+    scan_pass: int
+
+    def cluster_address(self, cluster: str) -> str | None:
+        """Where the manager of a cluster answers; None when no living one is known."""
+        return next(
+            (tier.address for tier in self.tiers if tier.tier == "cluster" and tier.name == cluster and tier.alive),
+            None,
+        )
+
+
+def status_from_proto(message: global_scheduler_pb2.GetStatusResponse) -> Status:
+    return Status(
+        message.now_s,
+        message.version,
+        tuple(
+            TierStatus(tier.tier, tier.name, tier.address, tier.alive, tier.process_id, tier.lease_expires_s)
+            for tier in message.tiers
+        ),
+        tuple(
+            RegionStatus(
+                region.region,
+                region.clusters,
+                region.machines,
+                region.machines_up,
+                region.gpus,
+                region.gpus_in_use,
+                region.live_attempts,
+            )
+            for region in message.regions
+        ),
+        dict(sorted(message.workloads.items())),
+        message.scan_pass,
+    )

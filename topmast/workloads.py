@@ -1,0 +1,244 @@
+"""What Topmast tells about a workload: its state, its attempts, where its tasks are, its place in the queue.
+
+Times are seconds since the epoch on the clock of the service; None means not yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from topmast.specifications import WorkloadSpecification, specification_from_proto
+from topmast.v1 import global_scheduler_pb2, workload_pb2
+
+
+class WorkloadState(StrEnum):
+    UNSPECIFIED = "UNSPECIFIED"
+    """A state that this version of the client does not know."""
+    PENDING = "PENDING"
+    WAITING = "WAITING"
+    """No region could place it in this pass."""
+    AWAITING_DATA = "AWAITING_DATA"
+    """No region that may host it holds its tables."""
+    DISPATCHED = "DISPATCHED"
+    RUNNING = "RUNNING"
+    PREEMPTING = "PREEMPTING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing will happen to the workload any more."""
+        return self in {WorkloadState.COMPLETED, WorkloadState.FAILED, WorkloadState.CANCELLED}
+
+    @property
+    def number(self) -> workload_pb2.WorkloadState.ValueType:
+        """The state in a message."""
+        return workload_pb2.WorkloadState.Value(f"WORKLOAD_STATE_{self.value}")
+
+
+_STATES = {int(state.number): state for state in WorkloadState}
+
+
+def state_from_proto(number: int) -> WorkloadState:
+    return _STATES.get(number, WorkloadState.UNSPECIFIED)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A workload was accepted; `existed` when it had been before, under the same idempotency key."""
+
+    workload: str
+    existed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlacement:
+    """One task on one machine, with what it holds."""
+
+    job: str
+    task: int
+    cluster: str
+    machine: str
+    gpu_indices: tuple[int, ...]
+    cpus: float
+    memory_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a workload. `end` is completed, failed, cancelled, or the cause of its eviction; "" while it runs.
+
+    Progress is in the workload's own unit: seconds of work when emulated, steps otherwise.
+    """
+
+    attempt: int
+    region: str
+    dispatched_s: float
+    started_s: float | None
+    ended_s: float | None
+    within_quota: bool
+    priority: int
+    level: int
+    placements: tuple[TaskPlacement, ...]
+    end: str
+    end_reason: str
+    progress_at_start: float
+    progress: float
+    checkpoint_progress: float
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that run a part of it, sorted."""
+        return tuple(sorted({placement.cluster for placement in self.placements}))
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """Where a queued workload stands: `rank` 1 is the head of the queue, None not ranked yet."""
+
+    priority: int
+    level: int
+    credit: float
+    within_quota: bool
+    rank: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload as it is now. `attempts` are told by `get` and `watch` only; `reason` says why it is in its state."""
+
+    workload: str
+    specification: WorkloadSpecification
+    state: WorkloadState
+    submitted_s: float
+    ended_s: float | None
+    region: str
+    progress: float
+    checkpoint_progress: float
+    throughput: float
+    failures: int
+    reason: str
+    cancel_requested: bool
+    queue_position: QueuePosition | None
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def name(self) -> str:
+        return self.specification.name
+
+    @property
+    def tenant(self) -> str:
+        return self.specification.tenant
+
+
+def workload_from_proto(message: workload_pb2.Workload) -> Workload:
+    return Workload(
+        workload=message.workload,
+        specification=specification_from_proto(message.specification),
+        state=state_from_proto(message.state),
+        submitted_s=message.submitted_s,
+        ended_s=message.ended_s or None,
+        region=message.region,
+        progress=message.progress,
+        checkpoint_progress=message.checkpoint_progress,
+        throughput=message.throughput,
+        failures=message.failures,
+        reason=message.reason,
+        cancel_requested=message.cancel_requested,
+        queue_position=position_from_proto(message.queue_position) if message.HasField("queue_position") else None,
+        attempts=tuple(_attempt_from_proto(attempt) for attempt in message.attempts),
+    )
+
+
+def position_from_proto(message: workload_pb2.QueuePosition) -> QueuePosition:
+    return QueuePosition(
+        message.priority, message.level, message.credit, message.within_quota, message.rank or None, message.reason
+    )
+
+
+def _attempt_from_proto(message: workload_pb2.Attempt) -> Attempt:
+    return Attempt(
+        attempt=message.attempt,
+        region=message.region,
+        dispatched_s=message.dispatched_s,
+        started_s=message.started_s or None,
+        ended_s=message.ended_s or None,
+        within_quota=message.within_quota,
+        priority=message.priority,
+        level=message.level,
+        placements=tuple(
+            TaskPlacement(
+                placement.job,
+                placement.task,
+                placement.cluster,
+                placement.machine,
+                tuple(placement.gpu_indices),
+                placement.cpus,
+                placement.memory_gib,
+            )
+            for placement in message.placements
+        ),
+        end=message.end,
+        end_reason=message.end_reason,
+        progress_at_start=message.progress_at_start,
+        progress=message.progress,
+        checkpoint_progress=message.checkpoint_progress,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPage:
+    """Some workloads, newest first; `next_page_token` is "" on the last page."""
+
+    workloads: tuple[Workload, ...]
+    next_page_token: str
+
+
+def page_from_proto(message: global_scheduler_pb2.ListWorkloadsResponse) -> WorkloadPage:
+    return WorkloadPage(tuple(workload_from_proto(workload) for workload in message.workloads), message.next_page_token)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """One queued workload; `gpus` are those of all its base tasks."""
+
+    workload: str
+    name: str
+    tenant: str
+    state: WorkloadState
+    position: QueuePosition
+    submitted_s: float
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The head of the queue, how many are in it altogether, and which scan pass ranked them, when."""
+
+    entries: tuple[QueueEntry, ...]
+    queued: int
+    scan_pass: int
+    scan_pass_s: float
+
+
+def queue_from_proto(message: global_scheduler_pb2.GetQueueResponse) -> Queue:
+    return Queue(
+        tuple(
+            QueueEntry(
+                entry.workload,
+                entry.name,
+                entry.tenant,
+                state_from_proto(entry.state),
+                position_from_proto(entry.position),
+                entry.submitted_s,
+                entry.gpus,
+            )
+            for entry in message.entries
+        ),
+        message.queued,
+        message.scan_pass,
+        message.scan_pass_s,
+    )
