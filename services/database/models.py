@@ -414,3 +414,16 @@ class LeaseRow(Base):
     process_id: Mapped[int] = mapped_column(Integer)
     token: Mapped[int] = mapped_column(BigInteger)
     expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+# ---------------------------------------------------------------- what became of a commit
+
+
+class CommitMarkRow(Base):
+    """One slot per transaction in flight: how to tell, after a lost connection, what was committed (commit_marks.py)."""
+
+    __tablename__ = "commit_marks"
+
+    slot: Mapped[str] = mapped_column(Text, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger)
+    made_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))

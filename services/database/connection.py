@@ -1,0 +1,111 @@
+"""A connection to the database as the stores see it, and the pool that keeps some of them open."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+
+AnyConnection: TypeAlias = psycopg.AsyncConnection[TupleRow]
+"""What stores take: a connection inside its caller's transaction."""
+
+_CONNECTION_DEFAULTS: Mapping[str, str | int] = {
+    "application_name": "topmast",
+    "connect_timeout": 5,
+    # A server that vanished without a word is noticed in some 20 s, not in hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 20_000,
+}
+"""What libpq is told unless the URL says otherwise."""
+
+
+class PooledConnection(psycopg.AsyncConnection[TupleRow]):
+    """A connection that remembers whom to wake once its transaction is committed."""
+
+    channels_to_wake: set[str]
+
+
+def wake_after_commit(connection: AnyConnection, channel: str) -> None:
+    """Has the listeners of a channel woken after this transaction's commit; nothing happens after a rollback.
+
+    Not by a NOTIFY inside the transaction: PostgreSQL commits transactions with a NOTIFY one after the other, each
+    with its own flush to disk, which would cost the busiest transactions their group commit. When the process dies
+    between commit and wake-up, nobody is woken: whoever listens also looks by itself now and then.
+    """
+    if not isinstance(connection, PooledConnection):
+        raise TypeError("this connection does not come from a Database, so nobody would be woken")
+    connection.channels_to_wake.add(channel)
+
+
+async def connect(url: str, *, autocommit: bool = False) -> PooledConnection:
+    """A new connection; raises psycopg.OperationalError when there is none to be had."""
+    parameters = {**_CONNECTION_DEFAULTS, **conninfo_to_dict(url)}
+    connection = await PooledConnection.connect(make_conninfo("", **parameters), autocommit=autocommit)
+    connection.channels_to_wake = set()
+    return connection
+
+
+class ConnectionPool:
+    """At most `size` connections at a time; those that are not in use are kept open.
+
+    A connection that broke while it was idle (the server went away) is never handed out.
+    """
+
+    def __init__(self, url: str, size: int) -> None:
+        self._url = url
+        self._places = asyncio.Semaphore(size)
+        self._idle: list[PooledConnection] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[PooledConnection]:
+        """A connection outside any transaction; what is still open at the end is rolled back."""
+        async with self._places:
+            connection = await self._take()
+            try:
+                yield connection
+            finally:
+                await self._give_back(connection)
+
+    async def close(self) -> None:
+        """Closes all idle connections, and each of the others when it is given back."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _take(self) -> PooledConnection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed and not _has_unread_input(connection):
+                return connection
+            await connection.close()
+        return await connect(self._url)
+
+    async def _give_back(self, connection: PooledConnection) -> None:
+        connection.channels_to_wake.clear()
+        if not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            try:
+                await connection.rollback()
+            except psycopg.Error:
+                await connection.close()  # the server rolls back what has lost its connection
+        if connection.closed:
+            return
+        if self._closed:
+            await connection.close()
+        else:
+            self._idle.append(connection)
+
+
+def _has_unread_input(connection: PooledConnection) -> bool:
+    """True when something waits to be read although nothing was asked: in an idle connection, its end."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,66 @@
+"""Which database to use: the one that TOPMAST_DATABASE_URL names, else the embedded one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from services.database.embedded import start_embedded
+from services.database.errors import DatabaseUnavailable, UnsuitableDatabase
+
+URL_VARIABLE = "TOPMAST_DATABASE_URL"
+OLDEST_MAJOR_VERSION = 15
+
+_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
+
+
+def resolve_database_url(home: Path, environment: Mapping[str, str]) -> str:
+    """The URL of the database to use, which answers and is suitable; starts the embedded server if that is the one.
+
+    Raises:
+        UnsuitableDatabase: TOPMAST_DATABASE_URL names something that Topmast cannot use.
+        DatabaseUnavailable: nothing answers there.
+        EmbeddedServerFailed: the embedded server does not start.
+    """
+    if not (url := environment.get(URL_VARIABLE, "").strip()):
+        return start_embedded(home)
+    url = normalise_url(url)
+    check_server(url)
+    return url
+
+
+def normalise_url(url: str) -> str:
+    """The URL as libpq wants it; raises UnsuitableDatabase when it is not one of PostgreSQL."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in _SCHEMES:
+        raise UnsuitableDatabase(
+            f"{URL_VARIABLE} must look like postgresql://user:password@host:5432/database; its scheme is {scheme!r}"
+            if separator
+            else f"{URL_VARIABLE} must look like postgresql://user:password@host:5432/database"
+        )
+    normal = f"postgresql://{rest}"
+    try:
+        conninfo_to_dict(normal)
+    except psycopg.ProgrammingError as error:
+        raise UnsuitableDatabase(f"{URL_VARIABLE} cannot be read: {str(error).strip()}") from error
+    return normal
+
+
+def check_server(url: str) -> None:
+    """Returns when a PostgreSQL of a version that Topmast can use answers at the URL.
+
+    Raises DatabaseUnavailable when nothing does, UnsuitableDatabase when it is too old.
+    """
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            version = connection.info.server_version
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailable(f"no database answers at {URL_VARIABLE}: {str(error).strip()}") from error
+    if version // 10_000 < OLDEST_MAJOR_VERSION:
+        raise UnsuitableDatabase(
+            f"the database at {URL_VARIABLE} is PostgreSQL {version // 10_000}.{version % 10_000}: "
+            f"Topmast needs version {OLDEST_MAJOR_VERSION} or newer"
+        )
