@@ -6,6 +6,7 @@ job flattened into it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -146,10 +147,11 @@ def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
 def _name_of(job: JobSpecification) -> str:
     if job.command:
         script = next((argument for argument in job.command if argument.endswith(".py")), job.command[0])
-        return PurePath(script).stem or script
-    if job.python:
-        return job.python.rpartition(":")[2]
-    return "emulated"
+        told = PurePath(script).stem
+    else:
+        told = job.python.rpartition(":")[2] or "emulated"
+    # Names have no other characters, and begin with a letter or digit.
+    return re.sub(r"[^A-Za-z0-9._:/-]+", "-", told).strip("._:/-")[:128] or "workload"
 
 
 def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2.WorkloadSpecification:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-
-class FieldViolation(NamedTuple):
-    """One bad field: its path in the message (`jobs[0].entry_point`) and what is wrong with it."""
-
-    field: str
-    description: str
+from formats.problems import FieldProblem
 
 
 class MalformedMessage(ValueError):
@@ -19,16 +13,16 @@ class MalformedMessage(ValueError):
     Paths of fields start at the message that was converted; `under` puts them below a field of an outer one.
     """
 
-    def __init__(self, violations: Sequence[FieldViolation]) -> None:
-        self.violations = tuple(violations)
-        super().__init__("; ".join(f"{violation.field}: {violation.description}" for violation in self.violations))
+    def __init__(self, problems: Sequence[FieldProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
 
     @staticmethod
     def of(field: str, description: str) -> MalformedMessage:
-        return MalformedMessage((FieldViolation(field, description),))
+        return MalformedMessage((FieldProblem(field, description),))
 
     def under(self, parent: str) -> MalformedMessage:
         """The same, told from the message that holds this one in its field `parent`."""
         return MalformedMessage(
-            tuple(FieldViolation(f"{parent}.{violation.field}", violation.description) for violation in self.violations)
+            tuple(FieldProblem(f"{parent}.{problem.field}", problem.description) for problem in self.problems)
         )

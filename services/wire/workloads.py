@@ -27,7 +27,8 @@ from domain.workload import (
     TableInput,
     WorkloadSpecification,
 )
-from services.wire.malformed_message import FieldViolation, MalformedMessage
+from formats.problems import FieldProblem
+from services.wire.malformed_message import MalformedMessage
 from topmast.v1 import workload_pb2
 
 _DEFAULT_RETRY = RetryPolicy()
@@ -43,7 +44,7 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
     if None in jobs:
         raise MalformedMessage(
             [
-                FieldViolation(f"jobs[{index}].entry_point", "is missing: set command, python or emulated")
+                FieldProblem(f"jobs[{index}].entry_point", "is missing: set command, python or emulated")
                 for index, job in enumerate(jobs)
                 if job is None
             ]

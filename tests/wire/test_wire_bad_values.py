@@ -106,9 +106,9 @@ def test_every_job_without_entry_point_is_named() -> None:
     message = workload_pb2.WorkloadSpecification(jobs=[_job(), bare, bare])
     with pytest.raises(MalformedMessage) as refused:
         specification_from_proto(message)
-    assert [violation.field for violation in refused.value.violations] == ["jobs[1].entry_point", "jobs[2].entry_point"]
+    assert [problem.field for problem in refused.value.problems] == ["jobs[1].entry_point", "jobs[2].entry_point"]
     outer = refused.value.under("specification")
-    assert outer.violations[0].field == "specification.jobs[1].entry_point"
+    assert outer.problems[0].field == "specification.jobs[1].entry_point"
     assert "set command, python or emulated" in str(outer)
 
 
