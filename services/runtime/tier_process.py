@@ -1,0 +1,146 @@
+"""One tier in one process, whoever started it: opens the database, serves, works, until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from domain.identifiers import ClusterId, RegionId
+from services.clock import ServiceClock
+from services.configuration import Configuration
+from services.database.engine import Database
+from services.runtime.clock_record import load_clock
+
+_STOP_GRACE_S = 2.0
+_BIND_RETRY_REAL_S = 0.2
+
+_log = structlog.get_logger(__name__)
+
+
+class TierKind(StrEnum):
+    GLOBAL = "global"
+    REGIONAL = "regional"
+    CLUSTER = "cluster"
+
+
+class ExecutorKind(StrEnum):
+    """What a cluster manager runs attempts on."""
+
+    RAY = "ray"
+    """Real processes on Ray; emulated workloads beside them."""
+    EMULATED = "emulated"
+    """Emulated workloads only: no Ray is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierRequest:
+    """Which tier to be, and where. Picklable: it travels to Ray actors."""
+
+    kind: TierKind
+    database_url: str
+    home: Path
+    configuration: Configuration
+    listen: str = "127.0.0.1:0"
+    region: RegionId | None = None
+    cluster: ClusterId | None = None
+    executor: ExecutorKind = ExecutorKind.RAY
+
+    @property
+    def name(self) -> str:
+        """As its lease is called: global, regional/<region>, cluster/<cluster>."""
+        match self.kind:
+            case TierKind.GLOBAL:
+                return "global"
+            case TierKind.REGIONAL:
+                return f"regional/{self.region}"
+            case TierKind.CLUSTER:
+                return f"cluster/{self.cluster}"
+
+
+class Tier(Protocol):
+    """What the three tiers have in common."""
+
+    async def start(self, listen: str) -> int: ...
+
+    async def run(self, address: str, holder: str) -> None: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+
+async def run_tier(request: TierRequest, listening: Callable[[str], None]) -> None:
+    """Runs the tier until cancelled; `listening` is told the address once it can be called."""
+    async with Database(request.database_url) as database:
+        clock = await database.run(load_clock, give_up_after_s=float("inf"))
+        tier = _make_tier(request, database, clock)
+        host = request.listen.rpartition(":")[0]
+        port = await _listen(tier, request.listen)
+        address = f"{host}:{port}"
+        listening(address)
+        _log.info("listening", tier=request.name, address=address, process_id=os.getpid())
+        try:
+            await tier.run(address, f"{socket.gethostname()}:{os.getpid()}")
+        finally:
+            await tier.stop(_STOP_GRACE_S)
+
+
+async def _listen(tier: Tier, listen: str) -> int:
+    """Waits while the port is still held by a predecessor that has not quite gone."""
+    told = False
+    while True:
+        try:
+            return await tier.start(listen)
+        except RuntimeError as error:
+            if not told:
+                _log.warning("cannot listen yet", address=listen, error=str(error))
+                told = True
+            await asyncio.sleep(_BIND_RETRY_REAL_S)
+
+
+def _make_tier(request: TierRequest, database: Database, clock: ServiceClock) -> Tier:
+    # Only what this tier needs is imported: a cluster manager has no use for the planner, nor a region for Ray.
+    match request.kind:
+        case TierKind.GLOBAL:
+            from services.global_scheduler.tier import GlobalSchedulerTier
+
+            return GlobalSchedulerTier(database, clock, request.configuration)
+        case TierKind.REGIONAL:
+            from services.regional_scheduler.tier import RegionalSchedulerTier
+
+            if request.region is None:
+                raise ValueError("a regional scheduler needs a region")
+            return RegionalSchedulerTier(request.region, database, clock, request.configuration)
+        case TierKind.CLUSTER:
+            from services.cluster_manager.tier import ClusterManagerTier
+
+            if request.cluster is None:
+                raise ValueError("a cluster manager needs a cluster")
+            return ClusterManagerTier(
+                request.cluster,
+                database,
+                clock,
+                request.configuration,
+                home=request.home,
+                on_ray=request.executor is ExecutorKind.RAY,
+            )
+
+
+async def run_until(request: TierRequest, listening: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Runs the tier until `stop` is set; what breaks it is raised."""
+    running = asyncio.ensure_future(run_tier(request, listening))
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
