@@ -1,0 +1,241 @@
+"""The host process of `topmast up`: it has the database, Ray and the tiers running, and ends them in order.
+
+It starts the embedded PostgreSQL (unless a database is named) and a Ray of its own (unless one is named), creates one
+actor for each tier, and stays to start actors for regions and clusters that the fleet gains later. It decides nothing
+about workloads: when it is killed, whatever it had started on a Ray of others goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import ray
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from domain.fleet import Fleet
+from domain.identifiers import ClusterId, RegionId
+from formats.fleet_file import load_fleet
+from formats.tenants_file import load_tenants
+from services.configuration import Configuration, load_configuration
+from services.database import fleet_store
+from services.database.embedded import stop_embedded
+from services.database.engine import Database
+from services.database.fleet_store import FLEET_CHANNEL
+from services.database.migrations_runner import upgrade
+from services.database.server_address import URL_VARIABLE, resolve_database_url
+from services.log_output import configure_logging
+from services.runtime.clock_record import record_clock
+from services.runtime.home import HomeLayout
+from services.runtime.host_record import HostRecord, HostState
+from services.runtime.ray_resources import ray_resources
+from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
+from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest
+from topmast import Client
+
+_OBJECT_STORE_BYTES = 100 * 2**20
+"""Topmast passes nothing large through Ray's object store."""
+
+_READY_PATIENCE_REAL_S = 120.0
+
+_log = structlog.get_logger(__name__)
+
+
+class HostOptions(BaseModel):
+    """What to host; made by `topmast up`, passed to the host process as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    home: Path
+    port: int = 7460
+    listen_host: str = "127.0.0.1"
+    database_url: str | None = None
+    ray_address: str | None = None
+    fleet_file: Path | None = None
+    tenants_file: Path | None = None
+    configuration_file: Path | None = None
+    clock_speed: float | None = None
+    clock_origin_s: float | None = None
+    executor: ExecutorKind = ExecutorKind.RAY
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    request: TierRequest
+    handle: ray.actor.ActorHandle[TierActor]
+
+
+class Host:
+    """Everything that belongs to one home, from start to stop."""
+
+    def __init__(self, options: HostOptions, say: Callable[[HostState, str, str], None]) -> None:
+        """`say` is told state, stage and the global scheduler's address."""
+        self._options = options
+        self._say = say
+        self._configuration: Configuration = load_configuration(options.configuration_file)
+        self._database_url = ""
+        self._tiers: dict[str, _Started] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Starts everything, stays until `stop` is set, ends everything."""
+        options = self._options
+        try:
+            self._say(HostState.STARTING, "the database", "")
+            self._database_url = await asyncio.to_thread(self._open_database)
+            fleet = load_fleet(options.fleet_file) if options.fleet_file is not None else None
+            async with Database(self._database_url) as database:
+                await self._prepare(database)
+                stored_fleet, _ = await database.run(fleet_store.load_fleet)
+                self._say(HostState.STARTING, "Ray", "")
+                await asyncio.to_thread(self._open_ray, fleet or stored_fleet)
+                self._say(HostState.STARTING, "the tiers", "")
+                self._start_tiers(fleet or stored_fleet)
+                address = await asyncio.to_thread(self._wait_until_listening)
+                await asyncio.to_thread(self._apply_files, address)
+                HomeLayout(options.home).address.write_text(address, encoding="utf-8")
+                self._say(HostState.READY, "", address)
+                await self._follow_fleet(database, stop)
+        finally:
+            await asyncio.to_thread(self._end)
+
+    def _open_database(self) -> str:
+        named = self._options.database_url
+        environment: Mapping[str, str] = {URL_VARIABLE: named} if named else os.environ
+        url = resolve_database_url(self._options.home, environment)
+        upgrade(url)
+        return url
+
+    async def _prepare(self, database: Database) -> None:
+        speed = self._options.clock_speed
+        if speed is not None:
+            origin_s = self._options.clock_origin_s
+            if not await database.run(lambda connection: record_clock(connection, speed, origin_s)):
+                _log.warning("the service has a clock already; it is kept")
+
+    def _open_ray(self, fleet: Fleet) -> None:
+        if self._options.ray_address is not None:
+            ray.init(address=self._options.ray_address, namespace=NAMESPACE, log_to_driver=False)
+            return
+        cpus, resources = ray_resources(fleet)
+        ray.init(
+            num_cpus=cpus,
+            num_gpus=0,
+            resources=resources,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+        )
+
+    def _start_tiers(self, fleet: Fleet) -> None:
+        """Starts the actors that are missing for this fleet."""
+        for request in self._requests(fleet):
+            if request.name not in self._tiers:
+                handle = TierActor.options(
+                    name=actor_name(request), lifetime="detached", get_if_exists=True
+                ).remote(request)
+                self._tiers[request.name] = _Started(request, handle)
+
+    def _requests(self, fleet: Fleet) -> Sequence[TierRequest]:
+        return [
+            self._request(TierKind.GLOBAL, port=self._options.port),
+            *(self._request(TierKind.REGIONAL, region=region.region) for region in fleet.regions),
+            *(
+                self._request(TierKind.CLUSTER, region=region.region, cluster=cluster.cluster)
+                for region in fleet.regions
+                for cluster in region.clusters
+            ),
+        ]
+
+    def _request(
+        self, kind: TierKind, *, port: int = 0, region: RegionId | None = None, cluster: ClusterId | None = None
+    ) -> TierRequest:
+        return TierRequest(
+            kind=kind,
+            database_url=self._database_url,
+            home=self._options.home,
+            configuration=self._configuration,
+            listen=f"{self._options.listen_host}:{port}",
+            region=region,
+            cluster=cluster,
+            executor=self._options.executor,
+        )
+
+    def _wait_until_listening(self) -> str:
+        """All tiers listen; returns the address of the global scheduler."""
+        names = list(self._tiers)
+        addresses = ray.get([self._tiers[name].handle.address.remote(_READY_PATIENCE_REAL_S) for name in names])
+        return str(dict(zip(names, addresses, strict=True))["global"])
+
+    def _apply_files(self, address: str) -> None:
+        with Client(address) as client:
+            if self._options.fleet_file is not None:
+                client.apply_fleet(load_fleet(self._options.fleet_file))
+            if self._options.tenants_file is not None:
+                client.apply_tenants(load_tenants(self._options.tenants_file))
+
+    async def _follow_fleet(self, database: Database, stop: asyncio.Event) -> None:
+        """Starts tiers for regions and clusters that appear; those that disappear stay idle until the next start."""
+        stopping = asyncio.ensure_future(stop.wait())
+        async with database.listen(FLEET_CHANNEL) as subscription:
+            while not stop.is_set():
+                woken = asyncio.ensure_future(subscription.wait())
+                await asyncio.wait({woken, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not woken.done():
+                    woken.cancel()
+                    continue
+                fleet, _ = await database.run(fleet_store.load_fleet, give_up_after_s=float("inf"))
+                self._start_tiers(fleet)
+
+    def _end(self) -> None:
+        for started in self._tiers.values():
+            try:
+                ray.get(started.handle.stop.remote(), timeout=10.0)
+                ray.kill(started.handle)
+            except (ray.exceptions.RayError, ValueError) as error:
+                _log.warning("a tier did not stop in order", tier=started.request.name, error=str(error))
+        if ray.is_initialized():
+            ray.shutdown()
+        if self._options.database_url is None and not os.environ.get(URL_VARIABLE):
+            stop_embedded(self._options.home)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The host process: takes HostOptions as its one argument, in JSON."""
+    options = HostOptions.model_validate_json(arguments[0])
+    layout = HomeLayout(options.home)
+    configure_logging(layout.host_log)
+    process = psutil.Process()
+
+    def say(state: HostState, stage: str, address: str) -> None:
+        record = HostRecord(process.pid, process.create_time(), state, stage, address)
+        record.write(layout.host_record)
+
+    async def host_until_told() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await Host(options, say).run(stop)
+
+    try:
+        asyncio.run(host_until_told())
+    except Exception as error:
+        _log.exception("the host failed")
+        say(HostState.FAILED, f"{type(error).__name__}: {error}", "")
+        return 1
+    layout.address.unlink(missing_ok=True)
+    layout.host_record.unlink(missing_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

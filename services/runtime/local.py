@@ -1,0 +1,97 @@
+"""`topmast up` and `topmast down`: a whole service on this machine, behind one host process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from services.runtime.home import HomeLayout
+from services.runtime.host import HostOptions
+from services.runtime.host_record import HostState, read_host_record
+
+_POLL_REAL_S = 0.1
+_LOG_TAIL_LINES = 15
+
+
+class ServiceNotStarted(Exception):
+    """The service did not come up; the message says how far it got and where its logs are."""
+
+
+class ServiceNotStopped(Exception):
+    """The host process did not end in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningService:
+    """A service that is up."""
+
+    address: str
+    process_id: int
+    was_running: bool
+
+
+def up(
+    options: HostOptions, *, patience_s: float = 180.0, progress: Callable[[str], None] = lambda stage: None
+) -> RunningService:
+    """Starts the service of this home, unless it is up already; returns when it takes calls.
+
+    `progress` is told what it is busy with. Raises ServiceNotStarted.
+    """
+    layout = HomeLayout(options.home)
+    record = read_host_record(layout.host_record)
+    if record is not None and record.process is not None and record.state is HostState.READY:
+        return RunningService(record.address, record.process_id, was_running=True)
+    layout.host_log.parent.mkdir(parents=True, exist_ok=True)
+    with layout.host_log.open("ab") as log:
+        host = subprocess.Popen(
+            [sys.executable, "-m", "services.runtime.host", options.model_dump_json()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + patience_s
+    told = ""
+    while time.monotonic() < deadline:
+        record = read_host_record(layout.host_record)
+        if record is not None and record.process_id == host.pid:
+            if record.state is HostState.READY:
+                return RunningService(record.address, host.pid, was_running=False)
+            if record.state is HostState.FAILED:
+                host.wait()
+                raise ServiceNotStarted(f"{record.stage} (log: {layout.host_log})")
+            if record.stage != told:
+                told = record.stage
+                progress(told)
+        if host.poll() is not None:
+            raise ServiceNotStarted(f"the host process ended at once; its log says:\n{_log_tail(layout.host_log)}")
+        time.sleep(_POLL_REAL_S)
+    host.terminate()
+    raise ServiceNotStarted(f"not ready after {patience_s:.0f} s, busy with {told or 'nothing yet'}")
+
+
+def down(home: Path, *, patience_s: float = 60.0) -> bool:
+    """Stops the service of this home in order; False when none was up. Raises ServiceNotStopped."""
+    record = read_host_record(HomeLayout(home).host_record)
+    process = None if record is None else record.process
+    if process is None:
+        return False
+    process.terminate()
+    try:
+        process.wait(patience_s)
+    except psutil.TimeoutExpired as error:
+        raise ServiceNotStopped(
+            f"process {process.pid} is still there after {patience_s:.0f} s (log: {HomeLayout(home).host_log})"
+        ) from error
+    return True
+
+
+def _log_tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-_LOG_TAIL_LINES:])
