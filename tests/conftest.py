@@ -24,6 +24,8 @@ settings.register_profile(
 settings.register_profile("nightly", settings.get_profile("repeatable"), derandomize=False, max_examples=2_000)
 settings.load_profile("repeatable")
 
+pytest_plugins = ["tests.conftest_postgres"]
+
 _HOME = pytest.StashKey[Path]()
 
 

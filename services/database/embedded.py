@@ -135,6 +135,7 @@ def stop_embedded(home: Path, patience_s: float = 90.0) -> bool:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the supervisor of the embedded PostgreSQL (process {supervisor_id}) does not stop")
             time.sleep(_POLL_S)
+        _exit_code(supervisor_id)  # if it was our child, nothing of it is left
     # A supervisor that was killed leaves the server running.
     left_over = end_server_processes(layout.data)
     layout.ready.unlink(missing_ok=True)

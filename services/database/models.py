@@ -28,6 +28,13 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
+Name = Text(collation="C")
+"""What identifies something. Compared by code points, as Python does: the order of the queue ends in a name."""
+
+_REWRITTEN = {"postgresql_with": {"fillfactor": "80"}}
+"""Rows that change while they live: room on their page keeps a change away from the indexes."""
+
+
 class Base(DeclarativeBase):
     """All tables."""
 
@@ -38,7 +45,7 @@ class Base(DeclarativeBase):
 class TenantRow(Base):
     __tablename__ = "tenants"
 
-    tenant: Mapped[str] = mapped_column(Text, primary_key=True)
+    tenant: Mapped[str] = mapped_column(Name, primary_key=True)
     priority: Mapped[int] = mapped_column(SmallInteger)
     cpu_quota: Mapped[float | None] = mapped_column(Float)
     """None: CPUs are not limited."""
@@ -49,7 +56,7 @@ class TenantQuotaRow(Base):
     __tablename__ = "tenant_quotas"
 
     tenant: Mapped[str] = mapped_column(ForeignKey("tenants.tenant", ondelete="CASCADE"), primary_key=True)
-    gpu_model: Mapped[str] = mapped_column(Text, primary_key=True)
+    gpu_model: Mapped[str] = mapped_column(Name, primary_key=True)
     """`any`: the bucket of all models without one of their own."""
     gpus: Mapped[int] = mapped_column(Integer)
 
@@ -61,9 +68,10 @@ class QuotaUseRow(Base):
     """
 
     __tablename__ = "quota_use"
+    __table_args__ = _REWRITTEN
 
-    tenant: Mapped[str] = mapped_column(Text, primary_key=True)
-    bucket: Mapped[str] = mapped_column(Text, primary_key=True)
+    tenant: Mapped[str] = mapped_column(Name, primary_key=True)
+    bucket: Mapped[str] = mapped_column(Name, primary_key=True)
     amount: Mapped[int] = mapped_column(BigInteger)
 
 
@@ -71,8 +79,9 @@ class UsageWindowRow(Base):
     """What a tenant's attempts held in one finished stretch of time: the raw material of Eq. 11."""
 
     __tablename__ = "usage_windows"
+    __table_args__ = (Index("usage_windows_end", "window_end_s"),)
 
-    tenant: Mapped[str] = mapped_column(Text, primary_key=True)
+    tenant: Mapped[str] = mapped_column(Name, primary_key=True)
     window_start_s: Mapped[float] = mapped_column(Float, primary_key=True)
     window_end_s: Mapped[float] = mapped_column(Float)
     gpu_seconds: Mapped[float] = mapped_column(Float)
@@ -85,13 +94,13 @@ class UsageWindowRow(Base):
 class RegionRow(Base):
     __tablename__ = "regions"
 
-    region: Mapped[str] = mapped_column(Text, primary_key=True)
+    region: Mapped[str] = mapped_column(Name, primary_key=True)
 
 
 class ClusterRow(Base):
     __tablename__ = "clusters"
 
-    cluster: Mapped[str] = mapped_column(Text, primary_key=True)
+    cluster: Mapped[str] = mapped_column(Name, primary_key=True)
     region: Mapped[str] = mapped_column(ForeignKey("regions.region", ondelete="CASCADE"), index=True)
     position: Mapped[int] = mapped_column(Integer)
 
@@ -99,25 +108,25 @@ class ClusterRow(Base):
 class MachineRow(Base):
     __tablename__ = "machines"
 
-    machine: Mapped[str] = mapped_column(Text, primary_key=True)
+    machine: Mapped[str] = mapped_column(Name, primary_key=True)
     cluster: Mapped[str] = mapped_column(ForeignKey("clusters.cluster", ondelete="CASCADE"), index=True)
-    rack: Mapped[str] = mapped_column(Text)
+    rack: Mapped[str] = mapped_column(Name)
     position: Mapped[int] = mapped_column(Integer)
     """Order within the cluster: racks in order, machines in order within their rack."""
-    gpu_model: Mapped[str] = mapped_column(Text)
+    gpu_model: Mapped[str] = mapped_column(Name)
     gpus: Mapped[int] = mapped_column(SmallInteger)
     cpus: Mapped[float] = mapped_column(Float)
     memory_gib: Mapped[float] = mapped_column(Float)
-    state: Mapped[str] = mapped_column(Text, server_default=text("'up'"))
+    state: Mapped[str] = mapped_column(Name, server_default=text("'up'"))
     """domain.fleet.MachineState."""
 
 
 class DataTableRow(Base):
     __tablename__ = "data_tables"
 
-    data_table: Mapped[str] = mapped_column(Text, primary_key=True)
+    data_table: Mapped[str] = mapped_column(Name, primary_key=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
-    home: Mapped[str] = mapped_column(Text)
+    home: Mapped[str] = mapped_column(Name)
 
 
 class DataTableReplicaRow(Base):
@@ -126,7 +135,7 @@ class DataTableReplicaRow(Base):
     __tablename__ = "data_table_replicas"
 
     data_table: Mapped[str] = mapped_column(ForeignKey("data_tables.data_table", ondelete="CASCADE"), primary_key=True)
-    region: Mapped[str] = mapped_column(Text, primary_key=True)
+    region: Mapped[str] = mapped_column(Name, primary_key=True)
 
 
 class RevisionRow(Base):
@@ -134,7 +143,7 @@ class RevisionRow(Base):
 
     __tablename__ = "revisions"
 
-    subject: Mapped[str] = mapped_column(Text, primary_key=True)
+    subject: Mapped[str] = mapped_column(Name, primary_key=True)
     revision: Mapped[int] = mapped_column(BigInteger)
     document: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
 
@@ -158,25 +167,27 @@ class WorkloadRow(Base):
             "tenant",
             postgresql_where=text("state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')"),
         ),
+        Index("workloads_ended", "state", postgresql_where=text("state IN ('COMPLETED', 'FAILED', 'CANCELLED')")),
+        _REWRITTEN,
     )
 
-    workload: Mapped[str] = mapped_column(Text, primary_key=True)
-    tenant: Mapped[str] = mapped_column(Text)
+    workload: Mapped[str] = mapped_column(Name, primary_key=True)
+    tenant: Mapped[str] = mapped_column(Name)
     name: Mapped[str] = mapped_column(Text)
     specification: Mapped[bytes] = mapped_column(LargeBinary)
     """A serialised topmast.v1.WorkloadSpecification."""
     gpus: Mapped[int] = mapped_column(Integer)
     emulated: Mapped[bool] = mapped_column(Boolean)
-    state: Mapped[str] = mapped_column(Text)
+    state: Mapped[str] = mapped_column(Name)
     """domain.life_cycle.State; in the queue it is always PENDING here, queue_entries knows better."""
     submitted_s: Mapped[float] = mapped_column(Float)
     ended_s: Mapped[float | None] = mapped_column(Float)
-    idempotency_key: Mapped[str | None] = mapped_column(Text)
+    idempotency_key: Mapped[str | None] = mapped_column(Name)
     body_digest: Mapped[bytes | None] = mapped_column(LargeBinary)
     attempts: Mapped[int] = mapped_column(Integer, server_default=text("0"))
     """The number of the newest attempt: the fence."""
     failures: Mapped[int] = mapped_column(Integer, server_default=text("0"))
-    region: Mapped[str | None] = mapped_column(Text)
+    region: Mapped[str | None] = mapped_column(Name)
     progress: Mapped[float] = mapped_column(Float, server_default=text("0"))
     checkpoint_progress: Mapped[float] = mapped_column(Float, server_default=text("0"))
     throughput: Mapped[float] = mapped_column(Float, server_default=text("0"))
@@ -188,12 +199,12 @@ class JobRow(Base):
     __tablename__ = "jobs"
 
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
-    job: Mapped[str] = mapped_column(Text, primary_key=True)
+    job: Mapped[str] = mapped_column(Name, primary_key=True)
     position: Mapped[int] = mapped_column(SmallInteger)
     tasks: Mapped[int] = mapped_column(Integer)
     max_tasks: Mapped[int] = mapped_column(Integer)
     gpus: Mapped[int] = mapped_column(SmallInteger)
-    gpu_model: Mapped[str] = mapped_column(Text)
+    gpu_model: Mapped[str] = mapped_column(Name)
     cpus: Mapped[float | None] = mapped_column(Float)
     memory_gib: Mapped[float | None] = mapped_column(Float)
 
@@ -215,19 +226,27 @@ class QueueEntryRow(Base):
             "workload",
             postgresql_where=text("priority IS NOT NULL"),
         ),
+        # The queue's dead rows are cleared soon: its head is read all the time.
+        {
+            "postgresql_with": {
+                "fillfactor": "80",
+                "autovacuum_vacuum_scale_factor": "0.02",
+                "autovacuum_analyze_scale_factor": "0.02",
+            }
+        },
     )
 
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
-    tenant: Mapped[str] = mapped_column(Text)
+    tenant: Mapped[str] = mapped_column(Name)
     submitted_s: Mapped[float] = mapped_column(Float)
-    gpu_model: Mapped[str] = mapped_column(Text)
+    gpu_model: Mapped[str] = mapped_column(Name)
     """What most workloads ask for: GPUs of one model, CPUs. Further models are in more_gpus."""
     gpus: Mapped[int] = mapped_column(Integer)
     cpus: Mapped[float] = mapped_column(Float)
     more_gpus: Mapped[dict[str, int] | None] = mapped_column(JSONB)
     not_before_s: Mapped[float] = mapped_column(Float, server_default=text("0"))
     """A failed attempt waits until then."""
-    state: Mapped[str] = mapped_column(Text, server_default=text("'PENDING'"))
+    state: Mapped[str] = mapped_column(Name, server_default=text("'PENDING'"))
     """PENDING, WAITING or AWAITING_DATA."""
     reason: Mapped[str] = mapped_column(Text, server_default=text("''"))
     priority: Mapped[int | None] = mapped_column(SmallInteger)
@@ -254,7 +273,9 @@ class AuctionRoundRow(Base):
 
     __tablename__ = "auction_rounds"
     __table_args__ = (
-        Index("auction_rounds_open", text("(closed_at IS NULL)"), unique=True, postgresql_where=text("closed_at IS NULL")),
+        Index(
+            "auction_rounds_open", text("(closed_at IS NULL)"), unique=True, postgresql_where=text("closed_at IS NULL")
+        ),
     )
 
     round: Mapped[int] = mapped_column(BigInteger, primary_key=True)
@@ -263,11 +284,11 @@ class AuctionRoundRow(Base):
     deadline_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     now_s: Mapped[float] = mapped_column(Float)
     """The service's time that every region plans this round with."""
-    participants: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    participants: Mapped[list[str]] = mapped_column(ARRAY(Name))
     lots: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)
     """In queue order: workload, position, expected_winner."""
     closed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
-    closed_by: Mapped[str | None] = mapped_column(Text)
+    closed_by: Mapped[str | None] = mapped_column(Name)
     outcome: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
 
 
@@ -277,7 +298,7 @@ class AuctionResponseRow(Base):
     __tablename__ = "auction_responses"
 
     round: Mapped[int] = mapped_column(ForeignKey("auction_rounds.round", ondelete="CASCADE"), primary_key=True)
-    region: Mapped[str] = mapped_column(Text, primary_key=True)
+    region: Mapped[str] = mapped_column(Name, primary_key=True)
     response: Mapped[dict[str, Any]] = mapped_column(JSONB)
 
 
@@ -288,10 +309,10 @@ class BidRow(Base):
     __table_args__ = (Index("bids_workload", "workload", "round"),)
 
     round: Mapped[int] = mapped_column(ForeignKey("auction_rounds.round", ondelete="CASCADE"), primary_key=True)
-    workload: Mapped[str] = mapped_column(Text, primary_key=True)
-    region: Mapped[str] = mapped_column(Text, primary_key=True)
+    workload: Mapped[str] = mapped_column(Name, primary_key=True)
+    region: Mapped[str] = mapped_column(Name, primary_key=True)
     score: Mapped[dict[str, Any]] = mapped_column(JSONB)
-    outcome: Mapped[str] = mapped_column(Text)
+    outcome: Mapped[str] = mapped_column(Name)
 
 
 class AwardRow(Base):
@@ -300,7 +321,7 @@ class AwardRow(Base):
     __tablename__ = "awards"
 
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
-    region: Mapped[str] = mapped_column(Text, index=True)
+    region: Mapped[str] = mapped_column(Name, index=True)
     round: Mapped[int] = mapped_column(BigInteger)
     lot: Mapped[int] = mapped_column(Integer)
     """Position in the round's window: awards are dispatched in this order."""
@@ -313,14 +334,20 @@ class AttemptRow(Base):
     __tablename__ = "attempts"
     __table_args__ = (
         Index("attempts_live", "region", postgresql_where=text("ended_s IS NULL")),
-        Index("attempts_ended", "ended_s"),
+        Index(
+            "attempts_uncounted",
+            "workload",
+            "attempt",
+            postgresql_where=text("ended_s IS NULL OR counted_s IS DISTINCT FROM ended_s"),
+        ),
+        _REWRITTEN,
     )
 
     workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
-    tenant: Mapped[str] = mapped_column(Text)
-    region: Mapped[str] = mapped_column(Text)
-    state: Mapped[str] = mapped_column(Text)
+    tenant: Mapped[str] = mapped_column(Name)
+    region: Mapped[str] = mapped_column(Name)
+    state: Mapped[str] = mapped_column(Name)
     """DISPATCHED, RUNNING, PREEMPTING, or ENDED."""
     priority: Mapped[int] = mapped_column(SmallInteger)
     level: Mapped[int] = mapped_column(SmallInteger)
@@ -333,7 +360,9 @@ class AttemptRow(Base):
     dispatched_s: Mapped[float] = mapped_column(Float)
     started_s: Mapped[float | None] = mapped_column(Float)
     ended_s: Mapped[float | None] = mapped_column(Float)
-    end: Mapped[str | None] = mapped_column(Text)
+    counted_s: Mapped[float | None] = mapped_column(Float)
+    """Until when its use is in usage_windows; None: not at all yet."""
+    end: Mapped[str | None] = mapped_column(Name)
     """completed, failed, cancelled, or the cause of the eviction."""
     end_reason: Mapped[str] = mapped_column(Text, server_default=text("''"))
     eviction: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
@@ -346,17 +375,15 @@ class AttemptRow(Base):
 class PlacementRow(Base):
     __tablename__ = "placements"
     __table_args__ = (
-        ForeignKeyConstraint(
-            ["workload", "attempt"], ["attempts.workload", "attempts.attempt"], ondelete="CASCADE"
-        ),
+        ForeignKeyConstraint(["workload", "attempt"], ["attempts.workload", "attempts.attempt"], ondelete="CASCADE"),
     )
 
-    workload: Mapped[str] = mapped_column(Text, primary_key=True)
+    workload: Mapped[str] = mapped_column(Name, primary_key=True)
     attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
-    job: Mapped[str] = mapped_column(Text, primary_key=True)
+    job: Mapped[str] = mapped_column(Name, primary_key=True)
     task: Mapped[int] = mapped_column(Integer, primary_key=True)
-    cluster: Mapped[str] = mapped_column(Text)
-    machine: Mapped[str] = mapped_column(Text)
+    cluster: Mapped[str] = mapped_column(Name)
+    machine: Mapped[str] = mapped_column(Name)
     gpu_indices: Mapped[list[int]] = mapped_column(ARRAY(SmallInteger))
     millicpus: Mapped[int] = mapped_column(BigInteger)
     mebibytes: Mapped[int] = mapped_column(BigInteger)
@@ -386,14 +413,14 @@ class EventRow(Base):
 
     sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     t: Mapped[float] = mapped_column(Float)
-    event: Mapped[str] = mapped_column(Text)
-    workload: Mapped[str | None] = mapped_column(Text)
+    event: Mapped[str] = mapped_column(Name)
+    workload: Mapped[str | None] = mapped_column(Name)
     attempt: Mapped[int | None] = mapped_column(Integer)
-    tenant: Mapped[str | None] = mapped_column(Text)
+    tenant: Mapped[str | None] = mapped_column(Name)
     priority: Mapped[int | None] = mapped_column(SmallInteger)
     level: Mapped[int | None] = mapped_column(SmallInteger)
-    region: Mapped[str | None] = mapped_column(Text)
-    cluster: Mapped[str | None] = mapped_column(Text)
+    region: Mapped[str | None] = mapped_column(Name)
+    cluster: Mapped[str | None] = mapped_column(Name)
     details: Mapped[dict[str, Any]] = mapped_column(JSONB)
 
 
@@ -408,8 +435,8 @@ class LeaseRow(Base):
 
     __tablename__ = "leases"
 
-    name: Mapped[str] = mapped_column(Text, primary_key=True)
-    holder: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Name, primary_key=True)
+    holder: Mapped[str] = mapped_column(Name)
     address: Mapped[str] = mapped_column(Text)
     process_id: Mapped[int] = mapped_column(Integer)
     token: Mapped[int] = mapped_column(BigInteger)
@@ -423,7 +450,8 @@ class CommitMarkRow(Base):
     """One slot per transaction in flight: how to tell, after a lost connection, what was committed (commit_marks.py)."""
 
     __tablename__ = "commit_marks"
+    __table_args__ = _REWRITTEN
 
-    slot: Mapped[str] = mapped_column(Text, primary_key=True)
+    slot: Mapped[str] = mapped_column(Name, primary_key=True)
     number: Mapped[int] = mapped_column(BigInteger)
     made_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))

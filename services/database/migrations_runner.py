@@ -1,0 +1,102 @@
+"""Brings a database to the tables that this version of Topmast needs, and back.
+
+Each command is one transaction: it happens as a whole or not at all. Several at once are safe, from anywhere: an
+advisory lock of the database lets them pass one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, NullPool, create_engine, text
+from sqlalchemy.exc import OperationalError
+
+from services.database.errors import DatabaseUnavailable
+
+HEAD = "head"
+BASE = "base"
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+_LOCK_KEY = 0x746F706D617374
+"""Any number that nobody else uses: the letters of `topmast`."""
+
+
+class MigrationFailed(Exception):
+    """There is no such revision, or no way to it; says what to do."""
+
+
+def upgrade(database_url: str, revision: str = HEAD) -> None:
+    """Brings the database up to a revision; does nothing when it is there already.
+
+    Raises MigrationFailed, among others when the database is newer than this program.
+    """
+    with _configured(database_url) as (config, _):
+        _run(config, command.upgrade, revision)
+
+
+def downgrade(database_url: str, revision: str) -> None:
+    """Takes the database back to a revision, with whatever only newer ones can hold; `base` leaves nothing at all."""
+    with _configured(database_url) as (config, connection):
+        _run(config, command.downgrade, revision)
+        if MigrationContext.configure(connection).get_current_revision() is None:
+            connection.execute(text("DROP TABLE IF EXISTS alembic_version"))
+
+
+def current(database_url: str) -> str | None:
+    """The revision that the database is at; None: it has none of our tables."""
+    with _connected(database_url) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def newest() -> str:
+    """The revision that this program needs."""
+    revision = ScriptDirectory(str(_SCRIPTS)).get_current_head()
+    if revision is None:
+        raise MigrationFailed(f"the installation is incomplete: there are no migrations in {_SCRIPTS}")
+    return revision
+
+
+def _run(config: Config, action: object, revision: str) -> None:
+    if not callable(action):
+        raise TypeError(f"{action!r} is no command of Alembic")
+    try:
+        action(config, revision)
+    except CommandError as error:
+        raise MigrationFailed(
+            f"the database cannot be brought to revision {revision!r}: {error}; "
+            "if a newer version of Topmast has used it, use that version"
+        ) from error
+
+
+@contextmanager
+def _configured(database_url: str) -> Iterator[tuple[Config, Connection]]:
+    """Alembic's configuration on a connection in a transaction that holds the lock; committed at the end."""
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    with _connected(database_url) as connection, connection.begin():
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+        config.attributes["connection"] = connection
+        yield config, connection
+
+
+@contextmanager
+def _connected(database_url: str) -> Iterator[Connection]:
+    # psycopg reads the URL: SQLAlchemy knows fewer of its forms.
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database_url), poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except OperationalError as error:
+        if error.connection_invalidated or isinstance(error.orig, psycopg.OperationalError):
+            raise DatabaseUnavailable(f"the database was lost: {error.orig}") from error
+        raise
+    finally:
+        engine.dispose()
