@@ -1,0 +1,186 @@
+"""How calls fail: canonical codes with google.rpc details, and never a stack trace.
+
+Servicers raise; the interceptor `CanonicalErrors` turns what they raise into a status. What nobody foresaw becomes
+INTERNAL with an incident id, under which the server's log has the whole story.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NoReturn, TypeVar
+
+import grpc
+import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status.rpc_status import aio as rpc_status
+
+from domain.life_cycle import TransitionRefused
+from formats.problems import FieldProblem, FormatError
+from services.database.errors import DatabaseUnavailable
+from services.wire.malformed_message import MalformedMessage
+
+_RETRY_AFTER_S = 1.0
+_SHOWN_PROBLEMS = 50
+_SHOWN_SENTENCES = 3
+
+_log = structlog.get_logger(__name__)
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class CallRefused(Exception):
+    """A call that fails for a reason that its caller is told."""
+
+    def __init__(self, code: grpc.StatusCode, sentence: str, details: Sequence[Message] = ()) -> None:
+        self.code = code
+        self.sentence = sentence
+        self.details = tuple(details)
+        super().__init__(sentence)
+
+
+class InvalidArgument(CallRefused):
+    """INVALID_ARGUMENT with a BadRequest that names every bad field."""
+
+    def __init__(self, problems: Sequence[FieldProblem]) -> None:
+        shown = "; ".join(str(problem) for problem in problems[:_SHOWN_SENTENCES])
+        more = f"; and {len(problems) - _SHOWN_SENTENCES} more" if len(problems) > _SHOWN_SENTENCES else ""
+        violations = [
+            error_details_pb2.BadRequest.FieldViolation(field=problem.field, description=problem.description)
+            for problem in problems[:_SHOWN_PROBLEMS]
+        ]
+        super().__init__(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            shown + more,
+            [error_details_pb2.BadRequest(field_violations=violations)],
+        )
+
+    @staticmethod
+    def of(field: str, description: str) -> InvalidArgument:
+        return InvalidArgument([FieldProblem(field, description)])
+
+
+class NotFound(CallRefused):
+    """NOT_FOUND with a ResourceInfo."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            grpc.StatusCode.NOT_FOUND,
+            f"there is no {what} {name!r}",
+            [error_details_pb2.ResourceInfo(resource_type=what, resource_name=name)],
+        )
+
+
+class AlreadyExists(CallRefused):
+    """ALREADY_EXISTS with a ResourceInfo."""
+
+    def __init__(self, what: str, name: str, sentence: str) -> None:
+        super().__init__(
+            grpc.StatusCode.ALREADY_EXISTS,
+            sentence,
+            [error_details_pb2.ResourceInfo(resource_type=what, resource_name=name, description=sentence)],
+        )
+
+
+class PreconditionFailed(CallRefused):
+    """FAILED_PRECONDITION with a PreconditionFailure: what stands in the way, of what kind, and of whom."""
+
+    def __init__(self, kind: str, subject: str, sentence: str) -> None:
+        violation = error_details_pb2.PreconditionFailure.Violation(type=kind, subject=subject, description=sentence)
+        super().__init__(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            sentence,
+            [error_details_pb2.PreconditionFailure(violations=[violation])],
+        )
+
+
+class Unavailable(CallRefused):
+    """UNAVAILABLE with a RetryInfo: the same call may succeed a little later."""
+
+    def __init__(self, sentence: str, retry_after_s: float = _RETRY_AFTER_S) -> None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(retry_after_s * 1000))
+        super().__init__(
+            grpc.StatusCode.UNAVAILABLE, sentence, [error_details_pb2.RetryInfo(retry_delay=delay)]
+        )
+
+
+def as_refusal(error: Exception) -> CallRefused:
+    """What the caller is told about an error; logs what nobody foresaw."""
+    match error:
+        case CallRefused():
+            return error
+        case MalformedMessage() | FormatError():
+            return InvalidArgument(error.problems)
+        case DatabaseUnavailable():
+            return Unavailable("the database cannot be reached at the moment; try again")
+        case TransitionRefused():
+            return PreconditionFailed("STATE", error.workload, str(error))
+        case _:
+            incident = secrets.token_hex(4)
+            _log.error("a call failed", incident=incident, exc_info=error)
+            return CallRefused(grpc.StatusCode.INTERNAL, f"internal error; the server's log has it as {incident}")
+
+
+async def _abort(context: grpc.aio.ServicerContext[RequestT, ResponseT], refusal: CallRefused) -> NoReturn:
+    status = status_pb2.Status(code=refusal.code.value[0], message=refusal.sentence)
+    for detail in refusal.details:
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    await context.abort_with_status(rpc_status.to_status(status))
+    raise AssertionError("abort_with_status always raises")
+
+
+class CanonicalErrors(grpc.aio.ServerInterceptor):
+    """Turns whatever a servicer raises into a status."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(
+                _guarded_unary(handler.unary_unary), handler.request_deserializer, handler.response_serializer
+            )
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(
+                _guarded_stream(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+            )
+        return handler
+
+
+def _guarded_unary(behaviour: Callable[..., Awaitable[ResponseT]]) -> Callable[..., Awaitable[ResponseT]]:
+    async def guarded(request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]) -> ResponseT:
+        try:
+            return await behaviour(request, context)
+        except (grpc.aio.AbortError, grpc.aio.BaseError):
+            raise
+        except Exception as error:
+            await _abort(context, as_refusal(error))
+
+    return guarded
+
+
+def _guarded_stream(behaviour: Callable[..., AsyncIterator[ResponseT]]) -> Callable[..., AsyncIterator[ResponseT]]:
+    async def guarded(
+        request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]
+    ) -> AsyncIterator[ResponseT]:
+        try:
+            async for response in behaviour(request, context):
+                yield response
+        except (grpc.aio.AbortError, grpc.aio.BaseError):
+            raise
+        except Exception as error:
+            await _abort(context, as_refusal(error))
+
+    return guarded
