@@ -8,24 +8,182 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias
 
 import grpc
 
-from domain.events import EvictionCause
+from domain.clock import Clock
 from domain.fleet import MachineState
-from domain.identifiers import MachineId, TenantId, WorkloadId
+from domain.identifiers import MachineId, RegionId, WorkloadId
 from domain.placement import AttemptKey, Plan
 from domain.rank import Standing
-from domain.tenant import LOWEST_PRIORITY
-from domain.workload import Workload
-from formats.workload_checks import KnownNames, check_workload
-from regional_scheduler.eligibility import abandonment
-from regional_scheduler.planner import plan_workload
-from services.grpc_errors import abort_invalid, abort_not_found, abort_precondition, abort_unavailable
-from services.regional_scheduler.session import MachineRequest, RegionMemory, RegionSession
+from domain.resources import capacity_mebibytes, capacity_millicpus
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from domain.workload import Workload, WorkloadSpecification
+from formats.workload_checks import check_workload
+from regional_scheduler.planner import Refusal, plan_workload
+from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.regional_scheduler.session import MachineRequest, RegionMemory, RegionSession, SessionOver
 from services.wire.plans import attempt_to_text, plan_to_proto
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import regional_scheduler_pb2 as messages
 from topmast.v1 import regional_scheduler_pb2_grpc
+
+_PLANNED_AS = WorkloadId("dry-run")
+_REQUEST_PATIENCE_REAL_S = 30.0
+
+Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
+
+
+class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerServicer):
+    """Serves the region of the present session."""
+
+    def __init__(self, region: RegionId, session: Callable[[], RegionSession | None], clock: Clock) -> None:
+        self._region = region
+        self._session = session
+        self._clock = clock
+
+    async def GetInventory(
+        self, request: messages.GetInventoryRequest, context: Context
+    ) -> messages.GetInventoryResponse:
+        memory = self._require_session().memory
+        clusters = [
+            cluster for cluster in memory.region.clusters if request.cluster in ("", str(cluster.cluster))
+        ]
+        if not clusters:
+            raise NotFound("cluster", request.cluster)
+        inventory = _inventory(memory)
+        return messages.GetInventoryResponse(
+            region=self._region,
+            machines=[
+                inventory[machine.machine] for cluster in clusters for machine in cluster.machines()
+            ],
+        )
+
+    async def PlanWorkload(
+        self, request: messages.PlanWorkloadRequest, context: Context
+    ) -> messages.PlanWorkloadResponse:
+        memory = self._require_session().memory
+        specification = specification_from_proto(request.specification)
+        problems = check_workload(specification, tenants=memory.tenants)
+        if problems:
+            raise InvalidArgument(
+                [type(problem)(f"specification.{problem.field}", problem.description) for problem in problems]
+            )
+        standing = _standing(request, specification, memory)
+        abandoned = memory.bidder.abandons(specification)
+        if abandoned is not None:
+            return messages.PlanWorkloadResponse(placeable=False, reason=abandoned.sentence)
+        now = self._clock.now()
+        plan = plan_workload(memory.inventory, Workload(_PLANNED_AS, specification, now), standing, now)
+        if isinstance(plan, Refusal):
+            return messages.PlanWorkloadResponse(placeable=False, reason=plan.sentence)
+        return plan_to_proto(plan, _what_it_takes(plan))
+
+    async def DrainMachine(
+        self, request: messages.DrainMachineRequest, context: Context
+    ) -> messages.DrainMachineResponse:
+        evicted = await self._change_machine(
+            request.machine,
+            MachineState.DRAINING,
+            (MachineState.UP,),
+            request.reason or "drained by hand",
+            keep_running=request.keep_running,
+        )
+        return messages.DrainMachineResponse(evicting=[attempt_to_text(key) for key in evicted])
+
+    async def UndrainMachine(
+        self, request: messages.UndrainMachineRequest, context: Context
+    ) -> messages.UndrainMachineResponse:
+        await self._change_machine(
+            request.machine, MachineState.UP, (MachineState.DRAINING,), "undrained by hand", keep_running=True
+        )
+        return messages.UndrainMachineResponse()
+
+    async def _change_machine(
+        self,
+        name: str,
+        state: MachineState,
+        only_from: tuple[MachineState, ...],
+        reason: str,
+        *,
+        keep_running: bool,
+    ) -> list[AttemptKey]:
+        session = self._require_session()
+        machine = MachineId(name)
+        if all(machine != known.machine for known in session.memory.region.machines()):
+            raise NotFound("machine", name)
+        evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
+        present = session.memory.inventory.machine_state(machine)
+        if present is state:
+            return []
+        if present not in only_from:
+            raise PreconditionFailed("STATE", name, f"machine {name} is {present.value}: it cannot become {state.value}")
+        session.inbox.request(MachineRequest(machine, state, only_from, reason, keep_running, evicted))
+        try:
+            async with asyncio.timeout(_REQUEST_PATIENCE_REAL_S):
+                return await evicted
+        except (SessionOver, TimeoutError) as error:
+            raise Unavailable(f"region {self._region} could not do it just now; try again") from error
+
+    def _require_session(self) -> RegionSession:
+        session = self._session()
+        if session is None:
+            raise Unavailable(f"region {self._region} is not ready; try again")
+        return session
+
+
+def _standing(
+    request: messages.PlanWorkloadRequest, specification: WorkloadSpecification, memory: RegionMemory
+) -> Standing:
+    if not request.HasField("priority"):
+        return Standing(memory.tenants[specification.tenant].priority, max(0, request.level))
+    if not HIGHEST_PRIORITY <= request.priority <= LOWEST_PRIORITY:
+        raise InvalidArgument.of("priority", f"must be between {HIGHEST_PRIORITY} and {LOWEST_PRIORITY}")
+    return Standing(request.priority, max(0, request.level))
+
+
+def _what_it_takes(plan: Plan) -> str:
+    machines = len({placement.machine for placement in plan.placements})
+    if not plan.evictions:
+        return f"fits on {machines} machines without evicting anything"
+    victims = ", ".join(attempt_to_text(key) for key in plan.evictions)
+    return f"fits on {machines} machines after evicting {len(plan.evictions)} workloads: {victims}"
+
+
+def _inventory(memory: RegionMemory) -> dict[MachineId, messages.MachineInventory]:
+    """What every machine has, what of it is free, and who is on it."""
+    inventory: dict[MachineId, messages.MachineInventory] = {}
+    free_millicpus: dict[MachineId, int] = {}
+    free_mebibytes: dict[MachineId, int] = {}
+    for cluster in memory.region.clusters:
+        for rack in cluster.racks:
+            for machine in rack.machines:
+                free_millicpus[machine.machine] = capacity_millicpus(machine.cpus)
+                free_mebibytes[machine.machine] = capacity_mebibytes(machine.memory_gib)
+                inventory[machine.machine] = messages.MachineInventory(
+                    machine=machine.machine,
+                    cluster=cluster.cluster,
+                    rack=rack.rack,
+                    state=memory.inventory.machine_state(machine.machine).value,
+                    gpu_model=machine.gpu_model,
+                    gpus=machine.gpus,
+                    free_gpus=machine.gpus,
+                    cpus=machine.cpus,
+                    memory_gib=machine.memory_gib,
+                )
+    for holding in memory.inventory.holdings():
+        for placement in holding.placements:
+            entry = inventory[placement.machine]
+            entry.free_gpus -= len(placement.gpu_indices)
+            free_millicpus[placement.machine] -= placement.millicpus
+            free_mebibytes[placement.machine] -= placement.mebibytes
+            text = attempt_to_text(holding.key)
+            if text not in entry.attempts:
+                entry.attempts.append(text)
+    for machine_id, entry in inventory.items():
+        # While victims leave, what is reserved for the newcomer counts twice: nothing is free then.
+        entry.free_gpus = max(0, entry.free_gpus)
+        entry.free_cpus = max(0, free_millicpus[machine_id]) / 1000
+        entry.free_memory_gib = max(0, free_mebibytes[machine_id]) / 1024
+    return inventory
