@@ -1,0 +1,123 @@
+"""The scan pass once more, as plainly as it can be said: objects, dicts and explicit sorts. The oracle of the tests."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from domain.identifiers import GpuModel
+from domain.resources import capacity_millicpus, request_millicpus
+from domain.tenant import LOWEST_PRIORITY, Tenant
+from tests.global_scheduler.scan_worlds import Live, Queued, World
+
+
+@dataclass
+class BruteForcePlan:
+    """Standings by workload, the queue from its head on, and who is within quota among the live."""
+
+    tuples: dict[str, tuple[int, int, float, bool]]
+    order: list[str]
+    live_within_quota: dict[str, bool]
+    live_priority: dict[str, int]
+
+
+def brute_force_scan(world: World, now: float) -> BruteForcePlan:
+    """MAST §4.2, one tenant after the other."""
+    tuples: dict[str, tuple[int, int, float, bool]] = {}
+    live_within: dict[str, bool] = {}
+    live_priority: dict[str, int] = {}
+    for tenant in world.tenants:
+        live = sorted(
+            (row for row in world.live if row.tenant == tenant.tenant), key=lambda row: (row.started_s, row.workload)
+        )
+        within = _within_after_reclassification(tenant, live)
+        use = _use(tenant, [row for row in live if row.workload in within])
+        for row in live:
+            live_within[row.workload] = row.workload in within
+            live_priority[row.workload] = tenant.priority if row.workload in within else LOWEST_PRIORITY
+            if row.leaving and row.within_quota == (row.workload in within):
+                live_priority[row.workload] = row.priority
+        queue = [row for row in world.queued if row.tenant == tenant.tenant]
+        credit = {row.workload: credit_of(world, row, now) for row in queue}
+        for entry in sorted(queue, key=lambda row: (-credit[row.workload], row.submitted_s, row.workload)):
+            charge = charge_of(tenant, entry)
+            fits = all(use[bucket] + amount <= limit_of(tenant, bucket) for bucket, amount in charge.items())
+            if fits:
+                use.update(charge)
+            priority = tenant.priority if fits else LOWEST_PRIORITY
+            ordering = credit[entry.workload] if world.settings.ordering[priority] == "credit" else 0.0
+            tuples[entry.workload] = (priority, entry.level, ordering, fits)
+    submitted_s = {row.workload: row.submitted_s for row in world.queued}
+    order = sorted(
+        tuples, key=lambda name: (tuples[name][0], tuples[name][1], -tuples[name][2], submitted_s[name], name)
+    )
+    return BruteForcePlan(tuples, order, live_within, live_priority)
+
+
+def credit_of(world: World, row: Queued, now: float) -> float:
+    """Expressions 10 and 11."""
+    settings = world.settings.credit
+    use_of = dict(world.use)
+    weighted = {
+        tenant.tenant: (use_of[tenant.tenant].gpus + settings.gpus_per_cpu * use_of[tenant.tenant].cpus)
+        / tenant.fair_share_weight
+        if tenant.tenant in use_of
+        else 0.0
+        for tenant in world.tenants
+    }
+    counted = [
+        weighted[tenant.tenant]
+        for tenant in world.tenants
+        if weighted[tenant.tenant] > 0 or any(gpus for _, gpus in tenant.quota.gpus) or tenant.quota.cpus != 0.0
+    ]
+    average = math.fsum(counted) / len(counted) if counted else 0.0
+    ratio = next(use for name, use in weighted.items() if name == row.tenant) / average if average > 0 else 0.0
+    ratio = round(ratio / settings.fair_share_resolution) * settings.fair_share_resolution
+    age_s = min(max(now - row.submitted_s, 0.0), settings.age_cap_s)
+    if settings.age_resolution_s:
+        age = math.floor(age_s / settings.age_resolution_s) * (settings.age_resolution_s * settings.age_weight_per_s)
+    else:
+        age = age_s * settings.age_weight_per_s
+    return age + settings.fairness_weight * (1.0 - ratio)
+
+
+def limit_of(tenant: Tenant, bucket: str) -> float:
+    """The quota of a bucket."""
+    if bucket == "cpus":
+        return math.inf if tenant.quota.cpus is None else capacity_millicpus(tenant.quota.cpus)
+    return tenant.quota.gpus_in(GpuModel(bucket))
+
+
+def charge_of(tenant: Tenant, row: Queued | Live) -> Counter[str]:
+    """What the row is charged, by bucket; nothing for zeros."""
+    charge: Counter[str] = Counter()
+    for model, gpus in (row.gpus if isinstance(row, Queued) else row.charges).items():
+        if gpus:
+            charge["cpus" if model == "cpus" else tenant.quota.bucket(GpuModel(model))] += gpus
+    if isinstance(row, Queued) and row.cpus:
+        charge["cpus"] += request_millicpus(row.cpus)
+    return charge
+
+
+def _use(tenant: Tenant, rows: list[Live]) -> Counter[str]:
+    use: Counter[str] = Counter()
+    for row in rows:
+        use.update(charge_of(tenant, row))
+    return use
+
+
+def _within_after_reclassification(tenant: Tenant, live: list[Live]) -> set[str]:
+    """Names of the live workloads that are within quota; `live` is oldest first."""
+    within = [row for row in live if row.within_quota]
+    for row in [row for row in reversed(live) if row.leaving] + [row for row in reversed(live) if not row.leaving]:
+        use = _use(tenant, within)
+        over_full = {bucket for bucket in use if use[bucket] > limit_of(tenant, bucket)}
+        if row in within and over_full & set(charge_of(tenant, row)):
+            within.remove(row)
+    for row in live:
+        if row not in within and not row.leaving:
+            use = _use(tenant, [*within, row])
+            if all(use[bucket] <= limit_of(tenant, bucket) for bucket in charge_of(tenant, row)):
+                within.append(row)
+    return {row.workload for row in within}

@@ -1,0 +1,197 @@
+"""Small queues for tests: rows as objects, the strategy that draws them, and the view that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId, WorkloadId
+from domain.resources import Quota
+from domain.tenant import Tenant
+from global_scheduler.credit import CreditSettings
+from global_scheduler.scan_plan import ScanPlan
+from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.scan_view import ScanView
+from global_scheduler.usage_window import WindowedUse
+from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
+
+A100, H100, V100 = GpuModel("A100"), GpuModel("H100"), GpuModel("V100")
+
+
+@dataclass(frozen=True)
+class Queued:
+    """One queued workload."""
+
+    workload: str
+    tenant: str
+    submitted_s: float
+    gpus: dict[str, int]
+    cpus: float = 0.0
+    level: int = 0
+    stored: tuple[int, int, float, bool] | None = None
+
+
+@dataclass(frozen=True)
+class Live:
+    """One live attempt."""
+
+    workload: str
+    tenant: str
+    started_s: float
+    charges: dict[str, int]
+    within_quota: bool
+    priority: int = 6
+    level: int = 0
+    leaving: bool = False
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that a scan pass looks at."""
+
+    tenants: tuple[Tenant, ...]
+    queued: tuple[Queued, ...] = ()
+    live: tuple[Live, ...] = ()
+    use: tuple[tuple[str, WindowedUse], ...] = ()
+    settings: ScanSettings = ScanSettings()
+
+    def view(self) -> ScanView:
+        return build_scan_view(
+            self.tenants,
+            {TenantId(tenant): use for tenant, use in self.use},
+            running_rows(self.live),
+            pending_rows(self.queued),
+            self.settings,
+        )
+
+
+def tenant(name: str, priority: int = 1, cpus: float | None = None, weight: float = 1.0, **gpus: int) -> Tenant:
+    """A tenant with a quota of GPUs by model (`any` too)."""
+    return Tenant(
+        TenantId(name), priority, Quota.of({GpuModel(model): count for model, count in gpus.items()}, cpus), weight
+    )
+
+
+def pending_rows(queued: tuple[Queued, ...]) -> PendingRows:
+    """The rows as columns; the first model named is the main one."""
+    first = [next(iter(row.gpus.items()), ("", 0)) for row in queued]
+    return PendingRows(
+        workloads=[WorkloadId(row.workload) for row in queued],
+        tenants=[TenantId(row.tenant) for row in queued],
+        submitted_s=[row.submitted_s for row in queued],
+        gpu_model=[model for model, _ in first],
+        gpus=[gpus for _, gpus in first],
+        cpus=[row.cpus for row in queued],
+        more_gpus=[dict(list(row.gpus.items())[1:]) or None for row in queued],
+        level=[row.level for row in queued],
+        stored_priority=[row.stored[0] if row.stored else None for row in queued],
+        stored_level=[row.stored[1] if row.stored else 0 for row in queued],
+        stored_credit=[row.stored[2] if row.stored else 0.0 for row in queued],
+        stored_within_quota=[row.stored[3] if row.stored else False for row in queued],
+    )
+
+
+def running_rows(live: tuple[Live, ...]) -> RunningRows:
+    """The rows as columns."""
+    return RunningRows(
+        workloads=[WorkloadId(row.workload) for row in live],
+        attempts=[row.attempt for row in live],
+        tenants=[TenantId(row.tenant) for row in live],
+        started_s=[row.started_s for row in live],
+        priority=[row.priority for row in live],
+        level=[row.level for row in live],
+        within_quota=[row.within_quota for row in live],
+        leaving=[row.leaving for row in live],
+        charges=[row.charges for row in live],
+    )
+
+
+def after(world: World, view: ScanView, plan: ScanPlan) -> World:
+    """The world once the plan is stored."""
+    stored = {
+        name: (
+            int(plan.priority[entry]),
+            int(plan.level[entry]),
+            float(plan.credit[entry]),
+            bool(plan.within_quota[entry]),
+        )
+        for entry, name in enumerate(view.pending.workloads)
+    }
+    changes = {(change.key.workload, int(change.key.attempt)): change for change in plan.reclassifications}
+    live = []
+    for row in world.live:
+        change = changes.get((WorkloadId(row.workload), row.attempt))
+        live.append(
+            replace(row, within_quota=change.within_quota, priority=change.standing.priority) if change else row
+        )
+    return replace(
+        world,
+        queued=tuple(replace(row, stored=stored[WorkloadId(row.workload)]) for row in world.queued),
+        live=tuple(live),
+    )
+
+
+NOW_S = 10_000.0
+
+_MODELS = ("A100", "H100", "V100", ANY_GPU_MODEL)
+_NAMES = ("ash", "birch", "cedar")
+_gpus = st.dictionaries(st.sampled_from(_MODELS), st.integers(0, 4), max_size=3)
+_cpus = st.sampled_from((0.0, 0.5, 1.0, 2.25))
+_times = st.one_of(st.sampled_from((0.0, 9_000.0, 9_950.0, 9_999.5)), st.floats(-100.0, 10_100.0))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Up to three tenants, a queue of up to 14 and up to 8 live attempts, with many ties and tight quotas."""
+    names = draw(st.lists(st.sampled_from(_NAMES), min_size=1, max_size=3, unique=True))
+    tenants = tuple(
+        Tenant(
+            TenantId(name),
+            draw(st.integers(0, 6)),
+            Quota.of(
+                {GpuModel(model): count for model, count in draw(_quota_gpus).items()},
+                draw(st.one_of(st.none(), st.sampled_from((0.0, 1.5, 4.0)))),
+            ),
+            draw(st.sampled_from((0.5, 1.0, 2.0))),
+        )
+        for name in names
+    )
+    queued = tuple(
+        Queued(
+            f"w{number}",
+            draw(st.sampled_from(names)),
+            draw(_times),
+            draw(_gpus),
+            draw(_cpus),
+            draw(st.integers(0, 2)),
+            draw(st.none() | st.tuples(st.integers(0, 6), st.integers(0, 2), st.just(6.0), st.booleans())),
+        )
+        for number in draw(st.permutations(range(draw(st.integers(0, 14)))))
+    )
+    live = tuple(
+        Live(
+            f"r{number}",
+            draw(st.sampled_from(names)),
+            draw(_times),
+            draw(_gpus) | {"cpus": draw(st.sampled_from((0, 500, 2_000)))},
+            draw(st.booleans()),
+            draw(st.integers(0, 6)),
+            draw(st.integers(0, 2)),
+            draw(st.integers(0, 4)) == 0,
+        )
+        for number in draw(st.permutations(range(draw(st.integers(0, 8)))))
+    )
+    use = tuple(
+        (name, WindowedUse(draw(st.floats(0.0, 100.0)), draw(st.floats(0.0, 100.0))))
+        for name in names
+        if draw(st.booleans())
+    )
+    ordering = tuple(draw(st.sampled_from(("credit", "credit", "fifo"))) for _ in range(7))
+    resolution_s = draw(st.sampled_from((0.0, 60.0)))
+    credit = CreditSettings(age_cap_s=5_000.0, age_resolution_s=resolution_s)
+    return World(tenants, queued, live, use, ScanSettings(credit, ordering))
+
+
+_quota_gpus = st.dictionaries(st.sampled_from(_MODELS), st.integers(0, 8), max_size=3)

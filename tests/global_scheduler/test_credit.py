@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from global_scheduler.credit import CreditSettings, age_terms, fair_share_terms
+
+EXACT = CreditSettings(
+    age_weight_per_s=1.0, age_cap_s=100.0, fairness_weight=10.0, age_resolution_s=0.0, fair_share_resolution=0.0
+)
+
+
+def terms(
+    gpus: list[float],
+    cpus: list[float] | None = None,
+    weights: list[float] | None = None,
+    has_quota: list[bool] | None = None,
+    settings: CreditSettings = EXACT,
+) -> list[float]:
+    count = len(gpus)
+    found: list[float] = fair_share_terms(
+        np.array(gpus),
+        np.array(cpus or [0.0] * count),
+        np.array(weights or [1.0] * count),
+        np.array(has_quota or [True] * count, dtype=np.bool_),
+        settings,
+    ).tolist()
+    return found
+
+
+def test_who_used_nothing_has_the_whole_weight_and_the_average_tenant_nothing() -> None:
+    assert terms([0.0, 10.0, 20.0]) == [10.0, 0.0, -10.0]
+
+
+def test_nobody_used_anything() -> None:
+    assert terms([0.0, 0.0]) == [10.0, 10.0]
+    assert terms([]) == []
+
+
+def test_a_weight_divides_the_use() -> None:
+    assert terms([10.0, 20.0], weights=[1.0, 2.0]) == [0.0, 0.0]
+
+
+def test_cpus_count_as_a_fraction_of_a_gpu() -> None:
+    assert terms([1.0, 0.0], cpus=[0.0, 100.0]) == [0.0, 0.0]
+
+
+def test_guests_without_quota_and_use_do_not_lower_the_average() -> None:
+    assert terms([10.0, 10.0, 0.0], has_quota=[True, True, False]) == [0.0, 0.0, 10.0]
+    assert terms([10.0, 10.0, 10.0], has_quota=[True, True, False]) == [0.0, 0.0, 0.0]
+    assert terms([15.0, 15.0, 0.0], has_quota=[True, True, True]) == [-5.0, -5.0, 10.0]
+
+
+def test_the_first_small_use_of_an_idle_tenant_with_quota_is_no_jump() -> None:
+    idle, started = terms([10.0, 0.0]), terms([10.0, 1e-9])
+    assert started == pytest.approx(idle)
+
+
+def test_the_ratio_is_rounded_to_its_resolution() -> None:
+    coarse = CreditSettings(fairness_weight=1.0, fair_share_resolution=0.25)
+    assert terms([0.0, 10.0, 10.4, 19.6], settings=coarse) == [1.0, 0.0, 0.0, -1.0]
+
+
+def test_age_grows_up_to_the_cap_and_is_never_negative() -> None:
+    assert age_terms(np.array([-500.0, 0.0, 40.0, 51.0]), 50.0, EXACT).tolist() == [100.0, 50.0, 10.0, 0.0]
+
+
+def test_age_counts_whole_quanta() -> None:
+    minutes = CreditSettings(age_weight_per_s=1 / 60, age_cap_s=150.0, age_resolution_s=60.0)
+    ages = np.array([0.0, 59.9, 60.0, 119.0, 120.0, 1_000.0])
+    assert age_terms(-ages, 0.0, minutes).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("age_weight_per_s", -1.0),
+        ("age_cap_s", float("nan")),
+        ("fairness_weight", float("inf")),
+        ("usage_window_s", 0.0),
+        ("age_resolution_s", -60.0),
+        ("fair_share_resolution", -0.1),
+        ("gpus_per_cpu", -0.1),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        CreditSettings(**{name: value})
