@@ -12,3 +12,9 @@ SCAN_CHANNEL = "topmast_scan"
 
 REGION_CHANNEL = "topmast_region"
 """Regions should look at their live attempts: a cancellation was asked for, some were re-classified."""
+
+EVENT_CHANNEL = "topmast_events"
+"""The event log has grown."""
+
+FLEET_CHANNEL = "topmast_fleet"
+"""The fleet or the tenants were replaced."""

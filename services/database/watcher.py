@@ -54,6 +54,8 @@ class Watcher:
         self._url = url
         self._subscriptions: dict[str, list[Subscription]] = {}
         self._channels_changed = asyncio.Event()
+        self._newcomers: list[Subscription] = []
+        """Those who do not know yet that they are listening (again)."""
         self._health_listeners: list[HealthListener] = []
         self._answers = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -92,6 +94,7 @@ class Watcher:
         """A subscription to a channel, as long as the context lasts."""
         subscription = Subscription()
         self._subscriptions.setdefault(channel, []).append(subscription)
+        self._newcomers.append(subscription)
         self._channels_changed.set()
         try:
             yield subscription
@@ -118,6 +121,7 @@ class Watcher:
 
     async def _listen_on(self, connection: PooledConnection) -> None:
         """Returns never; raises psycopg.Error or TimeoutError when the connection is lost."""
+        self._newcomers = [subscription for everyone in self._subscriptions.values() for subscription in everyone]
         listened: set[str] = set()
         while True:
             self._channels_changed.clear()
@@ -125,8 +129,9 @@ class Watcher:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 listened.add(channel)
             self._set_healthy(True)
-            for channel in sorted(listened):
-                self._wake(channel)
+            newcomers, self._newcomers = self._newcomers, []
+            for subscription in newcomers:
+                subscription.wake()
             await self._relay_until_changed(connection)
 
     async def _relay_until_changed(self, connection: PooledConnection) -> None:

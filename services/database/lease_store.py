@@ -1,0 +1,137 @@
+"""Who serves what: leases with a fencing token, on the clock of the database server.
+
+A lease names its holder and the address to call it at. It ends unless it is renewed in time; then whoever asks next
+gets it, with a greater token. `assert_held` at the start of a transaction fences its writes: the lease cannot go to
+anybody else before that transaction has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from domain.identifiers import RegionId
+from services.database.connection import AnyConnection
+
+GLOBAL_LEASE = "global"
+REGIONAL_PREFIX = "regional/"
+CLUSTER_PREFIX = "cluster/"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to be `name`, given to one holder at one time. A greater token is a younger lease."""
+
+    name: str
+    holder: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What everybody may know of a lease."""
+
+    name: str
+    holder: str
+    address: str
+    process_id: int
+    token: int
+    expires_at: datetime
+    live: bool
+
+
+class LeaseLost(Exception):
+    """Somebody else may hold the lease by now: nothing may be written in its name."""
+
+
+async def acquire(
+    connection: AnyConnection, name: str, holder: str, address: str, process_id: int, duration_s: float
+) -> Lease | None:
+    """The lease, from now on for `duration_s` real seconds; None while somebody else holds it.
+
+    `holder` is unique to one run of one process. Asking again as the holder renews, with the same token.
+    """
+    cursor = await connection.execute(
+        """INSERT INTO leases AS l (name, holder, address, process_id, token, expires_at)
+           VALUES (%(name)s, %(holder)s, %(address)s, %(process_id)s, 1,
+                   clock_timestamp() + make_interval(secs => %(duration_s)s))
+           ON CONFLICT (name) DO UPDATE
+              SET holder = excluded.holder, address = excluded.address, process_id = excluded.process_id,
+                  token = l.token + CASE WHEN l.holder = excluded.holder THEN 0 ELSE 1 END,
+                  expires_at = clock_timestamp() + make_interval(secs => %(duration_s)s)
+            WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
+        RETURNING token""",
+        {
+            "name": name,
+            "holder": holder,
+            "address": address,
+            "process_id": process_id,
+            "duration_s": duration_s,
+        },
+    )
+    row = await cursor.fetchone()
+    return None if row is None else Lease(name, holder, row[0])
+
+
+async def renew(connection: AnyConnection, lease: Lease, duration_s: float) -> bool:
+    """Extends the lease to `duration_s` real seconds from now; False when somebody else has it.
+
+    A lease that has ended, but that nobody has taken, is still ours.
+    """
+    cursor = await connection.execute(
+        """UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => %s)
+            WHERE name = %s AND token = %s AND holder = %s""",
+        (duration_s, lease.name, lease.token, lease.holder),
+    )
+    return cursor.rowcount == 1
+
+
+async def release(connection: AnyConnection, lease: Lease) -> None:
+    """Ends the lease now, if it is still ours: who stands by need not wait. The token is kept, to grow from."""
+    await connection.execute(
+        """UPDATE leases SET expires_at = clock_timestamp(), holder = ''
+            WHERE name = %s AND token = %s AND holder = %s""",
+        (lease.name, lease.token, lease.holder),
+    )
+
+
+async def assert_held(connection: AnyConnection, lease: Lease) -> None:
+    """Returns when the lease is ours and stays so until this transaction ends; raises LeaseLost otherwise.
+
+    The row stays locked until then: transactions in the name of one lease, and its renewals, pass one after the other.
+    """
+    cursor = await connection.execute(
+        """SELECT 1 FROM leases WHERE name = %s AND token = %s AND holder = %s AND expires_at > clock_timestamp()
+              FOR NO KEY UPDATE""",
+        (lease.name, lease.token, lease.holder),
+    )
+    if await cursor.fetchone() is None:
+        raise LeaseLost(f"{lease.holder} does not hold the lease {lease.name} (token {lease.token}) any more")
+
+
+async def address(connection: AnyConnection, name: str) -> str | None:
+    """Where the holder of a lease can be called; None when nobody holds it."""
+    cursor = await connection.execute(
+        "SELECT address FROM leases WHERE name = %s AND expires_at > clock_timestamp()", (name,)
+    )
+    row = await cursor.fetchone()
+    return None if row is None else str(row[0])
+
+
+async def live_regions(connection: AnyConnection) -> tuple[RegionId, ...]:
+    """Regions whose scheduler holds its lease, sorted."""
+    cursor = await connection.execute(
+        """SELECT substr(name, %s) FROM leases
+            WHERE starts_with(name, %s) AND expires_at > clock_timestamp() ORDER BY name""",
+        (len(REGIONAL_PREFIX) + 1, REGIONAL_PREFIX),
+    )
+    return tuple(RegionId(row[0]) for row in await cursor.fetchall())
+
+
+async def list_leases(connection: AnyConnection) -> list[LeaseRecord]:
+    """All leases that ever were, sorted by name, and whether they are live."""
+    cursor = await connection.execute(
+        """SELECT name, holder, address, process_id, token, expires_at, expires_at > clock_timestamp()
+             FROM leases ORDER BY name"""
+    )
+    return [LeaseRecord(*row) for row in await cursor.fetchall()]
