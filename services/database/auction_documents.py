@@ -14,7 +14,7 @@ from domain.placement import Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, RoundOutcome, Verdict, Waiting, Won
-from regional_scheduler.planner import RefusalReason
+from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.rounds import Abandoned, Abandonment, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse
 
 Document = dict[str, Any]

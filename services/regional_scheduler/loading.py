@@ -48,11 +48,11 @@ def make_memory(
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
     cache = NegativeCache()
+    inventory.watch(cache)
     bidder = RegionBidder(region, inventory, cache, DataDirectory(fleet.tables))
     return RegionMemory(
         region=region,
         inventory=inventory,
-        cache=cache,
         bidder=bidder,
         tenants={tenant.tenant: tenant for tenant in tenants},
         live=LiveAttempts(_live_attempt(attempt) for attempt in stored),

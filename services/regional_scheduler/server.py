@@ -21,7 +21,8 @@ from domain.resources import capacity_mebibytes, capacity_millicpus
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from domain.workload import Workload, WorkloadSpecification
 from formats.workload_checks import check_workload
-from regional_scheduler.planner import Refusal, plan_workload
+from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusal import Refusal
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
 from services.regional_scheduler.session import MachineRequest, RegionMemory, RegionSession, SessionOver
 from services.wire.plans import attempt_to_text, plan_to_proto

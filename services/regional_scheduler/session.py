@@ -23,7 +23,6 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.negative_cache import NegativeCache
 from services.configuration import Configuration
 from services.database import attempt_store, auction_store, lease_store
 from services.database.attempt_store import Eviction
@@ -73,7 +72,6 @@ class RegionMemory:
 
     region: Region
     inventory: Inventory
-    cache: NegativeCache
     bidder: RegionBidder
     tenants: dict[TenantId, Tenant]
     live: LiveAttempts
@@ -300,8 +298,7 @@ class RegionSession:
         attempt = self.memory.live.get(key)
         if attempt is None:
             return
-        machines = self.memory.inventory.release(key)
-        self.memory.cache.released(self.memory.inventory, machines)
+        self.memory.inventory.release(key)
         for cluster in attempt.clusters:
             self._links[cluster].send(ForgetOrders((key,)))
         freed = self.memory.live.remove(key)
@@ -328,7 +325,6 @@ class RegionSession:
             if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):
                 attempt.within_quota = within_quota
                 self.memory.inventory.set_standing(key, standing)
-                self.memory.cache.standing_changed(self.memory.inventory, key, attempt.standing, standing)
                 attempt.standing = standing
         await self.evict(cancelled, Eviction(EvictionCause.CANCELLED))
 
@@ -409,8 +405,6 @@ class RegionSession:
         if not changed:
             return []
         on_it = self.memory.inventory.set_machine_state(machine, state)
-        if state is MachineState.UP:
-            self.memory.cache.machine_up(self.memory.inventory, machine)
         if state is MachineState.UP or keep_running:
             return []
         cause = EvictionCause.DRAINED if state is MachineState.DRAINING else EvictionCause.MACHINE_LOST
