@@ -64,10 +64,15 @@ class AsyncClient:
             credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
         )
 
+        # Made when it is needed: a client may be built before there is an event loop.
+        self._stub: GlobalSchedulerAsyncStub | None = None
+
     @property
     def _scheduler(self) -> GlobalSchedulerAsyncStub:
-        # Made when it is needed: a client may be built before there is an event loop.
-        return global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
+        self._connection.refuse_when_closed()
+        if self._stub is None:
+            self._stub = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
+        return self._stub
 
     async def close(self) -> None:
         """Ends all calls that are under way."""

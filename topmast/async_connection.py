@@ -47,10 +47,14 @@ class AsyncConnection:
         for channel in channels:
             await channel.close()
 
-    def channel(self, address: str) -> grpc.aio.Channel:
-        """The channel to a server; raises TopmastError when the connection was closed."""
+    def refuse_when_closed(self) -> None:
+        """Raises TopmastError when the connection was closed."""
         if self._closed:
             raise TopmastError("the client is closed", code=grpc.StatusCode.CANCELLED)
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        """The channel to a server; raises TopmastError when the connection was closed."""
+        self.refuse_when_closed()
         channel = self._channels.get(address)
         if channel is None:
             options = channel_options(address, self._patience.attempts)

@@ -21,8 +21,6 @@ def channel_options(address: str, attempts: int) -> Sequence[Option]:
     come back after it was killed. Every call may be repeated: reading changes nothing, cancelling and applying
     twice is like once, and submissions carry an idempotency key.
     """
-    if not 1 <= attempts <= MAX_ATTEMPTS:
-        raise ValueError(f"attempts is {attempts}; it must be 1 to {MAX_ATTEMPTS}")
     options: list[Option] = [
         # By itself gRPC would wait up to two minutes before it looks again for a server that was away.
         ("grpc.initial_reconnect_backoff_ms", 200),
@@ -31,6 +29,9 @@ def channel_options(address: str, attempts: int) -> Sequence[Option]:
         # A page of workloads or a fleet of 100,000 machines is more than the default of 4 MiB.
         ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+        # A server that vanished without a word is noticed also by a stream that only listens.
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.enable_retries", int(attempts > 1)),
     ]
     if attempts > 1:

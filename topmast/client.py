@@ -5,7 +5,7 @@ AsyncClient in async_client.py has the same surface.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
@@ -61,7 +61,12 @@ class Client:
         self._connection = Connection(
             credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
         )
-        self._scheduler = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
+        self._stub = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
+
+    @property
+    def _scheduler(self) -> global_scheduler_pb2_grpc.GlobalSchedulerStub:
+        self._connection.refuse_when_closed()
+        return self._stub
 
     def close(self) -> None:
         """Ends all calls that are under way."""
@@ -145,7 +150,7 @@ class Client:
         request = list_request(page_size, page_token, **wanted)
         return page_from_proto(self._connection.call(self._scheduler.ListWorkloads, request, self._peer))
 
-    def watch(self, workload: str) -> Iterator[Workload]:
+    def watch(self, workload: str) -> Generator[Workload, None, None]:
         """The workload now and after each change, until it has ended."""
         request = global_scheduler_pb2.WatchWorkloadRequest(workload=workload)
         told = None
@@ -173,7 +178,7 @@ class Client:
         workload: str = "",
         tenant: str = "",
         events: Sequence[str] = (),
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """The event log after a place in it; with `follow` it goes on when the end of the log is reached.
 
         None is left out and none is told twice, also when the server goes away in between.
@@ -207,7 +212,7 @@ class Client:
         task: int | None = None,
         follow: bool = False,
         tail_lines: int = 0,
-    ) -> Iterator[LogChunk]:
+    ) -> Generator[LogChunk, None, None]:
         """What the tasks printed, of one attempt (without a number: the newest).
 
         With `follow` it goes on until the workload has ended, from attempt to attempt, wherever they run. Raises

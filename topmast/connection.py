@@ -33,6 +33,10 @@ class Patience:
     attempts: int = MAX_ATTEMPTS
     patience_s: float = 60.0
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise ValueError(f"attempts is {self.attempts}; it must be 1 to {MAX_ATTEMPTS}")
+
 
 class MessageStream(Protocol[Received]):
     """A call that answers with many messages."""
@@ -64,11 +68,15 @@ class Connection:
                 channel.close()
             self._channels.clear()
 
+    def refuse_when_closed(self) -> None:
+        """Raises TopmastError when the connection was closed."""
+        if self._closed.is_set():
+            raise TopmastError("the client is closed", code=grpc.StatusCode.CANCELLED)
+
     def channel(self, address: str) -> grpc.Channel:
         """The channel to a server; raises TopmastError when the connection was closed."""
         with self._lock:
-            if self._closed.is_set():
-                raise TopmastError("the client is closed", code=grpc.StatusCode.CANCELLED)
+            self.refuse_when_closed()
             channel = self._channels.get(address)
             if channel is None:
                 options = channel_options(address, self._patience.attempts)
@@ -113,6 +121,7 @@ class Connection:
                 if stream is not None:
                     stream.cancel()
             wait_s = reconnection.next_wait_s() if may_resume(failure) else None
+            # Closing the connection ends the wait, too.
             if wait_s is None or self._closed.wait(wait_s):
                 raise failure
 
