@@ -1,0 +1,60 @@
+"""Compiles a function to machine code and keeps the result on disk, so that a second start is quick.
+
+Numba's own cache only notices edits to the file of the outermost function. Here the name under which a function is
+cached contains a fingerprint of its code, of the constants it reads and of every compiled function it calls, so that
+an edit anywhere below makes a new cache entry instead of running old code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from types import CodeType
+from typing import ParamSpec, TypeVar, cast
+
+import numba
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The function, compiled at its first call (or loaded from the cache of an earlier process).
+
+    It must be written in the part of Python that Numba compiles. Integer division by zero is not checked.
+    """
+    function.__qualname__ = f"{function.__qualname__}_{_fingerprint(function)}"
+    compile_function = numba.njit(cache=True, error_model="numpy")
+    return cast(Callable[Parameters, Result], compile_function(function))
+
+
+def _fingerprint(function: Callable[Parameters, Result]) -> str:
+    """Twelve hexadecimal digits that change when anything changes that the machine code is made from."""
+    digest = hashlib.sha256()
+    _add_code(digest, function.__code__)
+    names = set(function.__code__.co_names) | set(function.__annotations__.values())
+    for name in sorted(str(name) for name in names):
+        value = function.__globals__.get(name)
+        compiled_function = getattr(value, "py_func", None)
+        if compiled_function is not None:
+            digest.update(f"{name}={compiled_function.__qualname__};".encode())
+        elif isinstance(value, int | float | str | tuple):
+            digest.update(f"{name}={value!r};".encode())
+        elif isinstance(value, type) and hasattr(value, "_fields"):
+            digest.update(f"{name}={_fields_of(value)};".encode())
+    return digest.hexdigest()[:12]
+
+
+def _add_code(digest: hashlib._Hash, code: CodeType) -> None:
+    digest.update(code.co_code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _add_code(digest, constant)
+        else:
+            digest.update(repr(constant).encode())
+    digest.update(repr((code.co_names, code.co_varnames)).encode())
+
+
+def _fields_of(named_tuple: type) -> str:
+    """The fields of a named tuple and their annotated types, in order."""
+    return repr([(name, str(kind)) for name, kind in named_tuple.__annotations__.items()])

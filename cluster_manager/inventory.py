@@ -1,0 +1,300 @@
+"""The machines of a region's clusters and who holds what on them, in arrays: the scheduler's hot data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from cluster_manager.attempts import Entries, Live, LiveAttempts
+from cluster_manager.charging import (
+    ALL_FITS,
+    GPU_HELD,
+    GPU_MISSING,
+    charge,
+    first_conflict,
+    mark_leaving,
+    switch_work,
+)
+from cluster_manager.check import check_inventory
+from cluster_manager.draft import Draft
+from cluster_manager.errors import GpuTaken, OverCommitted, UnknownAttempt, UnknownMachine
+from cluster_manager.growth import RoomGrowth, RoomWatcher
+from cluster_manager.journal import Journal, Tentatively
+from cluster_manager.machines import GPUS, MEBIBYTES, MILLICPUS, RESOURCE_NAMES, RESOURCES, Layout
+from cluster_manager.search import Workspace, new_workspace
+from domain.fleet import MachineState, Region
+from domain.identifiers import MachineId
+from domain.placement import AttemptKey, Holding, TaskPlacement
+from domain.rank import Standing
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+
+
+class Inventory:
+    """What one region has, and who holds it.
+
+    A newcomer is charged when it is decided, also on capacity that its victims have yet to leave; the victims stay
+    charged until they are released. Meanwhile what is free is negative and counts as nothing: so capacity that is
+    being freed is reserved for the one that caused it.
+    """
+
+    def __init__(self, region: Region, states: Mapping[MachineId, MachineState] | None = None) -> None:
+        """An empty region; machines that `states` does not name are up. Raises UnknownMachine, ValueError."""
+        self.region = region.region
+        self.layout = Layout.of(region, states or {})
+        self._states = [MachineState.UP] * len(self.layout.machine_ids)
+        for machine, state in (states or {}).items():
+            self._states[self._number(machine)] = state
+        self._attempts = LiveAttempts()
+        self._workspace: Workspace | None = None
+        self._journal = Journal()
+        self._watchers: list[RoomWatcher] = []
+
+    # What is held.
+
+    def hold(self, holding: Holding) -> None:
+        """Charges the placements at once.
+
+        Raises OverCommitted or GpuTaken when a machine would have too little even after all that are leaving have
+        left, UnknownMachine, and UnknownAttempt when the attempt is held already; then nothing has changed.
+        """
+        if holding.key in self._attempts.by_key:
+            raise UnknownAttempt(holding.key, "is held already")
+        if not HIGHEST_PRIORITY <= holding.standing.priority <= LOWEST_PRIORITY:
+            raise ValueError(f"priority {holding.standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")
+        entries = self._entries(holding.placements)
+        self._refuse_conflict(entries)
+        self._attach(Live(holding, entries))
+
+    def begin_eviction(self, key: AttemptKey) -> None:
+        """The attempt was told to leave: still charged, no longer a candidate victim. Again: nothing happens."""
+        live = self._live(key)
+        if not live.leaving:
+            self._set_leaving(live, True)
+
+    def release(self, key: AttemptKey) -> tuple[MachineId, ...]:
+        """The attempt is gone; returns, in fleet order, the machines that take work where it held something."""
+        live = self._live(key)
+        self._detach(live)
+        machines = live.entries.machine
+        working = machines[self.layout.arrays.machines.takes_work[machines]]
+        return tuple(self.layout.machine_ids[number] for number in working.tolist())
+
+    def set_standing(self, key: AttemptKey, standing: Standing) -> None:
+        """The attempt's place in the order of eviction from now on."""
+        if not HIGHEST_PRIORITY <= standing.priority <= LOWEST_PRIORITY:
+            raise ValueError(f"priority {standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")
+        live = self._live(key)
+        if live.holding.standing != standing:
+            self._set_standing(live, standing)
+
+    def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
+        """The attempt holds these from now on instead (resized or tuned). Raises as `hold`; then nothing has changed."""
+        live = self._live(key)
+        entries = self._entries(placements)
+        self._shift(live, -1)
+        try:
+            self._refuse_conflict(entries)
+        finally:
+            self._shift(live, 1)
+        holding = Holding(key, live.holding.standing, live.holding.started_s, placements)
+        self._exchange(live, holding, entries)
+
+    def holding(self, key: AttemptKey) -> Holding | None:
+        """What the attempt holds; None when it holds nothing here."""
+        live = self._attempts.by_key.get(key)
+        return live.holding if live is not None else None
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """All that is held, sorted by workload and attempt."""
+        return tuple(
+            self._attempts.by_key[key].holding
+            for key in sorted(self._attempts.by_key, key=lambda key: (key.workload, key.attempt))
+        )
+
+    def is_leaving(self, key: AttemptKey) -> bool:
+        """Whether the attempt's eviction has begun. Raises UnknownAttempt."""
+        return self._live(key).leaving
+
+    # Machines.
+
+    def set_machine_state(self, machine: MachineId, state: MachineState) -> tuple[AttemptKey, ...]:
+        """The machine's state from now on; returns who is on it, sorted by workload and attempt.
+
+        Unless it is up, a machine takes no work; what it holds stays charged until released. Raises UnknownMachine.
+        """
+        number = self._number(machine)
+        if self._states[number] is not state:
+            self._set_state(number, state)
+        used = self._attempts.used_entries
+        entries = self._attempts.entries
+        rows = entries.row[:used][entries.machine[:used] == number]
+        keys = [live.holding.key for row in rows.tolist() if row >= 0 and (live := self._attempts.by_row[row])]
+        return tuple(sorted(keys, key=lambda key: (key.workload, key.attempt)))
+
+    def machine_state(self, machine: MachineId) -> MachineState:
+        """Up, draining or down. Raises UnknownMachine."""
+        return self._states[self._number(machine)]
+
+    def idle(self, machine: MachineId) -> tuple[int, int, int]:
+        """GPUs, thousandths of a CPU and MiB that nobody holds there, whatever its state. Raises UnknownMachine."""
+        gpus, millicpus, mebibytes = np.maximum(self.layout.arrays.machines.free[self._number(machine)], 0).tolist()
+        return gpus, millicpus, mebibytes
+
+    # Thinking ahead.
+
+    def tentatively(self) -> AbstractContextManager[None]:
+        """Everything done inside is undone at exit, also after an exception. May be nested."""
+        return Tentatively(self._journal)
+
+    def draft(self) -> Draft:
+        """A plan in the making. The inventory must not be changed before the draft is undone."""
+        rows, entries = len(self._attempts.arrays.order), len(self._attempts.entries.machine)
+        space = self._workspace
+        if (
+            space is None
+            or len(space.best_victims) < rows
+            or len(space.trial_victims) < min(rows * len(self.layout.cluster_ids), entries)
+        ):
+            space = new_workspace(self.layout.arrays, self._attempts.arrays, self._attempts.entries)
+            self._workspace = space
+        return Draft(self.layout, self._attempts, space)
+
+    def watch(self, watcher: RoomWatcher) -> None:
+        """Tells the watcher from now on whenever there is more room for somebody."""
+        self._watchers.append(watcher)
+
+    def check(self) -> None:
+        """Computes everything anew from what is held and compares; raises InvariantBroken (I1 among others)."""
+        check_inventory(self.layout, self._states, self._attempts)
+
+    # The primitive changes: each tells of the room that it makes, and notes how it is undone.
+
+    def _attach(self, live: Live) -> None:
+        self._attempts.add(live)
+        self._shift(live, 1)
+        self._journal.note(lambda: self._detach(live))
+
+    def _detach(self, live: Live) -> None:
+        self._shift(live, -1)
+        self._attempts.remove(live)
+        self._tell_of(live.entries, from_standing=None if live.leaving else live.holding.standing)
+        self._journal.note(lambda: self._attach(live))
+
+    def _set_leaving(self, live: Live, leaving: bool) -> None:
+        self._mark(live, 1 if leaving else -1)
+        live.leaving = leaving
+        self._attempts.arrays.evictable[live.row] = not leaving
+        if not leaving:
+            self._tell_of(live.entries, below_standing=live.holding.standing)
+        self._journal.note(lambda: self._set_leaving(live, not leaving))
+
+    def _set_standing(self, live: Live, standing: Standing) -> None:
+        old = live.holding
+        self._attempts.rerank(live, Holding(old.key, standing, old.started_s, old.placements))
+        if not live.leaving and old.standing < standing:
+            self._tell_of(live.entries, from_standing=old.standing, below_standing=standing)
+        self._journal.note(lambda: self._set_standing(live, old.standing))
+
+    def _exchange(self, live: Live, holding: Holding, entries: Entries) -> None:
+        old_holding, old_entries = live.holding, live.entries
+        self._shift(live, -1)
+        self._attempts.remove(live)
+        live.holding, live.entries = holding, entries
+        self._attempts.add(live)
+        self._shift(live, 1)
+        self._tell_of(old_entries, from_standing=None if live.leaving else holding.standing)
+        self._journal.note(lambda: self._exchange(live, old_holding, old_entries))
+
+    def _set_state(self, number: int, state: MachineState) -> None:
+        old = self._states[number]
+        self._states[number] = state
+        switch_work(self.layout.arrays, number, state is MachineState.UP)
+        if state is MachineState.UP:
+            arrays = self.layout.arrays
+            capacity = arrays.shapes.capacity[arrays.machines.shape[number]].reshape(1, RESOURCES)
+            self._tell(RoomGrowth(self.layout, np.array([number], np.int64), capacity))
+        self._journal.note(lambda: self._set_state(number, old))
+
+    # Below them.
+
+    def _shift(self, live: Live, sign: int) -> None:
+        """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""
+        entries = live.entries
+        if live.leaving and sign < 0:
+            self._mark(live, sign)
+        charge(self.layout.arrays, entries.machine, entries.amounts, entries.gpu_bits, 0, len(entries.machine), sign)
+        if live.leaving and sign > 0:
+            self._mark(live, sign)
+
+    def _mark(self, live: Live, sign: int) -> None:
+        entries = live.entries
+        count = len(entries.machine)
+        mark_leaving(self.layout.arrays, entries.machine, entries.amounts, entries.gpu_bits, 0, count, sign)
+
+    def _tell_of(
+        self, entries: Entries, *, from_standing: Standing | None = None, below_standing: Standing | None = None
+    ) -> None:
+        self._tell(RoomGrowth(self.layout, entries.machine, entries.amounts, from_standing, below_standing))
+
+    def _tell(self, growth: RoomGrowth) -> None:
+        """Tells the watchers, unless the change is tentative: that is undone before they could be asked again."""
+        if not self._journal.tentative:
+            for watcher in self._watchers:
+                watcher.room_grew(growth)
+
+    def _live(self, key: AttemptKey) -> Live:
+        try:
+            return self._attempts.by_key[key]
+        except KeyError:
+            raise UnknownAttempt(key, "holds nothing here") from None
+
+    def _number(self, machine: MachineId) -> int:
+        try:
+            return self.layout.number_of_machine[machine]
+        except KeyError:
+            raise UnknownMachine(machine, f"is not in region {self.region}") from None
+
+    def _entries(self, placements: tuple[TaskPlacement, ...]) -> Entries:
+        """The placements summed up per machine, in machine order."""
+        held: dict[int, list[int]] = {}
+        layout = self.layout
+        for placement in placements:
+            number = self._number(placement.machine)
+            if layout.cluster_of_machine[number] != placement.cluster:
+                told = f"is in cluster {layout.cluster_of_machine[number]}, not in {placement.cluster}"
+                raise UnknownMachine(placement.machine, told)
+            sums = held.setdefault(number, [0] * (RESOURCES + 1))
+            sums[GPUS] += len(placement.gpu_indices)
+            sums[MILLICPUS] += placement.millicpus
+            sums[MEBIBYTES] += placement.mebibytes
+            for gpu in placement.gpu_indices:
+                if not 0 <= gpu < 62 or sums[RESOURCES] >> gpu & 1:
+                    raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
+                sums[RESOURCES] |= 1 << gpu
+        numbers = sorted(held)
+        table = np.array([held[number] for number in numbers], np.int64).reshape(-1, RESOURCES + 1)
+        machine = np.array(numbers, np.int64)
+        cluster = layout.arrays.machines.cluster[machine]
+        return Entries(
+            machine=machine,
+            amounts=np.ascontiguousarray(table[:, :RESOURCES]),
+            gpu_bits=np.ascontiguousarray(table[:, RESOURCES]),
+            cluster_end=np.searchsorted(cluster, cluster, side="right").astype(np.int64),
+        )
+
+    def _refuse_conflict(self, entries: Entries) -> None:
+        count = len(entries.machine)
+        arrays = self.layout.arrays
+        entry, what = first_conflict(arrays, entries.machine, entries.amounts, entries.gpu_bits, 0, count)
+        if entry == ALL_FITS:
+            return
+        number = int(entries.machine[entry])
+        machine = self.layout.machine_ids[number]
+        if what >= GPU_HELD:
+            raise GpuTaken(machine, what - GPU_HELD, "is held by an attempt that stays")
+        if what >= GPU_MISSING:
+            raise GpuTaken(machine, what - GPU_MISSING, "does not exist")
+        available = int(arrays.machines.free[number, what] + arrays.machines.leaving[number, what])
+        raise OverCommitted(machine, RESOURCE_NAMES[what], int(entries.amounts[entry, what]), available)

@@ -1,0 +1,1 @@
+"""One region's part in the auction: what it can offer a workload, and what it cannot."""

@@ -1,0 +1,201 @@
+"""Remembers which jobs found no room, so that the same or larger ones are refused without planning (MAST §4.3).
+
+Rule: a job that alone found no room in any cluster, at a standing, makes every workload fail that contains a job of
+the same or larger needs (as many tasks or more, of as many GPUs, CPUs and MiB or more, on the same GPU model or on a
+model where any would have done) at the same or a worse standing. Only entries that no other one covers are kept. A
+stated amount of CPUs or memory is compared with a stated one only, a proportional share with a proportional share only.
+
+Invariant: a workload that could be placed is never refused. An entry knows for how many tasks each cluster had room.
+Whatever makes room adds to that what it can add at most, and an entry ends as soon as that could be enough. All
+entries end with the scan pass.
+
+Ignores: failures of several jobs together; and that room is lost again while an entry lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from cluster_manager.growth import RoomGrowth
+from cluster_manager.machines import Integers, Layout
+from cluster_manager.needs import needs_of
+from cluster_manager.requests import request_of
+from domain.identifiers import ANY_GPU_MODEL, GpuModel
+from domain.rank import Standing
+from domain.resources import request_mebibytes, request_millicpus
+from domain.workload import JobSpecification, Workload
+from regional_scheduler.refusal import Refusal
+
+Kind: TypeAlias = tuple[GpuModel, bool, bool]
+"""GPU model asked for, whether CPUs are the proportional share, whether memory is: only like is compared with like."""
+
+LEVELS = 1 << 40
+"""More than any level."""
+
+Size: TypeAlias = tuple[int, int, int, int, int, int]
+"""Tasks, GPUs, thousandths of a CPU, MiB (all of one task), priority, level: each the larger the harder to place."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A job that found no room: what it asked for, and for how many tasks each cluster may have room by now."""
+
+    job: JobSpecification
+    standing: Standing
+    kind: Kind
+    size: Size
+    room: Integers  # [cluster]
+    need: Integers | None = None  # [shape, resource], worked out when first needed
+    whole_room: Integers | None = None  # [shape]
+
+
+class NegativeCache:
+    """What found no room since the last scan pass. Hand it to `Inventory.watch`, which tells it what makes room."""
+
+    __slots__ = ("_answers", "_groups", "hits", "lookups")
+
+    def __init__(self) -> None:
+        self._groups: dict[Kind, _Group] = {}
+        # What was asked before and is covered by an entry; emptied whenever entries end.
+        self._answers: set[tuple[Kind, Size]] = set()
+        self.lookups = 0
+        """Workloads asked about since this cache exists."""
+        self.hits = 0
+        """How many of them were refused."""
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return sum(len(group.entries) for group in self._groups.values())
+
+    def fails(self, workload: Workload, standing: Standing) -> bool:
+        """True when a job of the workload is known to find no room; False when nothing is known."""
+        self.lookups += 1
+        if self._groups and any(self._covers(job, standing) for job in workload.specification.jobs):
+            self.hits += 1
+            return True
+        return False
+
+    def remember(self, workload: Workload, standing: Standing, refusal: Refusal) -> None:
+        """Keeps a refusal of `plan_workload`, if it is one of a job alone.
+
+        What was refused while something was placed tentatively must not be remembered here but in a cache of its own,
+        that ends with what was tentative.
+        """
+        if not refusal.room:
+            return
+        job = next(job for job in workload.specification.jobs if job.name == refusal.job)
+        kind, size = _question(job, standing)
+        if not self._covers(job, standing):
+            group = self._groups.setdefault(kind, _Group())
+            group.add(_Entry(job, standing, kind, size, np.array(refusal.room, np.int64)))
+
+    def clear(self) -> None:
+        """A scan pass begins: everything is forgotten."""
+        self._groups.clear()
+        self._answers.clear()
+
+    def room_grew(self, growth: RoomGrowth) -> None:
+        """Something was released or became evictable, or a machine came up: ends the entries that this could make wrong."""
+        ended = False
+        for kind in list(self._groups):
+            group = self._groups[kind]
+            if group.grow(growth):
+                ended = True
+                if not group.entries:
+                    del self._groups[kind]
+        if ended:
+            self._answers.clear()
+
+    def _covers(self, job: JobSpecification, standing: Standing) -> bool:
+        """Whether an entry says that this job finds no room."""
+        question = _question(job, standing)
+        if question in self._answers:
+            return True
+        kind, size = question
+        for easier in _kinds_as_easy(kind):
+            group = self._groups.get(easier)
+            if group is not None and group.covers(size):
+                self._answers.add(question)
+                return True
+        return False
+
+
+class _Group:
+    """The entries of one kind, none of which covers another, with their sizes in a matrix."""
+
+    __slots__ = ("entries", "sizes")
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self.sizes: Integers = np.zeros((0, 6), np.int64)
+
+    def covers(self, size: Size) -> bool:
+        """Whether one of the entries is nowhere larger, at the same or a better standing."""
+        asked = np.array(size, np.int64)
+        return bool(np.any(np.all(self.sizes[:, :4] <= asked[:4], axis=1) & (_ranks(self.sizes) <= _ranks(asked))))
+
+    def add(self, entry: _Entry) -> None:
+        """Takes the entry in, and drops those that it covers."""
+        size = np.array(entry.size, np.int64)
+        kept = ~(np.all(self.sizes[:, :4] >= size[:4], axis=1) & (_ranks(self.sizes) >= _ranks(size)))
+        self.entries = [old for old, stays in zip(self.entries, kept.tolist(), strict=True) if stays]
+        self.entries.append(entry)
+        self.sizes = np.vstack((self.sizes[kept], size))
+
+    def grow(self, growth: RoomGrowth) -> bool:
+        """Adds what the growth can add to each entry; drops those that might now find room, and says if there were any."""
+        kept = [not growth.concerns(entry.standing) or _still_fails(entry, growth) for entry in self.entries]
+        if all(kept):
+            return False
+        self.entries = [entry for entry, stays in zip(self.entries, kept, strict=True) if stays]
+        self.sizes = self.sizes[np.array(kept, np.bool_)]
+        return True
+
+
+def _ranks(sizes: Integers) -> Integers:
+    """Standings as single numbers that compare like them."""
+    return sizes[..., 4] * LEVELS + sizes[..., 5]
+
+
+def _question(job: JobSpecification, standing: Standing) -> tuple[Kind, Size]:
+    resources = job.resources
+    model = resources.gpu_model if resources.gpus > 0 else ANY_GPU_MODEL
+    return (model, resources.cpus is None, resources.memory_gib is None), (
+        job.tasks,
+        resources.gpus,
+        0 if resources.cpus is None else request_millicpus(resources.cpus),
+        0 if resources.memory_gib is None else request_mebibytes(resources.memory_gib),
+        *standing,
+    )
+
+
+def _kinds_as_easy(kind: Kind) -> Iterator[Kind]:
+    """The kinds whose failure makes this one fail: itself, and the one that any GPU model would have done for."""
+    yield kind
+    if kind[0] != ANY_GPU_MODEL:
+        yield ANY_GPU_MODEL, kind[1], kind[2]
+
+
+def _still_fails(entry: _Entry, growth: RoomGrowth) -> bool:
+    """Adds to the entry's room what the growth can add at most; False when that might be enough in some cluster.
+
+    A machine whose free amounts grow by d gains room for at most the largest of ceil(d / need) over the resources,
+    whatever it had before, and never has room for more tasks than when empty.
+    """
+    if entry.need is None or entry.whole_room is None:
+        entry.need, entry.whole_room = _needs(growth.layout, entry.job)
+    machines = growth.layout.arrays.machines
+    shapes = machines.shape[growth.machines]
+    need = entry.need[shapes]
+    steps = np.where(need > 0, -(-growth.amounts // np.maximum(need, 1)), 0).max(axis=1, initial=0)
+    gains = np.minimum(steps, entry.whole_room[shapes])
+    np.add.at(entry.room, machines.cluster[growth.machines], gains)
+    return bool(np.all(entry.room < entry.job.tasks))
+
+
+def _needs(layout: Layout, job: JobSpecification) -> tuple[Integers, Integers]:
+    return needs_of(layout, request_of(layout, job))
