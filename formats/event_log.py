@@ -6,7 +6,6 @@ The same events give the same bytes: keys in the order of docs/events.md, no spa
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from formats.problems import FieldProblem, FormatError, in_quotes, suggestion
 from formats.text_stream import read_lines, write_text_stream
 
 _COMMON_FIELDS = ("t", "event", "workload", "attempt", "tenant", "priority", "level", "region", "cluster")
+_GREATEST = 1e300
 _KINDS = {kind.value: kind for kind in EventKind}
 
 
@@ -60,7 +60,7 @@ def parse_record(line: str) -> dict[str, JsonValue]:
     """The JSON object on a line; raises BadRecord when it is none."""
     try:
         record = json.loads(line, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError also for a number of more than 4,300 digits
         raise BadRecord(f"is not JSON ({error}): {in_quotes(line.strip())}") from error
     if not isinstance(record, dict):
         raise BadRecord(f"is not a JSON object: {in_quotes(line.strip())}")
@@ -128,7 +128,7 @@ def _number(record: Mapping[str, JsonValue], field: str) -> float | None:
     value = record.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_GREATEST < value < _GREATEST:
         raise BadRecord(f"has {field} {in_quotes(value)}, which is not a finite number")
     return float(value)
 

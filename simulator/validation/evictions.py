@@ -1,0 +1,133 @@
+"""I5: a victim stands strictly worse than the one it made room for; other causes are reclaim, loss, drain and cancel.
+
+The workload that gets the room says at its dispatch whom it evicts; each preemption must be in such a list, of a
+dispatch to the victim's region. The victim's standing is the one it had when it was chosen: it may be reclassified
+while it is being stopped. A loss or a drain must be seen on one of the attempt's machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.events import EvictionCause
+from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
+from simulator.validation.machines import MachineLedger
+from simulator.validation.record_fields import BadField, Record, text_field, whole_field
+from simulator.validation.report import Findings, Invariant
+
+_CAUSES = frozenset(cause.value for cause in EvictionCause)
+
+_Promise = tuple[str, int]
+"""Victim and attempt."""
+
+
+class Evictions:
+    """Compares each eviction with its cause."""
+
+    def __init__(self, lives: Lives, findings: Findings) -> None:
+        self.checks = 0
+        self._lives = lives
+        self._findings = findings
+        self._promised: dict[str, dict[_Promise, tuple[int, Standing, str]]] = {}
+        """Preemptions whose newcomer is not dispatched yet: line, claimed standing and region, by newcomer."""
+
+    def dispatched(self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record]) -> None:
+        """The newcomer's dispatch and whom it evicts. Raises BadField."""
+        promised = self._promised.pop(newcomer, {})
+        for entry in evicts:
+            self.checks += 1
+            victim, number = text_field(entry, "workload"), whole_field(entry, "attempt", 1)
+            promise = promised.pop((victim, number), None)
+            if promise is not None:
+                self._compare_claim(newcomer, standing, promise[1])
+                if region != promise[2]:
+                    self._add(f"is dispatched to {region}, but evicted attempt {number} of {victim} in {promise[2]}")
+            life = self._lives.open_life(victim)
+            attempt = life.attempt if life is not None else None
+            if attempt is not None and attempt.number == number:
+                attempt.room_for[newcomer] = standing
+                if promise is None:
+                    self._check_victim(attempt, newcomer, standing, region)
+            elif promise is None:
+                self._add(f"evicts attempt {number} of {victim}, which is not live")
+        for (victim, number), (line, _, _) in promised.items():
+            self._add(
+                f"is dispatched without a word of attempt {number} of {victim}, which was evicted for it (line {line})"
+            )
+
+    def evicted(self, life: WorkloadLife, attempt: AttemptLife, record: Record) -> str:
+        """An `evicting` or `evicted` event; returns its cause. Raises BadField."""
+        cause = text_field(record, "cause")
+        if cause not in _CAUSES:
+            raise BadField(f"has cause {cause}, which is none of {', '.join(sorted(_CAUSES))}")
+        self.checks += 1
+        if cause == EvictionCause.PREEMPTED:
+            self._check_preemption(life, attempt, record)
+        elif cause == EvictionCause.MACHINE_LOST:
+            self._check_machines(attempt, "lost", [m for m in _machines(attempt) if _was_down(m, attempt)])
+        elif cause == EvictionCause.DRAINED:
+            drained = [m for m in _machines(attempt) if _was_draining(m, attempt) or _was_down(m, attempt)]
+            self._check_machines(attempt, "drained", drained)
+        return cause
+
+    def check_promises(self) -> None:
+        """At the end of a whole run: nobody was evicted for a workload that was never dispatched."""
+        for newcomer in sorted(self._promised):
+            for (victim, number), (line, _, _) in self._promised[newcomer].items():
+                self._findings.workload = victim
+                self._add(f"attempt {number} was evicted (line {line}) for {newcomer}, which was not dispatched")
+        self._findings.workload = None
+
+    def _check_preemption(self, life: WorkloadLife, attempt: AttemptLife, record: Record) -> None:
+        newcomer = text_field(record, "by")
+        claimed = (whole_field(record, "by_priority"), whole_field(record, "by_level"))
+        dispatched_at = attempt.room_for.get(newcomer)
+        if dispatched_at is not None:
+            self._compare_claim(newcomer, dispatched_at, claimed)
+            return
+        promises = self._promised.setdefault(newcomer, {})
+        if (life.name, attempt.number) not in promises:
+            self._compare(attempt, newcomer, claimed)
+            promises[life.name, attempt.number] = (self._findings.line, claimed, attempt.region)
+
+    def _check_machines(self, attempt: AttemptLife, what: str, found: Sequence[MachineLedger]) -> None:
+        if not found:
+            names = ", ".join(dict.fromkeys(machine.name for machine in _machines(attempt))) or "none"
+            self._add(f"{attempt.name} is evicted because a machine was {what}, but none of its own was ({names})")
+
+    def _check_victim(self, attempt: AttemptLife, newcomer: str, standing: Standing, region: str) -> None:
+        if attempt.region != region:
+            self._add(
+                f"is dispatched to region {region}, but evicts {attempt.name}, which is in region {attempt.region}"
+            )
+        self._compare(attempt, newcomer, standing)
+
+    def _compare(self, attempt: AttemptLife, newcomer: str, by: Standing) -> None:
+        if attempt.standing is None or not by < attempt.standing:
+            self._add(
+                f"{attempt.name} at (priority, level) {attempt.standing} makes room for {newcomer} at {by},"
+                " which is not strictly better"
+            )
+
+    def _compare_claim(self, newcomer: str, dispatched: Standing, claimed: Standing) -> None:
+        if dispatched != claimed:
+            self._add(
+                f"an eviction for {newcomer} says that it is at (priority, level) {claimed}, but it was dispatched"
+                f" at {dispatched}"
+            )
+
+    def _add(self, sentence: str) -> None:
+        self._findings.add(Invariant.I5, sentence)
+
+
+def _machines(attempt: AttemptLife) -> list[MachineLedger]:
+    """The machines that the attempt holds, or was to hold if it has not started."""
+    return [claim.machine for claim in (attempt.claims if attempt.started else attempt.planned)]
+
+
+def _was_down(machine: MachineLedger, attempt: AttemptLife) -> bool:
+    return machine.down or machine.last_down_line > attempt.dispatched_line
+
+
+def _was_draining(machine: MachineLedger, attempt: AttemptLife) -> bool:
+    return machine.draining or machine.last_draining_line > attempt.dispatched_line

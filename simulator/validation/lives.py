@@ -1,0 +1,227 @@
+"""I8: every acknowledged workload ends exactly once, no two attempts of it overlap, a stale attempt changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simulator.validation.gangs import JobDemand
+from simulator.validation.machines import Claim
+from simulator.validation.quotas import Charge
+from simulator.validation.record_fields import BadField, Record, text_field, whole_field
+from simulator.validation.report import Findings, Invariant
+
+CLOCK_SLACK_S = 1e-3
+"""How far the clocks of two tiers may differ: a workload's events may go back in time by so much."""
+
+Standing = tuple[int, int]
+"""(priority, level): smaller is better."""
+
+
+class AttemptLife:
+    """A live attempt: from `dispatched` to its end."""
+
+    __slots__ = (
+        "checkpoint",
+        "claims",
+        "dispatched_line",
+        "name",
+        "number",
+        "placement",
+        "planned",
+        "region",
+        "restored",
+        "room_for",
+        "speed",
+        "speed_since_s",
+        "standing",
+        "started",
+        "within_quota",
+        "work_possible",
+    )
+
+    def __init__(
+        self,
+        workload: str,
+        number: int,
+        region: str,
+        line: int,
+        placement: Sequence[Record],
+        planned: list[Claim],
+        kept: float,
+    ) -> None:
+        self.name = f"attempt {number} of {workload}"
+        self.number = number
+        self.region = region
+        self.standing: Standing | None = None
+        self.within_quota = False
+        self.dispatched_line = line
+        self.placement = placement
+        """As dispatched, to be compared with what is started."""
+        self.planned = planned
+        self.claims: list[Claim] = []
+        """What it holds: nothing before it has started."""
+        self.started = False
+        self.room_for: dict[str, Standing] = {}
+        """Dispatched workloads that it is to make room for, and their standing."""
+        self.restored = kept
+        self.checkpoint = kept
+        """Its newest: what would be kept if it ended now."""
+        self.speed = 1.0
+        self.speed_since_s = 0.0
+        self.work_possible = 0.0
+        """Emulated: the work that can have been done until `speed_since_s`."""
+
+
+class WorkloadLife:
+    """A workload that has been submitted and has not ended."""
+
+    __slots__ = (
+        "attempt",
+        "attempts",
+        "cancelling",
+        "charge",
+        "emulated",
+        "jobs",
+        "kept",
+        "last_t_s",
+        "name",
+        "regions",
+        "tables",
+        "tenant",
+        "work_s",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        tenant: str,
+        jobs: Mapping[str, JobDemand],
+        tables: Sequence[tuple[str, bool]],
+        regions: Sequence[str],
+        charge: Charge,
+    ) -> None:
+        self.name = name
+        self.tenant = tenant
+        self.jobs = jobs
+        self.tables = tables
+        self.regions = regions
+        self.charge = charge
+        """What it uses of its tenant's quota while an attempt of it is within quota."""
+        self.emulated = False
+        self.work_s: float | None = None
+        self.attempts = 0
+        self.attempt: AttemptLife | None = None
+        """The live one."""
+        self.kept = 0.0
+        """Progress of the newest checkpoint of all attempts that have ended."""
+        self.cancelling = False
+        """Evicted because it was cancelled: only `cancelled` may follow."""
+        self.last_t_s = 0.0
+
+
+class Lives:
+    """All workloads of the log."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.checks = 0
+        self.submitted = 0
+        self.attempts = 0
+        self._findings = findings
+        self._open: dict[str, WorkloadLife] = {}
+        self._ended: dict[str, str] = {}
+
+    def may_submit(self, name: str) -> bool:
+        """Whether this is the workload's first submission; reports it when not."""
+        self.checks += 1
+        if name in self._open:
+            self._add("is submitted again")
+        elif name in self._ended:
+            self._add(f"is submitted again after it {self._ended[name]}")
+        else:
+            return True
+        return False
+
+    def begin(self, life: WorkloadLife) -> None:
+        """The workload is submitted."""
+        self.submitted += 1
+        self._open[life.name] = life
+
+    def of_record(self, record: Record, t_s: float) -> WorkloadLife | None:
+        """The workload that the record is about; reports what cannot happen to it and returns None."""
+        name = text_field(record, "workload")
+        life = self._open.get(name)
+        if life is None:
+            self.checks += 1
+            if name in self._ended:
+                self._add(f"has event {record.get('event')} after it {self._ended[name]}")
+            else:
+                self._add(f"has event {record.get('event')}, but was never submitted")
+            return None
+        if t_s < life.last_t_s - CLOCK_SLACK_S:
+            earlier = life.last_t_s
+            life.last_t_s = t_s
+            raise BadField(f"has t {t_s:.6f}, but the workload's event before it has {earlier:.6f}: time goes back")
+        life.last_t_s = max(life.last_t_s, t_s)
+        tenant = record.get("tenant")
+        if tenant is not None and tenant != life.tenant:
+            raise BadField(f"has tenant {tenant}, but the workload was submitted by {life.tenant}")
+        return life
+
+    def attempt_of_record(self, life: WorkloadLife, record: Record) -> AttemptLife | None:
+        """The live attempt that the record is about; reports a stale one and returns None."""
+        number = whole_field(record, "attempt", 1)
+        self.checks += 1
+        attempt = life.attempt
+        if attempt is None or attempt.number != number:
+            now = f"attempt {attempt.number} is" if attempt is not None else "no attempt is"
+            self._add(f"has event {record.get('event')} of attempt {number}, but {now} live: a stale attempt")
+            return None
+        region = record.get("region")
+        if region is not None and region != attempt.region:
+            raise BadField(f"has region {region}, but the attempt was dispatched to {attempt.region}")
+        return attempt
+
+    def check_dispatch(self, life: WorkloadLife, number: int) -> None:
+        """Whether an attempt of this number may begin now."""
+        self.checks += 1
+        if life.attempt is not None:
+            self._add(f"is dispatched as attempt {number} while attempt {life.attempt.number} is live: they overlap")
+        if number != life.attempts + 1:
+            self._add(f"is dispatched as attempt {number}, but the attempts before it are {life.attempts}")
+        if life.cancelling:
+            self._add(f"is dispatched as attempt {number} although it was evicted because it had been cancelled")
+
+    def report_not_started(self, attempt: AttemptLife, record: Record) -> None:
+        """For what only a running attempt can do."""
+        self._add(f"has event {record.get('event')} of {attempt.name}, which has not started")
+
+    def report_started_before(self, attempt: AttemptLife) -> None:
+        """For an attempt that starts twice."""
+        self._add(f"{attempt.name} starts again")
+
+    def report_still_live(self, attempt: AttemptLife, record: Record) -> None:
+        """For what only happens in the queue."""
+        self._add(f"has event {record.get('event')} without an attempt, while {attempt.name} is live")
+
+    def end(self, life: WorkloadLife, how: str) -> None:
+        """The workload has ended."""
+        self.checks += 1
+        self._ended[life.name] = f"{how} (line {self._findings.line})"
+        del self._open[life.name]
+
+    def open_life(self, name: str) -> WorkloadLife | None:
+        """A workload that has not ended; None for one that has, or never was."""
+        return self._open.get(name)
+
+    def check_all_ended(self) -> None:
+        """At the end of a whole run."""
+        for name in sorted(self._open):
+            attempt = self._open[name].attempt
+            where = f"attempt {attempt.number} is live in region {attempt.region}" if attempt else "it is in the queue"
+            self._findings.workload = name
+            self.checks += 1
+            self._add(f"has not ended: {where}")
+        self._findings.workload = None
+
+    def _add(self, sentence: str) -> None:
+        self._findings.add(Invariant.I8, sentence)

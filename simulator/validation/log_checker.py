@@ -1,0 +1,356 @@
+"""Reads one record of the log after the other and asks every invariant's keeper about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+
+from domain.events import EventKind
+from domain.fleet import Fleet
+from domain.tenant import LOWEST_PRIORITY, Tenant
+from simulator.validation.evictions import Evictions
+from simulator.validation.gangs import Gangs, read_jobs
+from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
+from simulator.validation.machines import Machines
+from simulator.validation.progress import Progress
+from simulator.validation.quotas import Quotas
+from simulator.validation.record_fields import (
+    BadField,
+    Record,
+    flag_field,
+    number_field,
+    optional_number,
+    optional_text,
+    records_field,
+    text_field,
+    texts_field,
+    whole_field,
+)
+from simulator.validation.regions import Regions
+from simulator.validation.report import SHOWN_VIOLATIONS, Findings, Invariant, ValidationReport
+
+
+class LogChecker:
+    """Fed with the records of a log in its order, then asked for the report."""
+
+    def __init__(self, fleet: Fleet, tenants: Sequence[Tenant], greatest_shown: int = SHOWN_VIOLATIONS) -> None:
+        self._findings = Findings(greatest_shown)
+        self._machines = Machines(fleet, self._findings)
+        self._gangs = Gangs(self._findings)
+        self._regions = Regions(fleet, self._findings)
+        self._quotas = Quotas(tenants, self._findings)
+        self._lives = Lives(self._findings)
+        self._evictions = Evictions(self._lives, self._findings)
+        self._progress = Progress(self._findings)
+        self._events = 0
+        self._kinds: Counter[str] = Counter()
+        self._handlers: MappingProxyType[str, Callable[[Record, float], None]] = MappingProxyType(
+            {
+                EventKind.SUBMITTED.value: self._submitted,
+                EventKind.RANKED.value: self._ranked,
+                EventKind.RECLASSIFIED.value: self._reclassified,
+                EventKind.WAITING.value: self._waiting,
+                EventKind.AWAITING_DATA.value: self._awaiting_data,
+                EventKind.DISPATCHED.value: self._dispatched,
+                EventKind.STARTED.value: self._started,
+                EventKind.CHECKPOINTED.value: self._checkpointed,
+                EventKind.RESIZED.value: self._resized,
+                EventKind.TUNED.value: self._tuned,
+                EventKind.EVICTING.value: self._evicting,
+                EventKind.EVICTED.value: self._evicted,
+                EventKind.COMPLETED.value: self._completed,
+                EventKind.FAILED.value: self._failed,
+                EventKind.CANCELLED.value: self._cancelled,
+                EventKind.MACHINE_DOWN.value: self._machine_down,
+                EventKind.MACHINE_UP.value: self._machine_up,
+                EventKind.MACHINE_DRAINING.value: self._machine_draining,
+                EventKind.LOANED.value: self._other,
+                EventKind.RECLAIMED.value: self._other,
+                EventKind.TABLE_MOVED.value: self._other,
+            }
+        )
+
+    def feed(self, line: int, record: Record) -> None:
+        """Checks one record; `line` is its place in the log, from 1."""
+        findings = self._findings
+        findings.line = line
+        self._events += 1
+        try:
+            handler = self._handler_of(record)
+            findings.workload = optional_text(record, "workload")
+            handler(record, number_field(record, "t"))
+        except BadField as error:
+            findings.add(Invariant.LOG, str(error))
+        findings.workload = None
+
+    def _handler_of(self, record: Record) -> Callable[[Record, float], None]:
+        kind = text_field(record, "event")
+        handler = self._handlers.get(kind)
+        if handler is None:
+            raise BadField(f"has event {kind}, which is no kind of event")
+        self._kinds[kind] += 1
+        return handler
+
+    def feed_bad_line(self, line: int, sentence: str) -> None:
+        """Takes note of a line that is no record at all."""
+        self._findings.line = line
+        self._events += 1
+        self._findings.add(Invariant.LOG, sentence)
+
+    def report(self, *, complete: bool) -> ValidationReport:
+        """What was found. In a complete log every workload has ended, and there is at least one."""
+        self._findings.line = 0
+        if complete:
+            if self._lives.submitted == 0:
+                self._findings.add(Invariant.LOG, f"has {self._events} events and no workload: it shows nothing")
+            self._evictions.check_promises()
+            self._lives.check_all_ended()
+        counts = self._findings.counts
+        return ValidationReport(
+            events=self._events,
+            events_by_kind={kind: self._kinds[kind] for kind in sorted(self._kinds)},
+            workloads=self._lives.submitted,
+            attempts=self._lives.attempts,
+            complete=complete,
+            checks={
+                Invariant.LOG: self._events,
+                Invariant.I1: self._machines.checks,
+                Invariant.I2: self._gangs.checks,
+                Invariant.I3: self._regions.checks,
+                Invariant.I4: self._quotas.checks,
+                Invariant.I5: self._evictions.checks,
+                Invariant.I8: self._lives.checks,
+                Invariant.I9: self._progress.checks,
+            },
+            violations=sum(counts.values()),
+            violations_by_invariant=counts,
+            shown=self._findings.shown,
+        )
+
+    # In the queue.
+
+    def _submitted(self, record: Record, t_s: float) -> None:
+        name = text_field(record, "workload")
+        text_field(record, "name")
+        tenant = text_field(record, "tenant")
+        jobs = read_jobs(record)
+        tables = [(text_field(entry, "table"), flag_field(entry, "fresh")) for entry in records_field(record, "tables")]
+        regions = texts_field(record, "regions")
+        emulated, work_s = flag_field(record, "emulated"), optional_number(record, "work_s")
+        if emulated and work_s is None:
+            raise BadField("is emulated, but has no work_s")
+        if self._lives.may_submit(name):
+            charge = self._quotas.charge_of(tenant, jobs.values())
+            life = WorkloadLife(name, tenant, jobs, tables, regions, charge)
+            life.emulated, life.work_s, life.last_t_s = emulated, work_s, t_s
+            self._lives.begin(life)
+
+    def _ranked(self, record: Record, t_s: float) -> None:
+        priority, _ = _standing(record)
+        within_quota = flag_field(record, "within_quota")
+        credit = record.get("credit")
+        if isinstance(credit, bool) or not isinstance(credit, int | float):
+            raise BadField("has no credit, which must be a number")
+        life = self._lives.of_record(record, t_s)
+        if life is not None:
+            self._quotas.check_standing(life.tenant, priority, within_quota=within_quota)
+
+    def _waiting(self, record: Record, t_s: float) -> None:
+        text_field(record, "reason")
+        self._lives.of_record(record, t_s)
+
+    def _awaiting_data(self, record: Record, t_s: float) -> None:
+        text_field(record, "reason")
+        texts_field(record, "tables")
+        self._lives.of_record(record, t_s)
+
+    # Attempts.
+
+    def _dispatched(self, record: Record, t_s: float) -> None:
+        region = text_field(record, "region")
+        number = whole_field(record, "attempt", 1)
+        standing, within_quota = _standing(record), flag_field(record, "within_quota")
+        placement, evicts = records_field(record, "placement"), records_field(record, "evicts")
+        life = self._lives.of_record(record, t_s)
+        if life is None:
+            return
+        self._lives.check_dispatch(life, number)
+        if life.attempt is not None:
+            self._release(life, life.attempt)
+        self._regions.check(region, life.tables, life.regions)
+        planned = self._machines.read_placement(placement, region)
+        self._gangs.check(life.jobs, planned, as_asked=True)
+        attempt = AttemptLife(life.name, number, region, self._findings.line, placement, planned, life.kept)
+        self._lives.attempts += 1
+        life.attempts, life.attempt = number, attempt
+        self._evictions.dispatched(life.name, standing, region, evicts)
+        self._classify(life, attempt, standing, within_quota=within_quota)
+
+    def _started(self, record: Record, t_s: float) -> None:
+        standing, within_quota = _standing(record), flag_field(record, "within_quota")
+        placement = records_field(record, "placement")
+        life, attempt = self._attempt(record, t_s)
+        if life is None or attempt is None:
+            return
+        if flag_field(record, "emulated") != life.emulated:
+            raise BadField(f"says emulated {record['emulated']}, but was submitted as {life.emulated}")
+        text_field(record, "region")
+        if attempt.started:
+            self._lives.report_started_before(attempt)
+            return
+        if placement == attempt.placement:
+            claims = attempt.planned
+        else:
+            claims = self._machines.read_placement(placement, attempt.region)
+            self._gangs.check(life.jobs, claims, as_asked=True)
+        attempt.started = True
+        attempt.claims = claims
+        attempt.placement = ()
+        self._machines.hold(attempt.name, claims)
+        self._classify(life, attempt, standing, within_quota=within_quota)
+        self._progress.started(life, attempt, record, t_s)
+
+    def _reclassified(self, record: Record, t_s: float) -> None:
+        standing, within_quota = _standing(record), flag_field(record, "within_quota")
+        life, attempt = self._attempt(record, t_s)
+        if life is not None and attempt is not None:
+            self._classify(life, attempt, standing, within_quota=within_quota)
+
+    def _checkpointed(self, record: Record, t_s: float) -> None:
+        life, attempt = self._running_attempt(record, t_s)
+        if life is not None and attempt is not None:
+            self._progress.checkpointed(life, attempt, record, t_s)
+
+    def _resized(self, record: Record, t_s: float) -> None:
+        self._change_placement(record, t_s)
+
+    def _tuned(self, record: Record, t_s: float) -> None:
+        self._change_placement(record, t_s)
+
+    def _change_placement(self, record: Record, t_s: float) -> None:
+        placement = records_field(record, "placement")
+        life, attempt = self._running_attempt(record, t_s)
+        if life is None or attempt is None:
+            return
+        claims = self._machines.read_placement(placement, attempt.region)
+        self._gangs.check(life.jobs, claims, as_asked=False)
+        before = frozenset(claim.machine.name for claim in attempt.claims)
+        lost = frozenset(claim.machine.name for claim in attempt.claims if attempt.name in claim.machine.lost)
+        self._machines.release(attempt.name, attempt.claims)
+        self._machines.hold(attempt.name, claims, before)
+        self._machines.still_lost(attempt.name, claims, lost)
+        attempt.claims = claims
+        self._progress.speed_changed(attempt, record, t_s)
+
+    def _evicting(self, record: Record, t_s: float) -> None:
+        life, attempt = self._attempt(record, t_s)
+        if life is not None and attempt is not None:
+            self._evictions.evicted(life, attempt, record)
+
+    def _evicted(self, record: Record, t_s: float) -> None:
+        life, attempt = self._attempt(record, t_s)
+        if life is None or attempt is None:
+            return
+        cause = self._evictions.evicted(life, attempt, record)
+        self._progress.ended(life, attempt, record, t_s)
+        life.cancelling = cause == "cancelled"
+        self._release(life, attempt)
+
+    # The end.
+
+    def _completed(self, record: Record, t_s: float) -> None:
+        life, attempt = self._running_attempt(record, t_s)
+        if life is not None and attempt is not None:
+            self._progress.completed(life, attempt, record, t_s)
+            self._release(life, attempt)
+            self._lives.end(life, "completed")
+
+    def _failed(self, record: Record, t_s: float) -> None:
+        text_field(record, "reason")
+        final = flag_field(record, "final")
+        if final and record.get("attempt") is None:
+            # Given up in the queue: there is no attempt that could have failed.
+            life = self._idle_life(record, t_s)
+        else:
+            life, attempt = self._attempt(record, t_s)
+            if life is not None and attempt is not None:
+                self._progress.ended(life, attempt, record, t_s)
+                self._release(life, attempt)
+            else:
+                life = None
+        if life is not None and final:
+            self._lives.end(life, "failed")
+
+    def _cancelled(self, record: Record, t_s: float) -> None:
+        if record.get("attempt") is None:
+            life = self._idle_life(record, t_s)
+        else:
+            life, attempt = self._attempt(record, t_s)
+            if life is not None and attempt is not None:
+                self._progress.stopped_for_good(life, attempt, record, t_s)
+                self._release(life, attempt)
+            else:
+                life = None
+        if life is not None:
+            self._lives.end(life, "was cancelled")
+
+    # Machines.
+
+    def _machine_down(self, record: Record, _t_s: float) -> None:
+        self._machines.change_state(record, "machine_down")
+
+    def _machine_up(self, record: Record, _t_s: float) -> None:
+        self._machines.change_state(record, "machine_up")
+
+    def _machine_draining(self, record: Record, _t_s: float) -> None:
+        self._machines.change_state(record, "machine_draining")
+
+    def _other(self, _record: Record, _t_s: float) -> None:
+        """A kind whose details no invariant here needs."""
+
+    # What several kinds have in common.
+
+    def _attempt(self, record: Record, t_s: float) -> tuple[WorkloadLife | None, AttemptLife | None]:
+        life = self._lives.of_record(record, t_s)
+        return life, self._lives.attempt_of_record(life, record) if life is not None else None
+
+    def _running_attempt(self, record: Record, t_s: float) -> tuple[WorkloadLife | None, AttemptLife | None]:
+        """The attempt when it has started; reports it when it has not."""
+        life, attempt = self._attempt(record, t_s)
+        if attempt is not None and not attempt.started:
+            self._lives.report_not_started(attempt, record)
+            return life, None
+        return life, attempt
+
+    def _idle_life(self, record: Record, t_s: float) -> WorkloadLife | None:
+        """The workload when no attempt of it is live; reports one that is, and lets go of what it holds."""
+        life = self._lives.of_record(record, t_s)
+        if life is not None and life.attempt is not None:
+            self._lives.report_still_live(life.attempt, record)
+            self._release(life, life.attempt)
+        return life
+
+    def _classify(self, life: WorkloadLife, attempt: AttemptLife, standing: Standing, *, within_quota: bool) -> None:
+        """The attempt stands there from now on, and is charged to the quota or not."""
+        if within_quota and not attempt.within_quota:
+            self._quotas.use(life.tenant, life.charge)
+        elif attempt.within_quota and not within_quota:
+            self._quotas.give_back(life.tenant, life.charge)
+        if (standing, within_quota) != (attempt.standing, attempt.within_quota):
+            self._quotas.check_standing(life.tenant, standing[0], within_quota=within_quota)
+        attempt.standing, attempt.within_quota = standing, within_quota
+
+    def _release(self, life: WorkloadLife, attempt: AttemptLife) -> None:
+        """The attempt has ended: its machines and its quota are free again."""
+        self._machines.release(attempt.name, attempt.claims)
+        if attempt.within_quota:
+            self._quotas.give_back(life.tenant, life.charge)
+        life.attempt = None
+
+
+def _standing(record: Record) -> Standing:
+    priority, level = whole_field(record, "priority"), whole_field(record, "level")
+    if priority > LOWEST_PRIORITY:
+        raise BadField(f"has priority {priority}, which must be at most {LOWEST_PRIORITY}")
+    return priority, level

@@ -1,0 +1,206 @@
+"""I1: no machine's GPUs, CPUs or memory are ever over-committed, and nothing starts on a machine that is down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from domain.fleet import Fleet, Machine
+from domain.resources import capacity_mebibytes, capacity_millicpus, request_mebibytes, request_millicpus
+from simulator.validation.record_fields import (
+    BadField,
+    Record,
+    number_field,
+    text_field,
+    whole_field,
+    wholes_field,
+)
+from simulator.validation.report import Findings, Invariant
+
+
+class MachineLedger:
+    """One machine: its capacity, who holds what of it, and whether it is up."""
+
+    __slots__ = (
+        "cluster",
+        "down",
+        "draining",
+        "gpu_holders",
+        "gpu_model",
+        "gpus",
+        "last_down_line",
+        "last_draining_line",
+        "lost",
+        "mebibytes",
+        "millicpus",
+        "name",
+        "region",
+        "running",
+        "used_mebibytes",
+        "used_millicpus",
+    )
+
+    def __init__(self, machine: Machine, cluster: str, region: str) -> None:
+        self.name = str(machine.machine)
+        self.cluster = cluster
+        self.region = region
+        self.gpus = machine.gpus
+        self.gpu_model = str(machine.gpu_model)
+        self.millicpus = capacity_millicpus(machine.cpus)
+        self.mebibytes = capacity_mebibytes(machine.memory_gib)
+        self.gpu_holders: list[str | None] = [None] * machine.gpus
+        self.used_millicpus = 0
+        self.used_mebibytes = 0
+        self.running: dict[str, int] = {}
+        """Claims on it by attempt."""
+        self.lost: dict[str, None] = {}
+        """Attempts that ran on it when it went down and have not ended yet."""
+        self.down = False
+        self.draining = False
+        self.last_down_line = 0
+        self.last_draining_line = 0
+
+
+class Claim(NamedTuple):
+    """What one task holds of one machine."""
+
+    job: str
+    task: int
+    machine: MachineLedger
+    gpus: tuple[int, ...]
+    millicpus: int
+    mebibytes: int
+
+
+class Machines:
+    """All machines of the fleet."""
+
+    def __init__(self, fleet: Fleet, findings: Findings) -> None:
+        self.checks = 0
+        self._findings = findings
+        self._machines: dict[str, MachineLedger] = {}
+        for region in fleet.regions:
+            for cluster in region.clusters:
+                for machine in cluster.machines():
+                    ledger = MachineLedger(machine, str(cluster.cluster), str(region.region))
+                    self._machines[ledger.name] = ledger
+
+    def read_placement(self, placement: Sequence[Record], region: str) -> list[Claim]:
+        """The claims of a placement; what no machine could give is reported and left out. Raises BadField."""
+        claims: list[Claim] = []
+        for entry in placement:
+            name = text_field(entry, "machine")
+            cluster = text_field(entry, "cluster")
+            job = text_field(entry, "job")
+            task = whole_field(entry, "task")
+            gpus = tuple(wholes_field(entry, "gpus"))
+            millicpus = request_millicpus(number_field(entry, "cpus"))
+            mebibytes = request_mebibytes(number_field(entry, "memory_gib"))
+            machine = self._machines.get(name)
+            if machine is None:
+                self._add(f"task {task} of job {job} is placed on machine {name}, which is not in the fleet")
+                continue
+            if machine.cluster != cluster or machine.region != region:
+                self._add(
+                    f"task {task} of job {job} is placed on machine {name} as in cluster {cluster} of region {region},"
+                    f" but that machine is in cluster {machine.cluster} of region {machine.region}"
+                )
+            if gpus:
+                within = tuple(dict.fromkeys(index for index in gpus if index < machine.gpus))
+                if len(within) != len(gpus):
+                    self._add(
+                        f"task {task} of job {job} is placed on GPUs {list(gpus)} of machine {name}, which has"
+                        f" {machine.gpus} GPUs, and a task holds a GPU once"
+                    )
+                    gpus = within
+            claims.append(Claim(job, task, machine, gpus, millicpus, mebibytes))
+        return claims
+
+    def hold(self, attempt: str, claims: Sequence[Claim], already_on: frozenset[str] = frozenset()) -> None:
+        """Charges the claims of an attempt that starts or changes; `already_on` are machines it held before."""
+        for claim in claims:
+            machine = claim.machine
+            self.checks += 1
+            if (machine.down or machine.lost) and machine.name not in already_on:
+                self._check_up(attempt, machine)
+            holders = machine.gpu_holders
+            for index in claim.gpus:
+                holder = holders[index]
+                if holder is None:
+                    holders[index] = attempt
+                else:
+                    self._add(f"GPU {index} of machine {machine.name} goes to {attempt} while {holder} holds it")
+            machine.used_millicpus += claim.millicpus
+            machine.used_mebibytes += claim.mebibytes
+            if machine.used_millicpus > machine.millicpus and claim.millicpus:
+                self._add(
+                    f"machine {machine.name} has {machine.millicpus / 1000:g} CPUs, but with"
+                    f" {claim.millicpus / 1000:g} more for {attempt} {machine.used_millicpus / 1000:g} are held"
+                )
+            if machine.used_mebibytes > machine.mebibytes and claim.mebibytes:
+                self._add(
+                    f"machine {machine.name} has {machine.mebibytes / 1024:g} GiB of memory, but with"
+                    f" {claim.mebibytes / 1024:g} more for {attempt} {machine.used_mebibytes / 1024:g} are held"
+                )
+            machine.running[attempt] = machine.running.get(attempt, 0) + 1
+
+    def still_lost(self, attempt: str, claims: Sequence[Claim], lost: frozenset[str]) -> None:
+        """After a change of placement: on the machines that went down under it, the attempt has not ended."""
+        for claim in claims:
+            if claim.machine.name in lost:
+                claim.machine.lost[attempt] = None
+
+    def release(self, attempt: str, claims: Sequence[Claim]) -> None:
+        """Gives back what `hold` charged."""
+        for claim in claims:
+            machine = claim.machine
+            holders = machine.gpu_holders
+            for index in claim.gpus:
+                if holders[index] == attempt:
+                    holders[index] = None
+            machine.used_millicpus -= claim.millicpus
+            machine.used_mebibytes -= claim.mebibytes
+            left = machine.running[attempt] - 1
+            if left:
+                machine.running[attempt] = left
+            else:
+                del machine.running[attempt]
+                machine.lost.pop(attempt, None)
+
+    def change_state(self, record: Record, kind: str) -> None:
+        """Takes note of machine_down, machine_up or machine_draining. Raises BadField."""
+        name = text_field(record, "machine")
+        text_field(record, "reason")
+        self.checks += 1
+        machine = self._machines.get(name)
+        if machine is None:
+            self._add(f"{kind} names machine {name}, which is not in the fleet")
+            return
+        place = (record.get("region"), record.get("cluster"))
+        if place != (machine.region, machine.cluster):
+            raise BadField(
+                f"says that machine {name} is in cluster {place[1]} of region {place[0]},"
+                f" but it is in cluster {machine.cluster} of region {machine.region}"
+            )
+        if kind == "machine_down":
+            machine.down = True
+            machine.last_down_line = self._findings.line
+            machine.lost.update(dict.fromkeys(machine.running))
+        elif kind == "machine_draining":
+            machine.draining = True
+            machine.last_draining_line = self._findings.line
+        else:
+            machine.down = machine.draining = False
+
+    def _check_up(self, attempt: str, machine: MachineLedger) -> None:
+        if machine.down:
+            self._add(f"{attempt} is put on machine {machine.name}, which is down")
+        others = [other for other in machine.lost if other != attempt]
+        if others:
+            self._add(
+                f"{attempt} is put on machine {machine.name}, which was lost with {others[0]} on it, and that has not"
+                " ended since"
+            )
+
+    def _add(self, sentence: str) -> None:
+        self._findings.add(Invariant.I1, sentence)

@@ -1,0 +1,48 @@
+"""I3: a workload runs in one region at a time, and that region held all its input tables.
+
+That attempts never overlap is I8's business, that an attempt's machines are all in its region I1's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.fleet import Fleet
+from simulator.validation.report import Findings, Invariant
+
+
+class Regions:
+    """Which regions there are, and which tables they hold: as the fleet file says, from beginning to end."""
+
+    def __init__(self, fleet: Fleet, findings: Findings) -> None:
+        self.checks = 0
+        self._findings = findings
+        self._regions = {str(region.region) for region in fleet.regions}
+        self._homes = {str(table.table): str(table.home) for table in fleet.tables}
+        self._holding = {str(table.table): {str(region) for region in table.regions} for table in fleet.tables}
+
+    def check(self, region: str, tables: Sequence[tuple[str, bool]], allowed: Sequence[str]) -> None:
+        """An attempt in this region, of a workload with these (table, fresh) inputs and allowed regions (none: all)."""
+        self.checks += 1
+        if region not in self._regions:
+            self._add(f"is dispatched to region {region}, which is not in the fleet")
+            return
+        if allowed and region not in allowed:
+            self._add(f"is dispatched to region {region}, but it may run in {', '.join(allowed)} only")
+        for table, fresh in tables:
+            holding = self._holding.get(table)
+            if holding is None:
+                self._add(f"is dispatched although its input table {table} is not in the fleet")
+            elif region not in holding:
+                self._add(
+                    f"is dispatched to region {region}, which does not hold its input table {table}"
+                    f" ({', '.join(sorted(holding))} did)"
+                )
+            elif fresh and region != self._homes[table]:
+                self._add(
+                    f"is dispatched to region {region}, but needs table {table} fresh, as only its home region"
+                    f" {self._homes[table]} has it"
+                )
+
+    def _add(self, sentence: str) -> None:
+        self._findings.add(Invariant.I3, sentence)
