@@ -34,12 +34,12 @@ def no_module_state(module: ast.Module) -> Iterator[Finding]:
             yield inner.lineno, "`global` is hidden state: keep it in an object that the caller holds"
 
 
-def no_caches(module: ast.Module) -> Iterator[Finding]:
-    """No function remembers earlier calls."""
+def no_endless_caches(module: ast.Module) -> Iterator[Finding]:
+    """No function remembers without a bound; `lru_cache` with a size is what is allowed (its result is a value)."""
     for function in functions(module):
         for decorator in function.decorator_list:
-            if _name_of(decorator) in _CACHES:
-                yield function.lineno, f"{function.name} has a hidden cache: keep it in an object that the caller holds"
+            if _name_of(decorator) in _CACHES and not _has_size(decorator):
+                yield function.lineno, f"{function.name} has a cache that only grows: say lru_cache(maxsize=...)"
 
 
 def no_clock_parameters(module: ast.Module) -> Iterator[Finding]:
@@ -132,6 +132,14 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg
     declared = function.args
     variadic = [parameter for parameter in (declared.vararg, declared.kwarg) if parameter is not None]
     return [*declared.posonlyargs, *declared.args, *declared.kwonlyargs, *variadic]
+
+
+def _has_size(cache: ast.expr) -> bool:
+    """Whether it is `lru_cache(maxsize=<a number>)`."""
+    sizes = (
+        [option.value for option in cache.keywords if option.arg == "maxsize"] if isinstance(cache, ast.Call) else []
+    )
+    return any(isinstance(size, ast.Constant) and isinstance(size.value, int) for size in sizes)
 
 
 def _is_mutable(value: ast.expr) -> bool:

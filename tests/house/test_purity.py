@@ -12,7 +12,7 @@ from tests.house.repository import CORE_PACKAGES, DECISION_PACKAGES, python_file
 _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (purity_rules.frozen_slotted, ("domain",)),
     (purity_rules.no_any, CORE_PACKAGES),
-    (purity_rules.no_caches, CORE_PACKAGES),
+    (purity_rules.no_endless_caches, CORE_PACKAGES),
     (purity_rules.no_clock_parameters, CORE_PACKAGES),
     (purity_rules.no_files, DECISION_PACKAGES),
     (purity_rules.no_generators_made, (*DECISION_PACKAGES, "formats")),
@@ -35,8 +35,8 @@ _BAD = (
     (purity_rules.frozen_slotted, "@dataclasses.dataclass(frozen=True)\nclass Plan: ..."),
     (purity_rules.no_any, "from typing import Any"),
     (purity_rules.no_any, "import typing\nvalue: typing.Any = 1"),
-    (purity_rules.no_caches, "@lru_cache(maxsize=3)\ndef plan(view): ..."),
-    (purity_rules.no_caches, "class View:\n    @functools.cached_property\n    def total(self): ..."),
+    (purity_rules.no_endless_caches, "@lru_cache(maxsize=None)\ndef plan(view): ..."),
+    (purity_rules.no_endless_caches, "class View:\n    @functools.cached_property\n    def total(self): ..."),
     (purity_rules.no_clock_parameters, "def plan(view, clock): ..."),
     (purity_rules.no_clock_parameters, "def plan(view, *, when: Clock | None = None): ..."),
     (purity_rules.no_clock_parameters, "def plan(view, now: datetime): ..."),
@@ -70,6 +70,10 @@ def test_good_code_passes_every_rule() -> None:
 
         LIMITS = MappingProxyType({"gpus": 8})
         __all__ = ["decide"]
+
+        @lru_cache(maxsize=4096)
+        def indices_of(bits: int) -> tuple[int, ...]:
+            return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)
 
         @dataclass(frozen=True, slots=True)
         class Decision:
