@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict
 
 from domain.fleet import Fleet
 from domain.identifiers import ClusterId, RegionId
-from formats.fleet_file import load_fleet
-from formats.tenants_file import load_tenants
+from formats.fleet_file import read_fleet
+from formats.tenants_file import read_tenants
 from services.configuration import Configuration, load_configuration
 from services.database import fleet_store
 from services.database.embedded import stop_embedded
@@ -38,6 +38,7 @@ from services.runtime.host_record import HostRecord, HostState
 from services.runtime.ray_resources import ray_resources
 from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
 from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest
+from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
 
 _OBJECT_STORE_BYTES = 100 * 2**20
@@ -89,7 +90,7 @@ class Host:
         try:
             self._say(HostState.STARTING, "the database", "")
             self._database_url = await asyncio.to_thread(self._open_database)
-            fleet = load_fleet(options.fleet_file) if options.fleet_file is not None else None
+            fleet = read_fleet(options.fleet_file) if options.fleet_file is not None else None
             async with Database(self._database_url) as database:
                 await self._prepare(database)
                 stored_fleet, _ = await database.run(fleet_store.load_fleet)
@@ -178,9 +179,9 @@ class Host:
     def _apply_files(self, address: str) -> None:
         with Client(address) as client:
             if self._options.fleet_file is not None:
-                client.apply_fleet(load_fleet(self._options.fleet_file))
+                client.apply_fleet(fleet_to_proto(read_fleet(self._options.fleet_file)))
             if self._options.tenants_file is not None:
-                client.apply_tenants(load_tenants(self._options.tenants_file))
+                client.apply_tenants([tenant_to_proto(tenant) for tenant in read_tenants(self._options.tenants_file)])
 
     async def _follow_fleet(self, database: Database, stop: asyncio.Event) -> None:
         """Starts tiers for regions and clusters that appear; those that disappear stay idle until the next start."""

@@ -1,0 +1,121 @@
+"""Which workloads the demo submits, and when: a slice of a trace, fitted to the fleet and to three minutes.
+
+What is done to the trace is said in the summary: durations are cut, times between submissions are scaled so that the
+fleet is contended, workloads that no machine of the fleet could hold are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from domain.fleet import Fleet
+from domain.identifiers import TenantId
+from domain.tenant import Tenant
+from domain.workload import TableInput, WorkloadSpecification
+from formats.trace import TraceRow, read_trace
+from formats.trace_workload import greatest_gpus_per_machine, tenant_of_trace, workload_of_row
+from regional_scheduler.hosting import HostingRegions
+from services.demo.options import DemoOptions
+from simulator.workload_generator import GeneratorSettings, generate_workloads
+
+_TABLE_SHARE = 0.3
+"""This part of the workloads reads a table (no public trace says which): it limits the regions that can run them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSubmission:
+    """A workload and when to submit it, in seconds after the start."""
+
+    after_s: float
+    specification: WorkloadSpecification
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSlice:
+    """What the demo replays, and what was done to make it fit."""
+
+    source: str
+    submissions: tuple[TimedSubmission, ...]
+    span_s: float
+    longest_s: float
+    durations_cut: int
+    left_out: int
+    arrivals_scaled_by: float
+
+
+def make_slice(options: DemoOptions, fleet: Fleet, tenants: Sequence[Tenant]) -> TraceSlice:
+    """The slice for these options. Raises FormatError for a trace that cannot be read, ValueError for an empty one."""
+    rng = np.random.default_rng(options.seed)
+    if options.trace is None:
+        source = "built-in generator (MAST §5.1, HiveD Table 1 percentiles)"
+        rows = list(islice(generate_workloads(GeneratorSettings.for_fleet(fleet, tenants, options.workloads), rng), options.workloads))
+    else:
+        source = options.trace.name
+        rows = _middle_of(options.trace, options.workloads)
+    if not rows:
+        raise ValueError(f"{source} has no workload to run")
+    return _fit(source, rows, options, fleet, tenants, rng)
+
+
+def _middle_of(trace: Path, count: int) -> list[TraceRow]:
+    """So many consecutive rows from the middle: the beginnings of traces are thin."""
+    rows = sorted(read_trace(trace), key=lambda row: (row.submit_s, row.workload_id))
+    start = max(0, (len(rows) - count) // 2)
+    return rows[start : start + count]
+
+
+def _fit(
+    source: str,
+    rows: Sequence[TraceRow],
+    options: DemoOptions,
+    fleet: Fleet,
+    tenants: Sequence[Tenant],
+    rng: np.random.Generator,
+) -> TraceSlice:
+    hosting = HostingRegions(fleet.regions)
+    per_machine = greatest_gpus_per_machine(fleet)
+    names = [tenant.tenant for tenant in tenants]
+    fitted: list[tuple[float, WorkloadSpecification, float]] = []
+    cut = left_out = 0
+    for row in rows:
+        duration_s = min(row.duration_s, options.duration_cap_s)
+        cut += duration_s < row.duration_s
+        tenant: TenantId = tenant_of_trace(row.tenant, names)
+        specification = workload_of_row(
+            replace(row, duration_s=max(1.0, duration_s), region=None, tables=()), per_machine, tenant=tenant
+        )
+        specification = _with_table(specification, fleet, rng)
+        if hosting.refusal(specification) is not None:
+            left_out += 1
+            continue
+        fitted.append((row.submit_s, specification, duration_s))
+    gpus = sum(machine.gpus for region in fleet.regions for machine in region.machines())
+    work_gpu_s = sum(specification.demand.total_gpus * duration_s for _, specification, duration_s in fitted)
+    first_s, last_s = fitted[0][0], fitted[-1][0]
+    wanted_span_s = work_gpu_s / (options.load * gpus)
+    scale = wanted_span_s / (last_s - first_s) if last_s > first_s else 1.0
+    return TraceSlice(
+        source=source,
+        submissions=tuple(
+            TimedSubmission((submit_s - first_s) * scale, specification) for submit_s, specification, _ in fitted
+        ),
+        span_s=wanted_span_s,
+        longest_s=max(duration_s for _, _, duration_s in fitted),
+        durations_cut=cut,
+        left_out=left_out,
+        arrivals_scaled_by=scale,
+    )
+
+
+def _with_table(
+    specification: WorkloadSpecification, fleet: Fleet, rng: np.random.Generator
+) -> WorkloadSpecification:
+    draw, which = rng.random(), int(rng.integers(1 << 30))
+    if not fleet.tables or draw >= _TABLE_SHARE or specification.demand.total_gpus == 0:
+        return specification
+    return replace(specification, tables=(TableInput(fleet.tables[which % len(fleet.tables)].table),))
