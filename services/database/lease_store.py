@@ -7,6 +7,7 @@ anybody else before that transaction has ended.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -107,6 +108,19 @@ async def assert_held(connection: AnyConnection, lease: Lease) -> None:
     )
     if await cursor.fetchone() is None:
         raise LeaseLost(f"{lease.holder} does not hold the lease {lease.name} (token {lease.token}) any more")
+
+
+async def fence_regions(connection: AnyConnection, regions: Sequence[RegionId]) -> None:
+    """Makes the schedulers of these regions start anew from what this transaction leaves behind.
+
+    Waits for what they are writing now; what they would write later in the name of their present lease is refused,
+    because it may have been decided on what is no longer true. Whoever held the lease may acquire it again at once.
+    """
+    await connection.execute(
+        """UPDATE leases SET token = token + 1
+            WHERE name IN (SELECT name FROM leases WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE)""",
+        ([f"{REGIONAL_PREFIX}{region}" for region in regions],),
+    )
 
 
 async def address(connection: AnyConnection, name: str) -> str | None:

@@ -27,7 +27,6 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-
 Name = Text(collation="C")
 """What identifies something. Compared by code points, as Python does: the order of the queue ends in a name."""
 
@@ -95,6 +94,7 @@ class RegionRow(Base):
     __tablename__ = "regions"
 
     region: Mapped[str] = mapped_column(Name, primary_key=True)
+    position: Mapped[int] = mapped_column(Integer)
 
 
 class ClusterRow(Base):

@@ -47,6 +47,7 @@ CREATE INDEX usage_windows_end ON usage_windows (window_end_s);
 _FLEET = """
 CREATE TABLE regions (
     region TEXT COLLATE "C" NOT NULL,
+    position INTEGER NOT NULL,
     PRIMARY KEY (region)
 );
 

@@ -1,0 +1,283 @@
+"""The fleet: replaced as a whole, never under what runs on it; machine states survive a replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region, Table
+from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
+from services.database import channels
+from services.database.connection import AnyConnection, wake_after_commit
+from services.database.lease_store import fence_regions
+from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
+
+FLEET_CHANNEL = channels.FLEET_CHANNEL
+
+_NAMED_AT_MOST = 5
+
+
+class FleetRefused(Exception):
+    """The fleet cannot be replaced by this one now; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSummary:
+    """One region at a glance."""
+
+    region: RegionId
+    clusters: int
+    machines: int
+    machines_up: int
+    gpus: int
+    gpus_in_use: int
+    live_attempts: int
+
+
+class _MachineRow(NamedTuple):
+    machine: str
+    region: str
+    cluster: str
+    gpu_model: str
+    gpus: int
+    cpus: float
+    memory_gib: float
+    rack: str
+    position: int
+
+    @property
+    def substance(self) -> tuple[object, ...]:
+        """What running work relies on. The rack and the place in it may change under it."""
+        return self[1:7]
+
+
+async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
+    """Replaces the fleet and returns its revision; applying the same one again changes nothing.
+
+    A machine of the same name keeps its state. A machine that changes region, cluster or hardware counts as one that
+    disappears and another one that comes. The schedulers of regions that lose machines start anew.
+
+    Raises FleetRefused while an attempt is on a machine that would disappear. Names are taken to be unique.
+    """
+    revision = await lock_revision(connection, Subject.FLEET)
+    wanted_machines = {row.machine: row for row in _machine_rows(fleet)}
+    stored_machines = {row.machine: row for row in await _load_machine_rows(connection)}
+    disappearing = [
+        row
+        for name, row in stored_machines.items()
+        if name not in wanted_machines or wanted_machines[name].substance != row.substance
+    ]
+    if disappearing:
+        await fence_regions(connection, sorted({RegionId(row.region) for row in disappearing}))
+        await _require_idle(connection, [row.machine for row in disappearing])
+    changed = [row for name, row in wanted_machines.items() if stored_machines.get(name) != row]
+    gone = sorted(stored_machines.keys() - wanted_machines.keys())
+    outline_changed = await _store_outline(connection, fleet, gone, changed)
+    tables_changed = await _store_tables(connection, fleet.tables)
+    if not (changed or gone or outline_changed or tables_changed):
+        return revision
+    wake_after_commit(connection, FLEET_CHANNEL)
+    return await raise_revision(connection, Subject.FLEET)
+
+
+async def load_fleet(connection: AnyConnection) -> tuple[Fleet, dict[MachineId, MachineState]]:
+    """The fleet, in the order in which it was applied, and the state of every machine. Empty: none was applied yet."""
+    cursor = await connection.execute(
+        """SELECT m.cluster, m.rack, m.machine, m.gpu_model, m.gpus, m.cpus, m.memory_gib, m.state
+             FROM machines m JOIN clusters c USING (cluster) ORDER BY m.cluster, m.position"""
+    )
+    rows = await cursor.fetchall()
+    racks = {
+        ClusterId(cluster): tuple(
+            Rack(
+                RackId(rack),
+                tuple(
+                    Machine(MachineId(name), GpuModel(gpu_model), gpus, cpus, memory_gib)
+                    for _, _, name, gpu_model, gpus, cpus, memory_gib, _ in in_rack
+                ),
+            )
+            for rack, in_rack in groupby(in_cluster, key=lambda row: str(row[1]))
+        )
+        for cluster, in_cluster in groupby(rows, key=lambda row: str(row[0]))
+    }
+    cursor = await connection.execute(
+        """SELECT r.region, c.cluster FROM regions r LEFT JOIN clusters c USING (region)
+            ORDER BY r.position, r.region, c.position"""
+    )
+    regions = tuple(
+        Region(
+            RegionId(region),
+            tuple(
+                Cluster(ClusterId(cluster), racks.get(ClusterId(cluster), ()))
+                for _, cluster in clusters
+                if cluster is not None
+            ),
+        )
+        for region, clusters in groupby(await cursor.fetchall(), key=lambda row: str(row[0]))
+    )
+    tables = tuple((await _load_tables(connection)).values())
+    return Fleet(regions, tables), {MachineId(row[2]): MachineState(row[7]) for row in rows}
+
+
+async def fleet_revision(connection: AnyConnection) -> int:
+    """Grows with each change of the fleet; 0: none was applied yet."""
+    return await load_revision(connection, Subject.FLEET)
+
+
+async def summarise_regions(connection: AnyConnection) -> list[RegionSummary]:
+    """All regions, in the order of the fleet."""
+    cursor = await connection.execute(
+        """SELECT r.region, count(DISTINCT c.cluster), count(m.machine), count(m.machine) FILTER (WHERE m.state = 'up'),
+                  coalesce(sum(m.gpus), 0)::bigint, coalesce(max(a.gpus), 0)::bigint, coalesce(max(a.attempts), 0)
+             FROM regions r LEFT JOIN clusters c USING (region) LEFT JOIN machines m USING (cluster)
+             LEFT JOIN (SELECT region, sum(gpus) AS gpus, count(*) AS attempts FROM attempts WHERE ended_s IS NULL
+                         GROUP BY region) a USING (region)
+            GROUP BY r.region, r.position ORDER BY r.position, r.region"""
+    )
+    return [RegionSummary(RegionId(row[0]), *row[1:]) for row in await cursor.fetchall()]
+
+
+# ---------------------------------------------------------------- what must not disappear
+
+
+async def _require_idle(connection: AnyConnection, machines: Sequence[str]) -> None:
+    cursor = await connection.execute(
+        """SELECT p.machine, a.workload, a.attempt
+             FROM attempts a JOIN placements p USING (workload, attempt) JOIN unnest(%s::text[]) AS u (machine)
+               ON p.machine = u.machine
+            WHERE a.ended_s IS NULL GROUP BY p.machine, a.workload, a.attempt ORDER BY p.machine, a.workload""",
+        (list(machines),),
+    )
+    rows = await cursor.fetchall()
+    if rows:
+        named = ", ".join(f"{machine} ({workload}#{attempt})" for machine, workload, attempt in rows[:_NAMED_AT_MOST])
+        more = f" and {len(rows) - _NAMED_AT_MOST} more" if len(rows) > _NAMED_AT_MOST else ""
+        raise FleetRefused(
+            f"work is running on machines that would disappear or change: {named}{more}; "
+            "drain them first, or keep them in the fleet"
+        )
+
+
+# ---------------------------------------------------------------- regions, clusters, machines
+
+
+def _machine_rows(fleet: Fleet) -> Iterator[_MachineRow]:
+    for region in fleet.regions:
+        for cluster in region.clusters:
+            placed = ((rack.rack, machine) for rack in cluster.racks for machine in rack.machines)
+            for position, (rack, machine) in enumerate(placed):
+                yield _MachineRow(
+                    machine.machine,
+                    region.region,
+                    cluster.cluster,
+                    machine.gpu_model,
+                    machine.gpus,
+                    machine.cpus,
+                    machine.memory_gib,
+                    rack,
+                    position,
+                )
+
+
+async def _load_machine_rows(connection: AnyConnection) -> list[_MachineRow]:
+    cursor = await connection.execute(
+        """SELECT m.machine, c.region, m.cluster, m.gpu_model, m.gpus, m.cpus, m.memory_gib, m.rack, m.position
+             FROM machines m JOIN clusters c USING (cluster) ORDER BY m.machine"""
+    )
+    return [_MachineRow(*row) for row in await cursor.fetchall()]
+
+
+async def _store_outline(
+    connection: AnyConnection, fleet: Fleet, gone: Sequence[str], changed: Sequence[_MachineRow]
+) -> bool:
+    """Writes regions, clusters and machines; returns whether regions or clusters are others than before."""
+    before = await _load_outline(connection)
+    regions = [region.region for region in fleet.regions]
+    clusters = [
+        (cluster.cluster, region.region, position)
+        for region in fleet.regions
+        for position, cluster in enumerate(region.clusters)
+    ]
+    await connection.execute(
+        """INSERT INTO regions (region, position) SELECT * FROM unnest(%s::text[], %s::int[])
+           ON CONFLICT (region) DO UPDATE SET position = excluded.position""",
+        (regions, list(range(len(regions)))),
+    )
+    await connection.execute(
+        """INSERT INTO clusters (cluster, region, position) SELECT * FROM unnest(%s::text[], %s::text[], %s::int[])
+           ON CONFLICT (cluster) DO UPDATE SET region = excluded.region, position = excluded.position""",
+        _columns(clusters, 3),
+    )
+    await connection.execute("DELETE FROM machines WHERE machine = ANY(%s)", (list(gone),))
+    await _store_machines(connection, changed)
+    await connection.execute("DELETE FROM clusters WHERE cluster <> ALL(%s)", ([row[0] for row in clusters],))
+    await connection.execute("DELETE FROM regions WHERE region <> ALL(%s)", (regions,))
+    return before != await _load_outline(connection)
+
+
+async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
+    cursor = await connection.execute(
+        """SELECT region, r.position, c.cluster, c.position FROM regions r LEFT JOIN clusters c USING (region)
+            ORDER BY region, c.cluster"""
+    )
+    return await cursor.fetchall()
+
+
+async def _store_machines(connection: AnyConnection, rows: Sequence[_MachineRow]) -> None:
+    """A machine that is already known keeps its state."""
+    await connection.execute(
+        """INSERT INTO machines (machine, cluster, gpu_model, gpus, cpus, memory_gib, rack, position)
+           SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::smallint[], %s::float8[], %s::float8[],
+                                %s::text[], %s::int[])
+           ON CONFLICT (machine) DO UPDATE
+              SET cluster = excluded.cluster, gpu_model = excluded.gpu_model, gpus = excluded.gpus,
+                  cpus = excluded.cpus, memory_gib = excluded.memory_gib, rack = excluded.rack,
+                  position = excluded.position""",
+        _columns([(row.machine, *row[2:]) for row in rows], 8),
+    )
+
+
+# ---------------------------------------------------------------- tables
+
+
+async def _load_tables(connection: AnyConnection) -> dict[TableId, Table]:
+    """By name, sorted."""
+    cursor = await connection.execute(
+        """SELECT t.data_table, t.size_bytes, t.home,
+                  array_remove(array_agg(r.region ORDER BY r.region), NULL)
+             FROM data_tables t LEFT JOIN data_table_replicas r USING (data_table)
+            GROUP BY t.data_table ORDER BY t.data_table"""
+    )
+    return {
+        TableId(row[0]): Table(TableId(row[0]), row[1], RegionId(row[2]), tuple(RegionId(r) for r in row[3]))
+        for row in await cursor.fetchall()
+    }
+
+
+async def _store_tables(connection: AnyConnection, tables: Sequence[Table]) -> bool:
+    """Returns whether any is another one than before."""
+    stored = await _load_tables(connection)
+    wanted: Mapping[TableId, Table] = {
+        table.table: Table(table.table, table.size_bytes, table.home, tuple(sorted(set(table.replicas))))
+        for table in tables
+    }
+    outdated = sorted(name for name, table in stored.items() if wanted.get(name) != table)
+    new = [table for name, table in sorted(wanted.items()) if stored.get(name) != table]
+    await connection.execute("DELETE FROM data_tables WHERE data_table = ANY(%s)", (outdated,))
+    await connection.execute(
+        """INSERT INTO data_tables (data_table, size_bytes, home)
+           SELECT * FROM unnest(%s::text[], %s::bigint[], %s::text[])""",
+        _columns([(table.table, table.size_bytes, table.home) for table in new], 3),
+    )
+    await connection.execute(
+        "INSERT INTO data_table_replicas (data_table, region) SELECT * FROM unnest(%s::text[], %s::text[])",
+        _columns([(table.table, region) for table in new for region in table.replicas], 2),
+    )
+    return bool(outdated or new)
+
+
+def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
+    """Rows as one list per column, also when there are none."""
+    return [[row[column] for row in rows] for column in range(count)]

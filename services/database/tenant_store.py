@@ -1,0 +1,120 @@
+"""The tenants: replaced as a whole, never while one that would disappear still has work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.identifiers import GpuModel, TenantId
+from domain.resources import Quota
+from domain.tenant import Tenant
+from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
+from services.database.lease_store import fence_regions, live_regions
+from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
+
+_NAMED_AT_MOST = 5
+
+_LOCK_KEY = 0x746E616E7473
+"""Held exclusively while tenants are replaced, shared while workloads of tenants are inserted."""
+
+
+class TenantsRefused(Exception):
+    """The tenants cannot be replaced by these now; says why."""
+
+
+async def apply_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> int:
+    """Replaces all tenants and returns their revision; applying the same ones again changes nothing.
+
+    Raises TenantsRefused while a tenant that would disappear has workloads that have not ended. Names are taken to
+    be unique.
+    """
+    revision = await lock_revision(connection, Subject.TENANTS)
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+    wanted = {tenant.tenant: tenant for tenant in tenants}
+    stored = {tenant.tenant: tenant for tenant in await load_tenants(connection)}
+    gone = sorted(stored.keys() - wanted.keys())
+    changed = [tenant for name, tenant in sorted(wanted.items()) if stored.get(name) != tenant]
+    if not gone and not changed:
+        return revision
+    # Regions charge quotas from memory: what they decided with the old ones must not be written any more.
+    await fence_regions(connection, await live_regions(connection))
+    await _require_ended(connection, gone)
+    await connection.execute("DELETE FROM tenants WHERE tenant = ANY(%s)", (gone,))
+    await _store(connection, changed)
+    wake_after_commit(connection, FLEET_CHANNEL)
+    wake_after_commit(connection, SCAN_CHANNEL)
+    return await raise_revision(connection, Subject.TENANTS)
+
+
+async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
+    """All tenants, sorted by name."""
+    cursor = await connection.execute(
+        """SELECT t.tenant, t.priority, t.cpu_quota, t.fair_share_weight,
+                  array_remove(array_agg(q.gpu_model ORDER BY q.gpu_model), NULL),
+                  array_remove(array_agg(q.gpus ORDER BY q.gpu_model), NULL)
+             FROM tenants t LEFT JOIN tenant_quotas q USING (tenant) GROUP BY t.tenant ORDER BY t.tenant"""
+    )
+    return tuple(
+        Tenant(
+            TenantId(tenant),
+            priority,
+            Quota.of({GpuModel(model): count for model, count in zip(models, gpus, strict=True)}, cpu_quota),
+            fair_share_weight,
+        )
+        for tenant, priority, cpu_quota, fair_share_weight, models, gpus in await cursor.fetchall()
+    )
+
+
+async def tenants_revision(connection: AnyConnection) -> int:
+    """Grows with each change of the tenants; 0: none were applied yet."""
+    return await load_revision(connection, Subject.TENANTS)
+
+
+async def keep_tenants(connection: AnyConnection) -> None:
+    """Tenants stay as they are until this transaction ends."""
+    await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (_LOCK_KEY,))
+
+
+async def _require_ended(connection: AnyConnection, gone: Sequence[TenantId]) -> None:
+    cursor = await connection.execute(
+        """SELECT tenant, count(*) FROM workloads
+            WHERE tenant = ANY(%s) AND state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+            GROUP BY tenant ORDER BY tenant""",
+        (list(gone),),
+    )
+    rows = await cursor.fetchall()
+    if rows:
+        named = ", ".join(f"{tenant} ({count})" for tenant, count in rows[:_NAMED_AT_MOST])
+        more = f" and {len(rows) - _NAMED_AT_MOST} more" if len(rows) > _NAMED_AT_MOST else ""
+        raise TenantsRefused(
+            f"tenants that would disappear have workloads that have not ended: {named}{more}; "
+            "cancel them first, or keep the tenants"
+        )
+
+
+async def _store(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
+    names = [tenant.tenant for tenant in tenants]
+    await connection.execute(
+        """INSERT INTO tenants (tenant, priority, cpu_quota, fair_share_weight)
+           SELECT * FROM unnest(%s::text[], %s::smallint[], %s::float8[], %s::float8[])
+           ON CONFLICT (tenant) DO UPDATE
+              SET priority = excluded.priority, cpu_quota = excluded.cpu_quota,
+                  fair_share_weight = excluded.fair_share_weight""",
+        (
+            names,
+            [tenant.priority for tenant in tenants],
+            [tenant.quota.cpus for tenant in tenants],
+            [tenant.fair_share_weight for tenant in tenants],
+        ),
+    )
+    await connection.execute("DELETE FROM tenant_quotas WHERE tenant = ANY(%s)", (names,))
+    quotas = [(tenant.tenant, model, gpus) for tenant in tenants for model, gpus in tenant.quota.gpus]
+    await connection.execute(
+        """INSERT INTO tenant_quotas (tenant, gpu_model, gpus)
+           SELECT * FROM unnest(%s::text[], %s::text[], %s::int[])""",
+        (
+            [tenant for tenant, _, _ in quotas],
+            [model for _, model, _ in quotas],
+            [gpus for _, _, gpus in quotas],
+        ),
+    )
