@@ -18,6 +18,7 @@ from topmast.errors import (
     ResourceExhaustedError,
     TopmastError,
     UnavailableError,
+    UnreachableError,
     Violation,
 )
 from topmast.events import Event
@@ -79,6 +80,7 @@ __all__ = [
     "TierStatus",
     "TopmastError",
     "UnavailableError",
+    "UnreachableError",
     "Violation",
     "Workload",
     "WorkloadPage",

@@ -86,9 +86,13 @@ class ResourceExhaustedError(TopmastError):
 
 
 class UnavailableError(TopmastError):
-    """Topmast does not answer, also after retries."""
+    """Topmast cannot do it at the moment, also after retries."""
 
     usual_code = grpc.StatusCode.UNAVAILABLE
+
+
+class UnreachableError(UnavailableError):
+    """Nobody answers at the address."""
 
 
 class LogBrokeOffError(UnavailableError):
@@ -135,23 +139,25 @@ _BY_CODE = {kind.usual_code: kind for kind in _KINDS} | {
 def error_from_call(error: grpc.RpcError, peer: str) -> TopmastError:
     """The exception for a failed call, with what its google.rpc details say. `peer` is whom it was made to."""
     code = error.code()
+    sentence = error.details() or code.name
     # Pairs, whatever the two kinds of client call them.
     metadata = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
-    violations, retry_after_s = _read_details(metadata)
-    sentence = error.details() or code.name
-    if code is grpc.StatusCode.UNAVAILABLE:
-        sentence = f"{peer} does not answer ({sentence})"
+    packed = next((value for key, value in metadata if key == _DETAILS_KEY), b"")
+    violations, retry_after_s = _read_details(packed if isinstance(packed, bytes) else packed.encode())
+    kind = _BY_CODE.get(code, TopmastError)
+    if code is grpc.StatusCode.UNAVAILABLE and not packed:
+        # Said by gRPC: our servers always add details.
+        kind, sentence = UnreachableError, f"{peer} does not answer ({sentence})"
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         sentence = f"{peer} did not answer in time"
-    return _BY_CODE.get(code, TopmastError)(sentence, code=code, violations=violations, retry_after_s=retry_after_s)
+    return kind(sentence, code=code, violations=violations, retry_after_s=retry_after_s)
 
 
-def _read_details(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[tuple[Violation, ...], float | None]:
+def _read_details(packed: bytes) -> tuple[tuple[Violation, ...], float | None]:
     violations: list[Violation] = []
     retry_after_s: float | None = None
-    packed = next((value for key, value in metadata if key == _DETAILS_KEY), b"")
     try:
-        status = status_pb2.Status.FromString(packed if isinstance(packed, bytes) else packed.encode())
+        status = status_pb2.Status.FromString(packed)
     except DecodeError:
         # Something between us and the server changed them; the code and the sentence still stand.
         return (), None

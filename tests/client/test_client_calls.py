@@ -35,7 +35,7 @@ from topmast import (
     TableInput,
     Tenant,
     TopmastError,
-    UnavailableError,
+    UnreachableError,
     Violation,
     WorkloadSpecification,
     WorkloadState,
@@ -291,7 +291,7 @@ def test_nobody_there_is_told_with_the_address() -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with (
         Client(address, attempts=1) as client,
-        pytest.raises(UnavailableError, match=re.escape(f"Topmast at {address} does not answer")),
+        pytest.raises(UnreachableError, match=re.escape(f"Topmast at {address} does not answer")),
     ):
         client.status()
 
