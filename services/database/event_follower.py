@@ -11,8 +11,8 @@ from services.database.engine import Database
 from services.database.event_store import EVERYTHING, EventFilter, EventPage
 
 _PAGE = 1_000
-_LOOK_INTERVAL_REAL_S = 0.25
-"""An event also becomes readable when an older transaction ends, and nobody is woken for that."""
+_LOOK_INTERVAL_REAL_S = 1.0
+"""Whoever appended may have ended before it could wake anybody."""
 
 
 async def follow(

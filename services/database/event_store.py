@@ -1,7 +1,13 @@
 """The event log: appended in the transaction that made the events true, read in an order that never changes.
 
-An event's sequence is its transaction's id and its place within the transaction. Readers stop below the oldest
-transaction that is still running, so that nothing ever appears behind them.
+An event takes its place when it is appended, but can be read only after the commit, and transactions do not commit in
+the order of their events. So who appends holds a lock that names a place before all of its own (a shared advisory
+lock: nobody waits for it), and readers stop at the earliest place named. In this order nothing is missed:
+
+1. The writer reads the last place taken, locks it, and only then takes places. Its events become visible with the
+   commit, and only then the lock goes.
+2. The reader reads the last place taken, then the locks, and only then the events. Whoever had taken a place by the
+   first step and has no lock in the second has committed (or given up) before the third.
 """
 
 from __future__ import annotations
@@ -17,31 +23,26 @@ from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
 from services.database.channels import EVENT_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 
-PLACE_BITS = 20
-"""A transaction has room for a million events."""
+_LOCK_TAG = 101
+"""The top byte of these locks' keys; the place is in the others."""
 
-# Where this transaction's events go on: behind those that it has written already.
-FIRST_SEQUENCE = sql.SQL(
-    """(SELECT coalesce(max(sequence) + 1, own.first) AS first
-          FROM (SELECT pg_current_xact_id()::text::bigint << {bits} AS first) own
-          LEFT JOIN events ON sequence >= own.first AND sequence < own.first + (1 << {bits})
-         GROUP BY own.first)"""
-).format(bits=sql.Literal(PLACE_BITS))
+_LAST_PLACE = "SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END AS place FROM events_sequence_seq"
 
-_APPEND = sql.SQL(
-    """INSERT INTO events (sequence, t, event, workload, attempt, tenant, priority, level, region, cluster, details)
-       SELECT base.first + u.place - 1, u.t, u.event, u.workload, u.attempt, u.tenant, u.priority, u.level, u.region,
-              u.cluster, u.details::jsonb
-         FROM {first_sequence} AS base,
-              unnest(%s::float8[], %s::text[], %s::text[], %s::int[], %s::text[], %s::smallint[], %s::smallint[],
-                     %s::text[], %s::text[], %s::text[]) WITH ORDINALITY
-              AS u (t, event, workload, attempt, tenant, priority, level, region, cluster, details, place)"""
-).format(first_sequence=FIRST_SEQUENCE)
+_LOCK = f"SELECT pg_advisory_xact_lock_shared(({_LOCK_TAG}::bigint << 56) | place) FROM ({_LAST_PLACE}) AS last"
 
-# Below this, no transaction can add anything any more.
-_HORIZON = sql.SQL("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint << {bits}").format(
-    bits=sql.Literal(PLACE_BITS)
-)
+_APPEND = f"""
+    WITH locked AS MATERIALIZED ({_LOCK})
+    INSERT INTO events (sequence, t, event, workload, attempt, tenant, priority, level, region, cluster, details)
+    SELECT nextval('events_sequence_seq'), u.t, u.event, u.workload, u.attempt, u.tenant, u.priority, u.level, u.region,
+           u.cluster, u.details::jsonb
+      FROM locked, unnest(%s::float8[], %s::text[], %s::text[], %s::int[], %s::text[], %s::smallint[], %s::smallint[],
+                          %s::text[], %s::text[], %s::text[])
+        AS u (t, event, workload, attempt, tenant, priority, level, region, cluster, details)"""
+
+_EARLIEST_LOCKED = f"""
+    SELECT min(((classid::bigint & 16777215) << 32) | objid::bigint) FROM pg_locks
+     WHERE locktype = 'advisory' AND objsubid = 1 AND (classid::bigint >> 24) = {_LOCK_TAG}
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 _COLUMNS = "sequence, t, event, workload, attempt, tenant, priority, level, region, cluster, details"
 
@@ -115,7 +116,7 @@ async def read(
 ) -> EventPage:
     """The next events after a place in the log, at most `limit`, oldest first."""
     horizon = await _horizon(connection)
-    conditions = [sql.SQL("sequence > %s AND sequence < %s")]
+    conditions = [sql.SQL("sequence > %s AND sequence <= %s")]
     parameters: list[object] = [after_sequence, horizon]
     if wanted.workload is not None:
         conditions.append(sql.SQL("workload = %s"))
@@ -133,20 +134,29 @@ async def read(
     events = tuple(StoredEvent(row[0], _event(row[1:])) for row in await cursor.fetchall())
     if len(events) == limit:
         return EventPage(events, events[-1].sequence, complete=False)
-    return EventPage(events, max(after_sequence, horizon - 1), complete=True)
+    return EventPage(events, max(after_sequence, horizon), complete=True)
 
 
 async def newest_sequence(connection: AnyConnection) -> int:
     """The end of what can be read now: for who wants only what is still to come."""
-    return await _horizon(connection) - 1
+    return await _horizon(connection)
+
+
+async def prepare_to_append(connection: AnyConnection) -> None:
+    """For who copies events into the table itself: call this before. (`append` does it itself.)"""
+    await connection.execute(_LOCK)
+    wake_after_commit(connection, EVENT_CHANNEL)
 
 
 async def _horizon(connection: AnyConnection) -> int:
-    cursor = await connection.execute(_HORIZON)
-    row = await cursor.fetchone()
-    if row is None:
-        raise LookupError("the server does not tell its oldest transaction")
-    return int(row[0])
+    """The last place up to which nothing is missing."""
+    cursor = await connection.execute(_LAST_PLACE)
+    last = await cursor.fetchone()
+    cursor = await connection.execute(_EARLIEST_LOCKED)
+    locked = await cursor.fetchone()
+    if last is None or locked is None:
+        raise LookupError("the server does not tell how far the event log goes")
+    return int(last[0]) if locked[0] is None else min(int(last[0]), int(locked[0]))
 
 
 def _event(row: Sequence[object]) -> Event:

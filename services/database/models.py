@@ -162,6 +162,7 @@ class WorkloadRow(Base):
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
         Index("workloads_newest", text("submitted_s DESC"), text("workload DESC")),
+        Index("workloads_newest_of_tenant", "tenant", text("submitted_s DESC"), text("workload DESC")),
         Index(
             "workloads_unended",
             "tenant",
@@ -404,14 +405,14 @@ class CheckpointRow(Base):
 class EventRow(Base):
     """Append-only. `details` is what only some kinds of event have.
 
-    `sequence` is (transaction id << 20) + place within the transaction, so that a follower who reads only below the
-    oldest running transaction never misses an event that commits late, and a cause always stands before its effect.
+    `sequence` is taken when the event is appended, after whatever its transaction waited for: so a cause always
+    stands before its effect. How readers avoid to miss an event that commits late is event_store's business.
     """
 
     __tablename__ = "events"
     __table_args__ = (Index("events_workload", "workload", "sequence"),)
 
-    sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    sequence: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     t: Mapped[float] = mapped_column(Float)
     event: Mapped[str] = mapped_column(Name)
     workload: Mapped[str | None] = mapped_column(Name)
