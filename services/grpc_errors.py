@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import structlog
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
-from grpc_status.rpc_status import aio as rpc_status
+from grpc_status import rpc_status
 
 from domain.life_cycle import TransitionRefused
 from formats.problems import FieldProblem, FormatError
@@ -103,9 +103,7 @@ class Unavailable(CallRefused):
     def __init__(self, sentence: str, retry_after_s: float = _RETRY_AFTER_S) -> None:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(round(retry_after_s * 1000))
-        super().__init__(
-            grpc.StatusCode.UNAVAILABLE, sentence, [error_details_pb2.RetryInfo(retry_delay=delay)]
-        )
+        super().__init__(grpc.StatusCode.UNAVAILABLE, sentence, [error_details_pb2.RetryInfo(retry_delay=delay)])
 
 
 def as_refusal(error: Exception) -> CallRefused:
@@ -140,11 +138,9 @@ class CanonicalErrors(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
-        ],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT] | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT] | None:
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
@@ -159,19 +155,20 @@ class CanonicalErrors(grpc.aio.ServerInterceptor):
         return handler
 
 
-def _guarded_unary(behaviour: Callable[..., Awaitable[ResponseT]]) -> Callable[..., Awaitable[ResponseT]]:
+def _guarded_unary(behaviour: Callable[..., Any]) -> Callable[..., Any]:
     async def guarded(request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]) -> ResponseT:
         try:
-            return await behaviour(request, context)
+            response: ResponseT = await behaviour(request, context)
+            return response
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - here ends every error of a call
             await _abort(context, as_refusal(error))
 
     return guarded
 
 
-def _guarded_stream(behaviour: Callable[..., AsyncIterator[ResponseT]]) -> Callable[..., AsyncIterator[ResponseT]]:
+def _guarded_stream(behaviour: Callable[..., Any]) -> Callable[..., Any]:
     async def guarded(
         request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]
     ) -> AsyncIterator[ResponseT]:
@@ -180,7 +177,7 @@ def _guarded_stream(behaviour: Callable[..., AsyncIterator[ResponseT]]) -> Calla
                 yield response
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - here ends every error of a call
             await _abort(context, as_refusal(error))
 
     return guarded

@@ -171,9 +171,7 @@ def _placement_from_row(row: Sequence[object]) -> TaskPlacement:
     )
 
 
-async def dispatch(
-    connection: AnyConnection, region: RegionId, attempts: Sequence[NewAttempt]
-) -> None:
+async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequence[NewAttempt]) -> None:
     """Writes the attempts with their placements and takes their workloads out of the queue.
 
     The caller holds locks on the queue entries, has checked that they still stand, and has charged the quota.
@@ -219,10 +217,13 @@ async def dispatch(
 async def _write_placements(
     connection: AnyConnection, placed: Sequence[tuple[AttemptKey, Sequence[TaskPlacement]]]
 ) -> None:
-    async with connection.cursor() as cursor, cursor.copy(
-        """COPY placements (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)
+    async with (
+        connection.cursor() as cursor,
+        cursor.copy(
+            """COPY placements (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)
            FROM STDIN"""
-    ) as copy:
+        ) as copy,
+    ):
         for key, placements in placed:
             for placement in placements:
                 await copy.write_row(
@@ -262,9 +263,7 @@ async def begin_evictions(
     return marked
 
 
-async def record_started(
-    connection: AnyConnection, started: Sequence[tuple[AttemptKey, float]]
-) -> set[AttemptKey]:
+async def record_started(connection: AnyConnection, started: Sequence[tuple[AttemptKey, float]]) -> set[AttemptKey]:
     """The gang runs since that time; returns those for which this is news."""
     if not started:
         return set()
@@ -328,9 +327,7 @@ async def record_progress(connection: AnyConnection, reports: Sequence[AttemptPr
     )
 
 
-async def record_checkpoints(
-    connection: AnyConnection, checkpoints: Sequence[tuple[AttemptKey, float, float]]
-) -> None:
+async def record_checkpoints(connection: AnyConnection, checkpoints: Sequence[tuple[AttemptKey, float, float]]) -> None:
     """Stores (attempt, progress, saved_s) of new checkpoints; known ones are left alone."""
     if checkpoints:
         await connection.execute(
@@ -434,19 +431,13 @@ async def _requeue(
     )
 
 
-async def replace_placements(
-    connection: AnyConnection, key: AttemptKey, placements: Sequence[TaskPlacement]
-) -> None:
+async def replace_placements(connection: AnyConnection, key: AttemptKey, placements: Sequence[TaskPlacement]) -> None:
     """The attempt holds these from now on (resized or tuned)."""
-    await connection.execute(
-        "DELETE FROM placements WHERE workload = %s AND attempt = %s", (key.workload, key.attempt)
-    )
+    await connection.execute("DELETE FROM placements WHERE workload = %s AND attempt = %s", (key.workload, key.attempt))
     await _write_placements(connection, [(key, placements)])
 
 
-async def standings(
-    connection: AnyConnection, region: RegionId
-) -> dict[AttemptKey, tuple[Standing, bool]]:
+async def standings(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, tuple[Standing, bool]]:
     """Standing and within-quota of every live attempt of the region: a scan pass may have re-classified them."""
     cursor = await connection.execute(
         "SELECT workload, attempt, priority, level, within_quota FROM attempts WHERE region = %s AND ended_s IS NULL",

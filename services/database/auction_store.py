@@ -77,6 +77,7 @@ class Award:
     attempt: AttemptNumber
     tenant: TenantId
     checkpoint_progress: float
+    failures: int
 
 
 async def open_round(connection: AnyConnection, *, lock: bool) -> StoredRound | None:
@@ -120,8 +121,7 @@ async def load_responses(connection: AnyConnection, round_number: int) -> list[R
         "SELECT region, response FROM auction_responses WHERE round = %s ORDER BY region", (round_number,)
     )
     return [
-        response_from_document(round_number, RegionId(region), document)
-        for region, document in await cursor.fetchall()
+        response_from_document(round_number, RegionId(region), document) for region, document in await cursor.fetchall()
     ]
 
 
@@ -147,9 +147,7 @@ async def load_progress(connection: AnyConnection) -> AuctionProgress:
     )
 
 
-async def upcoming_lots(
-    connection: AnyConnection, after: SortKey | None, limit: int, now: float
-) -> list[QueuedLot]:
+async def upcoming_lots(connection: AnyConnection, after: SortKey | None, limit: int, now: float) -> list[QueuedLot]:
     """Entries in queue order behind the cursor that are ranked, due, and not awarded already."""
     # The comparison of rows matches the expressions of the index queue_order, so this reads only what it returns.
     behind = "AND (q.priority, q.level, -q.credit, q.submitted_s, q.workload) > (%s, %s, %s, %s, %s)" if after else ""
@@ -230,17 +228,16 @@ async def store_outcome(
         )
 
 
-async def _store_bids(
-    connection: AnyConnection, outcome: RoundOutcome, responses: Sequence[RegionResponse]
-) -> None:
+async def _store_bids(connection: AnyConnection, outcome: RoundOutcome, responses: Sequence[RegionResponse]) -> None:
     winners = {
         verdict.lot.workload.workload: verdict.winner if isinstance(verdict, Won) else None
         for verdict in outcome.verdicts
     }
     lots = [verdict.lot for verdict in outcome.verdicts] + list(outcome.carried_over)
-    async with connection.cursor() as cursor, cursor.copy(
-        "COPY bids (round, workload, region, score, outcome) FROM STDIN"
-    ) as copy:
+    async with (
+        connection.cursor() as cursor,
+        cursor.copy("COPY bids (round, workload, region, score, outcome) FROM STDIN") as copy,
+    ):
         for response in responses:
             for lot, answer in zip(lots, response.answers, strict=True):
                 if not isinstance(answer, Bid):
@@ -295,7 +292,7 @@ async def lock_awards(connection: AnyConnection, region: RegionId, limit: int) -
     """The region's awards in the order of the auctions, with the queue entries locked as they stand now."""
     cursor = await connection.execute(
         """SELECT q.workload, q.priority, q.level, q.credit, q.submitted_s, q.within_quota, w.attempts, q.tenant,
-                  w.checkpoint_progress
+                  w.checkpoint_progress, w.failures
              FROM awards a JOIN queue_entries q USING (workload) JOIN workloads w USING (workload)
             WHERE a.region = %s ORDER BY a.round, a.lot LIMIT %s FOR UPDATE OF q""",
         (region, limit),
@@ -306,6 +303,7 @@ async def lock_awards(connection: AnyConnection, region: RegionId, limit: int) -
             AttemptNumber(row[6] + 1),
             TenantId(row[7]),
             row[8],
+            row[9],
         )
         for row in await cursor.fetchall()
     ]

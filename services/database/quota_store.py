@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-
 from domain.identifiers import TenantId
 from domain.tenant import CPU_BUCKET
 from services.database.connection import AnyConnection
@@ -31,8 +30,7 @@ async def charge(
     for tenant, charges in wanted:
         limit = limits[tenant]
         fit = all(
-            (bucket == CPU_BUCKET and bucket not in limit)
-            or in_use[tenant, bucket] + amount <= limit.get(bucket, 0)
+            (bucket == CPU_BUCKET and bucket not in limit) or in_use[tenant, bucket] + amount <= limit.get(bucket, 0)
             for bucket, amount in charges.items()
         )
         fits.append(fit)
@@ -42,9 +40,7 @@ async def charge(
     return fits
 
 
-async def release(
-    connection: AnyConnection, returned: Sequence[tuple[TenantId, Mapping[str, int]]]
-) -> None:
+async def release(connection: AnyConnection, returned: Sequence[tuple[TenantId, Mapping[str, int]]]) -> None:
     """Gives back what ended (or never started)."""
     in_use = await _lock(connection, [(tenant, bucket) for tenant, charges in returned for bucket in charges])
     changed: dict[Bucket, int] = {}
@@ -53,9 +49,7 @@ async def release(
     await _store(connection, in_use, changed)
 
 
-async def charge_regardless(
-    connection: AnyConnection, charged: Sequence[tuple[TenantId, Mapping[str, int]]]
-) -> None:
+async def charge_regardless(connection: AnyConnection, charged: Sequence[tuple[TenantId, Mapping[str, int]]]) -> None:
     """Charges without looking at limits: for re-classifications that were decided under the same locks."""
     await release(connection, [(tenant, {bucket: -amount for bucket, amount in c.items()}) for tenant, c in charged])
 

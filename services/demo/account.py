@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from domain.events import JsonValue
-from formats.event_log import Record
+
+Record = Mapping[str, JsonValue]
+"""One line of the event log."""
 
 _ENDS = ("evicted", "completed", "failed", "cancelled")
 
@@ -95,8 +97,8 @@ class Account:
             "cancelled": ends["cancelled"],
             "unfinished": ends["unfinished"],
             "preemptions": self.causes["preempted"],
-            "evictions": {cause: count for cause, count in sorted(self.causes.items())},
-            "regions": {region: count for region, count in sorted(self.wins.items())},
+            "evictions": dict(sorted(self.causes.items())),
+            "regions": dict(sorted(self.wins.items())),
             "queueing_s": distribution(waits),
             "completion_s": distribution(completions),
             "queueing_s_by_tenant": {

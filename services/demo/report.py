@@ -76,5 +76,7 @@ def _training(summary: dict[str, JsonValue]) -> Table:
     stories = summary["real_training"]
     for story in stories if isinstance(stories, list) else []:
         told = mapping(story)
-        table.add_row(*(str(told[key]) for key in ("name", "state", "attempts", "preempted", "resumed_at_step", "steps")))
+        table.add_row(
+            *(str(told[key]) for key in ("name", "state", "attempts", "preempted", "resumed_at_step", "steps"))
+        )
     return table

@@ -53,7 +53,12 @@ def make_slice(options: DemoOptions, fleet: Fleet, tenants: Sequence[Tenant]) ->
     rng = np.random.default_rng(options.seed)
     if options.trace is None:
         source = "built-in generator (MAST §5.1, HiveD Table 1 percentiles)"
-        rows = list(islice(generate_workloads(GeneratorSettings.for_fleet(fleet, tenants, options.workloads), rng), options.workloads))
+        rows = list(
+            islice(
+                generate_workloads(GeneratorSettings.for_fleet(fleet, tenants, options.workloads), rng),
+                options.workloads,
+            )
+        )
     else:
         source = options.trace.name
         rows = _middle_of(options.trace, options.workloads)
@@ -112,9 +117,7 @@ def _fit(
     )
 
 
-def _with_table(
-    specification: WorkloadSpecification, fleet: Fleet, rng: np.random.Generator
-) -> WorkloadSpecification:
+def _with_table(specification: WorkloadSpecification, fleet: Fleet, rng: np.random.Generator) -> WorkloadSpecification:
     draw, which = rng.random(), int(rng.integers(1 << 30))
     if not fleet.tables or draw >= _TABLE_SHARE or specification.demand.total_gpus == 0:
         return specification

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 from domain.clock import Clock
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import RegionId, WorkloadId
@@ -63,9 +62,8 @@ class Auctioneer:
             stored = await auction_store.open_round(connection, lock=False)
             if stored is None:
                 return AuctionStep(moved=await self._open_next(connection))
-            if self._answers(stored):
-                lots = await self._lots(connection, stored)
-        if not self._answers(stored):
+            lots = await self._lots(connection, stored) if self._answers(stored) else None
+        if lots is None:
             return await self._close_if_due(None)
         response = self._bidder.answer(_as_round(stored, lots), self._clock.now())
         return await self._close_if_due(response)
@@ -105,9 +103,7 @@ class Auctioneer:
         await self._mark_undecided(connection, outcome, refresh_reasons=first_of_pass)
         await self._open_next(connection)
 
-    async def _mark_undecided(
-        self, connection: AnyConnection, outcome: RoundOutcome, *, refresh_reasons: bool
-    ) -> None:
+    async def _mark_undecided(self, connection: AnyConnection, outcome: RoundOutcome, *, refresh_reasons: bool) -> None:
         """Workloads that nobody can place say so: their state, and an event when it is a new one."""
         undecided = [verdict for verdict in outcome.verdicts if isinstance(verdict, (Waiting, AwaitingData))]
         marks = [
@@ -154,9 +150,7 @@ class Auctioneer:
         wake_after_commit(connection, AUCTION_CHANNEL)
         return True
 
-    async def _insert(
-        self, connection: AnyConnection, progress: AuctionProgress, opened: Round
-    ) -> bool:
+    async def _insert(self, connection: AnyConnection, progress: AuctionProgress, opened: Round) -> bool:
         return await auction_store.insert_round(
             connection,
             number=progress.next_number,
@@ -194,7 +188,7 @@ def _undecided_event(verdict: Waiting | AwaitingData, now: float) -> Event:
     workload: Workload = verdict.lot.workload
     details: dict[str, JsonValue] = {"reason": verdict.sentence}
     if isinstance(verdict, AwaitingData):
-        details["tables"] = sorted({table for _, tables in verdict.missing_tables for table in tables})
+        details["tables"] = [*sorted({str(table) for _, tables in verdict.missing_tables for table in tables})]
     return Event(
         now,
         EventKind.AWAITING_DATA if isinstance(verdict, AwaitingData) else EventKind.WAITING,

@@ -139,14 +139,17 @@ class ClusterLink:
                         await reading
 
     async def _read_reports(
-        self, reports: grpc.aio.UnaryStreamCall[object, cluster_manager_pb2.WatchStatusResponse]
+        self,
+        reports: grpc.aio.UnaryStreamCall[
+            cluster_manager_pb2.WatchStatusRequest, cluster_manager_pb2.WatchStatusResponse
+        ],
     ) -> None:
         async for message in reports:
             if message.complete:
                 self.up = True
             self._inbox(report_from_proto(self.cluster, message))
 
-    async def _send_orders(self, stub: cluster_manager_pb2_grpc.ClusterManagerStub) -> None:
+    async def _send_orders(self, stub: cluster_manager_pb2_grpc.ClusterManagerAsyncStub) -> None:
         while True:
             order = await self._outgoing.get()
             match order:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-
 from domain.clock import Clock
 from domain.events import Event, EventKind, EvictionCause, JsonValue
 from domain.identifiers import RegionId, TenantId, WorkloadId
@@ -76,10 +75,10 @@ async def dispatch_awards(
             if lot.workload.workload not in placed and lot.position.within_quota
         ],
     )
-    progress = {award.position.workload: award.checkpoint_progress for award in awards}
+    by_name = {award.position.workload: award for award in awards}
     evictions = _evictions(dispatches)
     await attempt_store.dispatch(
-        connection, region, [_new_attempt(dispatch, charges, progress, now) for dispatch in dispatches]
+        connection, region, [_new_attempt(dispatch, charges, by_name, now) for dispatch in dispatches]
     )
     marked = await attempt_store.begin_evictions(connection, evictions)
     if len(marked) != len(evictions):
@@ -92,7 +91,7 @@ async def dispatch_awards(
     if len(dispatches) < len(awards):
         wake_after_commit(connection, SCAN_CHANNEL)
     return Dispatched(
-        tuple(_live_attempt(dispatch, charges, progress, now) for dispatch in dispatches),
+        tuple(_live_attempt(dispatch, charges, by_name, now) for dispatch in dispatches),
         tuple(evictions),
         given_back=len(awards) - len(dispatches),
     )
@@ -129,7 +128,7 @@ def _evictions(dispatches: Sequence[Dispatch]) -> list[tuple[AttemptKey, Evictio
 
 
 def _new_attempt(
-    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], progress: Mapping[WorkloadId, float], now: float
+    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], awards: Mapping[WorkloadId, Award], now: float
 ) -> NewAttempt:
     lot = dispatch.lot
     name = lot.workload.workload
@@ -139,14 +138,14 @@ def _new_attempt(
         standing=lot.position.standing,
         within_quota=lot.position.within_quota,
         dispatched_s=now,
-        progress_at_start=progress[name],
+        progress_at_start=awards[name].checkpoint_progress,
         charges=charges[name],
         placements=dispatch.plan.placements,
     )
 
 
 def _live_attempt(
-    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], progress: Mapping[WorkloadId, float], now: float
+    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], awards: Mapping[WorkloadId, Award], now: float
 ) -> LiveAttempt:
     lot = dispatch.lot
     name = lot.workload.workload
@@ -157,11 +156,12 @@ def _live_attempt(
         standing=lot.position.standing,
         within_quota=lot.position.within_quota,
         dispatched_s=now,
-        progress_at_start=progress[name],
+        progress_at_start=awards[name].checkpoint_progress,
+        failures=awards[name].failures,
         charges=charges[name],
         placements=dispatch.plan.placements,
-        progress=progress[name],
-        checkpoint_progress=progress[name],
+        progress=awards[name].checkpoint_progress,
+        checkpoint_progress=awards[name].checkpoint_progress,
     )
 
 
@@ -181,9 +181,7 @@ def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
     ]
 
 
-def evicting_events(
-    region: RegionId, leaving: Sequence[tuple[LiveAttempt, Eviction]], now: float
-) -> list[Event]:
+def evicting_events(region: RegionId, leaving: Sequence[tuple[LiveAttempt, Eviction]], now: float) -> list[Event]:
     """These attempts were asked to leave."""
     return [
         Event(

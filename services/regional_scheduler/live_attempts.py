@@ -60,9 +60,7 @@ class LiveAttempt:
 
     @property
     def ended_everywhere(self) -> bool:
-        return all(
-            cluster in self.reports and self.reports[cluster].phase in ENDED_PHASES for cluster in self.clusters
-        )
+        return all(cluster in self.reports and self.reports[cluster].phase in ENDED_PHASES for cluster in self.clusters)
 
 
 class Order(StrEnum):
@@ -262,11 +260,7 @@ class LiveAttempts:
     def waiting_on(self, machines: frozenset[MachineId]) -> list[LiveAttempt]:
         """Attempts that are dispatched and not started on any of these machines, sorted by key."""
         return sorted(
-            (
-                attempt
-                for attempt in self._dispatched.values()
-                if not machines.isdisjoint(attempt.machines)
-            ),
+            (attempt for attempt in self._dispatched.values() if not machines.isdisjoint(attempt.machines)),
             key=lambda attempt: (attempt.key.workload, attempt.key.attempt),
         )
 

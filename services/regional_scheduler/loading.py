@@ -29,6 +29,11 @@ async def load_memory(connection: AnyConnection, region: RegionId) -> RegionMemo
     return make_memory(fleet, states, tenants, stored, region)
 
 
+async def load_revisions(connection: AnyConnection) -> tuple[int, int]:
+    """Of the fleet and of the tenants: when one of them grows, a region's memory is out of date."""
+    return await fleet_store.fleet_revision(connection), await tenant_store.tenants_revision(connection)
+
+
 def make_memory(
     fleet: Fleet,
     states: dict[MachineId, MachineState],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, RegionId, WorkloadId
 from domain.life_cycle import State
@@ -86,9 +85,7 @@ def _starts(reported: Iterable[LiveAttempt]) -> list[tuple[AttemptKey, float]]:
 
 async def _ends(connection: AnyConnection, reported: Sequence[LiveAttempt], now: float) -> list[AttemptEnd]:
     """The ends among these; a cancellation that was asked for meanwhile keeps a workload from being queued again."""
-    candidates = [
-        attempt for attempt in reported if end_of(attempt, cancel_requested=False, now=now) is not None
-    ]
+    candidates = [attempt for attempt in reported if end_of(attempt, cancel_requested=False, now=now) is not None]
     if not candidates:
         return []
     cursor = await connection.execute(
@@ -118,9 +115,7 @@ async def begin_evictions(
     now: float,
 ) -> set[AttemptKey]:
     """Writes that these attempts are asked to leave; returns those that were not leaving already."""
-    marked = await attempt_store.begin_evictions(
-        connection, [(attempt.key, eviction) for attempt, eviction in leaving]
-    )
+    marked = await attempt_store.begin_evictions(connection, [(attempt.key, eviction) for attempt, eviction in leaving])
     news = [(attempt, eviction) for attempt, eviction in leaving if attempt.key in marked]
     await event_store.append(connection, evicting_events(region, news, now))
     return marked

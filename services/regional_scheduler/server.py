@@ -48,17 +48,13 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         self, request: messages.GetInventoryRequest, context: Context
     ) -> messages.GetInventoryResponse:
         memory = self._require_session().memory
-        clusters = [
-            cluster for cluster in memory.region.clusters if request.cluster in ("", str(cluster.cluster))
-        ]
+        clusters = [cluster for cluster in memory.region.clusters if request.cluster in ("", str(cluster.cluster))]
         if not clusters:
             raise NotFound("cluster", request.cluster)
         inventory = _inventory(memory)
         return messages.GetInventoryResponse(
             region=self._region,
-            machines=[
-                inventory[machine.machine] for cluster in clusters for machine in cluster.machines()
-            ],
+            machines=[inventory[machine.machine] for cluster in clusters for machine in cluster.machines()],
         )
 
     async def PlanWorkload(
@@ -119,7 +115,9 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         if present is state:
             return []
         if present not in only_from:
-            raise PreconditionFailed("STATE", name, f"machine {name} is {present.value}: it cannot become {state.value}")
+            raise PreconditionFailed(
+                "STATE", name, f"machine {name} is {present.value}: it cannot become {state.value}"
+            )
         session.inbox.request(MachineRequest(machine, state, only_from, reason, keep_running, evicted))
         try:
             async with asyncio.timeout(_REQUEST_PATIENCE_REAL_S):

@@ -220,11 +220,11 @@ class RegionSession:
                     self._not_known_there(attempt, report.cluster)
         unknown: list[AttemptStatus] = []
         for status in report.attempts:
-            attempt = self.memory.live.get(status.key)
-            if attempt is None or report.cluster not in attempt.clusters:
+            reported = self.memory.live.get(status.key)
+            if reported is None or report.cluster not in reported.clusters:
                 unknown.append(status)
             else:
-                self._take_status(attempt, report.cluster, status)
+                self._take_status(reported, report.cluster, status)
         self._dismiss(report.cluster, unknown)
         self._machine_reports.extend(report.machines)
 
@@ -357,9 +357,7 @@ class RegionSession:
     async def _take_machine_report(self, report: MachineReport) -> None:
         """A machine that is being drained stays so when it turns out to be up."""
         if report.up:
-            await self.set_machine_state(
-                report.machine, MachineState.UP, report.reason, only_from=(MachineState.DOWN,)
-            )
+            await self.set_machine_state(report.machine, MachineState.UP, report.reason, only_from=(MachineState.DOWN,))
         else:
             await self.set_machine_state(
                 report.machine, MachineState.DOWN, report.reason, only_from=(MachineState.UP, MachineState.DRAINING)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-
 from domain.identifiers import WorkloadId
 from domain.workload import Workload
 from services.database.connection import AnyConnection
@@ -23,9 +22,7 @@ class SpecificationCache:
         self._capacity = capacity
         self._workloads: OrderedDict[WorkloadId, Workload] = OrderedDict()
 
-    async def workloads(
-        self, connection: AnyConnection, names: Sequence[WorkloadId]
-    ) -> dict[WorkloadId, Workload]:
+    async def workloads(self, connection: AnyConnection, names: Sequence[WorkloadId]) -> dict[WorkloadId, Workload]:
         """All of these; raises LookupError when the database has no such workload."""
         missing = [name for name in names if name not in self._workloads]
         if missing:

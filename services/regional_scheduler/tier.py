@@ -15,7 +15,7 @@ from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.fleet_store import FLEET_CHANNEL
 from services.database.lease_store import Lease, LeaseLost
-from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.loading import load_memory, load_revisions
 from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import Inbox, RegionSession, SessionOver
 from services.tiers.grpc_server import TierServer
@@ -31,9 +31,7 @@ _log = structlog.get_logger(__name__)
 class RegionalSchedulerTier:
     """One region's scheduler: `run` until cancelled."""
 
-    def __init__(
-        self, region: RegionId, database: Database, clock: ServiceClock, configuration: Configuration
-    ) -> None:
+    def __init__(self, region: RegionId, database: Database, clock: ServiceClock, configuration: Configuration) -> None:
         self._region = region
         self._database = database
         self._clock = clock
@@ -90,19 +88,18 @@ class RegionalSchedulerTier:
 
     async def _run_session(self, lease: Lease, keeper: LeaseKeeper) -> None:
         inbox = Inbox()
+        revisions = await self._database.run(load_revisions)
         watching = [
             asyncio.ensure_future(watch)
             for watch in (
                 self._watch_auction(inbox),
                 self._watch_attempts(inbox),
-                self._watch_fleet(inbox),
+                self._watch_fleet(inbox, revisions),
                 self._watch_lease(inbox, keeper),
             )
         ]
         try:
-            memory = await self._database.run(
-                lambda connection: load_memory(connection, self._region), snapshot=True
-            )
+            memory = await self._database.run(lambda connection: load_memory(connection, self._region), snapshot=True)
             if memory is None:
                 raise SessionOver(f"the fleet has no region {self._region}")
             session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox)
@@ -136,14 +133,15 @@ class RegionalSchedulerTier:
                 inbox.look_at_attempts = True
                 inbox.changed.set()
 
-    async def _watch_fleet(self, inbox: Inbox) -> None:
-        """A new fleet or new tenants: everything is loaded anew."""
+    async def _watch_fleet(self, inbox: Inbox, revisions: tuple[int, int]) -> None:
+        """With a new fleet or new tenants everything is loaded anew. `revisions` are from before the loading."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
-            await subscription.wait()  # the first wake-up only says that listening has begun
             while True:
                 await subscription.wait()
-                inbox.over = "the fleet or the tenants have changed"
-                inbox.changed.set()
+                if await self._database.run(load_revisions, give_up_after_s=float("inf")) != revisions:
+                    inbox.over = "the fleet or the tenants have changed"
+                    inbox.changed.set()
+                    return
 
     async def _watch_lease(self, inbox: Inbox, keeper: LeaseKeeper) -> None:
         await keeper.lost.wait()

@@ -5,7 +5,6 @@ A service that was never told otherwise runs on real time. A compressed clock is
 
 from __future__ import annotations
 
-
 from services.clock import CompressedClock, ServiceClock, SystemClock
 from services.database.connection import AnyConnection
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +32,11 @@ from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL
 from services.database.migrations_runner import upgrade
 from services.database.server_address import URL_VARIABLE, resolve_database_url
+from services.execution.runner_pool import machine_resources
 from services.log_output import configure_logging
 from services.runtime.clock_record import record_clock
 from services.runtime.home import HomeLayout
 from services.runtime.host_record import HostRecord, HostState
-from services.runtime.ray_resources import ray_resources
 from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
 from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
@@ -82,6 +83,8 @@ class Host:
         self._say = say
         self._configuration: Configuration = load_configuration(options.configuration_file)
         self._database_url = ""
+        # Settled once: the global scheduler must be found where it was when its process is started again.
+        self._port = options.port or _free_port(options.listen_host)
         self._tiers: dict[str, _Started] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -124,11 +127,10 @@ class Host:
         if self._options.ray_address is not None:
             ray.init(address=self._options.ray_address, namespace=NAMESPACE, log_to_driver=False)
             return
-        cpus, resources = ray_resources(fleet)
+        machines = [machine.machine for region in fleet.regions for machine in region.machines()]
         ray.init(
-            num_cpus=cpus,
             num_gpus=0,
-            resources=resources,
+            resources=machine_resources(machines),
             object_store_memory=_OBJECT_STORE_BYTES,
             include_dashboard=False,
             namespace=NAMESPACE,
@@ -140,14 +142,14 @@ class Host:
         """Starts the actors that are missing for this fleet."""
         for request in self._requests(fleet):
             if request.name not in self._tiers:
-                handle = TierActor.options(
-                    name=actor_name(request), lifetime="detached", get_if_exists=True
-                ).remote(request)
+                handle = TierActor.options(name=actor_name(request), lifetime="detached", get_if_exists=True).remote(
+                    request
+                )
                 self._tiers[request.name] = _Started(request, handle)
 
     def _requests(self, fleet: Fleet) -> Sequence[TierRequest]:
         return [
-            self._request(TierKind.GLOBAL, port=self._options.port),
+            self._request(TierKind.GLOBAL, port=self._port),
             *(self._request(TierKind.REGIONAL, region=region.region) for region in fleet.regions),
             *(
                 self._request(TierKind.CLUSTER, region=region.region, cluster=cluster.cluster)
@@ -209,6 +211,12 @@ class Host:
             stop_embedded(self._options.home)
 
 
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
 def main(arguments: Sequence[str]) -> int:
     """The host process: takes HostOptions as its one argument, in JSON."""
     options = HostOptions.model_validate_json(arguments[0])
@@ -229,7 +237,7 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         asyncio.run(host_until_told())
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it was, who waits for the host is told
         _log.exception("the host failed")
         say(HostState.FAILED, f"{type(error).__name__}: {error}", "")
         return 1

@@ -142,5 +142,3 @@ async def run_until(request: TierRequest, listening: Callable[[str], None], stop
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-
-

@@ -26,9 +26,7 @@ _OPTIONS = (
 class TierServer:
     """One tier's gRPC server; NOT_SERVING until it is told otherwise."""
 
-    def __init__(
-        self, services: Sequence[ServiceDescriptor], register: Callable[[grpc.aio.Server], None]
-    ) -> None:
+    def __init__(self, services: Sequence[ServiceDescriptor], register: Callable[[grpc.aio.Server], None]) -> None:
         """`register` adds the servicers of `services` to the server."""
         self._server = grpc.aio.server(interceptors=[CanonicalErrors()], options=_OPTIONS)
         self._health = health.aio.HealthServicer()

@@ -1,0 +1,128 @@
+"""The cluster tier: holds the cluster's lease, runs its executor, serves its regional scheduler and its tasks.
+
+It works only while it holds the lease: two cluster managers that run the attempts of one cluster would take each
+other's for orphans. Whatever runs is adopted by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from domain.identifiers import ClusterId, MachineId
+from services.clock import ServiceClock
+from services.cluster_manager.server import ClusterManagerServer
+from services.configuration import Configuration
+from services.database import fleet_store
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.fleet_store import FLEET_CHANNEL
+from services.execution.emulated_executor import EmulatedExecutor
+from services.execution.executor import Executor
+from services.tiers.lease_keeper import LeaseKeeper
+
+_STOP_GRACE_S = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+class ClusterManagerTier:
+    """One cluster's manager: `run` until cancelled."""
+
+    def __init__(
+        self,
+        cluster: ClusterId,
+        database: Database,
+        clock: ServiceClock,
+        configuration: Configuration,
+        *,
+        home: Path,
+        on_ray: bool,
+    ) -> None:
+        """`on_ray`: processes are run on the Ray that this process belongs to; else there is emulation only."""
+        self._cluster = cluster
+        self._database = database
+        self._clock = clock
+        self._configuration = configuration
+        self._home = home
+        self._on_ray = on_ray
+        self._listen = ""
+
+    async def start(self, listen: str) -> int:
+        """Settles the port; calls are taken once the lease is held."""
+        host, _, port = listen.rpartition(":")
+        number = int(port) or _free_port(host)
+        self._listen = f"{host}:{number}"
+        return number
+
+    async def run(self, address: str, holder: str) -> None:
+        """Serves the cluster from `address` for as long as this process may."""
+        keeper = LeaseKeeper(
+            self._database, f"cluster/{self._cluster}", holder, address, self._configuration.lease.duration_real_s
+        )
+        while True:
+            lease = await keeper.wait_until_held()
+            working = [asyncio.ensure_future(work) for work in (self._work(), keeper.keep(lease))]
+            try:
+                # Ends when the lease is lost, or when the fleet has changed.
+                await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+                for task in working:
+                    if task.done():
+                        task.result()
+            finally:
+                for task in working:
+                    task.cancel()
+                for task in working:
+                    with suppress(asyncio.CancelledError):
+                        await task
+
+    async def stop(self, grace_s: float) -> None:
+        """Nothing is left to stop once `run` has been cancelled."""
+
+    async def _work(self) -> None:
+        """Serves until this cluster's machines are other ones than at the beginning."""
+        async with self._database.listen(FLEET_CHANNEL) as subscription:
+            machines = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
+            executor = self._make_executor(machines)
+            server = ClusterManagerServer(self._cluster, executor, self._clock)
+            await server.start(self._listen)
+            _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))
+            try:
+                while machines == await self._database.run(self._load_machines, give_up_after_s=float("inf")):
+                    await subscription.wait()
+                _log.info("the machines have changed", cluster=self._cluster)
+            finally:
+                await server.stop(_STOP_GRACE_S)
+
+    async def _load_machines(self, connection: AnyConnection) -> tuple[MachineId, ...]:
+        fleet, _ = await fleet_store.load_fleet(connection)
+        return tuple(
+            machine.machine
+            for region in fleet.regions
+            for cluster in region.clusters
+            if cluster.cluster == self._cluster
+            for machine in cluster.machines()
+        )
+
+    def _make_executor(self, machines: tuple[MachineId, ...]) -> Executor:
+        emulated = EmulatedExecutor(self._clock)
+        if not self._on_ray:
+            return emulated
+        # Ray takes a second to import, and an emulation does not need it.
+        from services.execution.ray_attempt import RayExecutorConfiguration
+        from services.execution.ray_executor import RayExecutor
+        from services.execution.routing_executor import RoutingExecutor
+
+        configuration = RayExecutorConfiguration(home=self._home, working_directory=Path.cwd())
+        return RoutingExecutor(emulated, RayExecutor(self._cluster, machines, self._clock, configuration))
+
+
+def _free_port(host: str) -> int:
+    """A port that is free now; should somebody take it first, starting the server fails and is tried again."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
