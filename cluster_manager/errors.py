@@ -26,6 +26,14 @@ class UnknownAttempt(InventoryError):
         super().__init__(f"attempt {key.attempt} of workload {key.workload}: {told}")
 
 
+class GrowsWhileLeaving(InventoryError):
+    """An attempt that is being evicted would hold something new: what it has is promised to others."""
+
+    def __init__(self, key: AttemptKey) -> None:
+        self.key = key
+        super().__init__(f"attempt {key.attempt} of workload {key.workload} is leaving: it cannot be given anything more")
+
+
 class OverCommitted(InventoryError):
     """A machine would hold more than it has, even after all that are leaving have left (I1)."""
 

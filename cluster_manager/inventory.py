@@ -19,7 +19,7 @@ from cluster_manager.charging import (
 )
 from cluster_manager.check import check_inventory
 from cluster_manager.draft import Draft
-from cluster_manager.errors import GpuTaken, OverCommitted, UnknownAttempt, UnknownMachine
+from cluster_manager.errors import GpuTaken, GrowsWhileLeaving, OverCommitted, UnknownAttempt, UnknownMachine
 from cluster_manager.growth import RoomGrowth, RoomWatcher
 from cluster_manager.journal import Journal, Tentatively
 from cluster_manager.machines import GPUS, MEBIBYTES, MILLICPUS, RESOURCE_NAMES, RESOURCES, Layout
@@ -90,14 +90,22 @@ class Inventory:
             self._set_standing(live, standing)
 
     def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
-        """The attempt holds these from now on instead (resized or tuned). Raises as `hold`; then nothing has changed."""
+        """The attempt holds these from now on instead (resized or tuned).
+
+        Raises as `hold`, and GrowsWhileLeaving when it is being evicted and would hold anything that it did not hold
+        before; then nothing has changed.
+        """
         live = self._live(key)
         entries = self._entries(placements)
-        self._shift(live, -1)
-        try:
-            self._refuse_conflict(entries)
-        finally:
-            self._shift(live, 1)
+        if live.leaving:
+            if not _is_part_of(entries, live.entries):
+                raise GrowsWhileLeaving(key)
+        else:
+            self._shift(live, -1)
+            try:
+                self._refuse_conflict(entries)
+            finally:
+                self._shift(live, 1)
         holding = Holding(key, live.holding.standing, live.holding.started_s, placements)
         self._exchange(live, holding, entries)
 
@@ -298,3 +306,12 @@ class Inventory:
             raise GpuTaken(machine, what - GPU_MISSING, "does not exist")
         available = int(arrays.machines.free[number, what] + arrays.machines.leaving[number, what])
         raise OverCommitted(machine, RESOURCE_NAMES[what], int(entries.amounts[entry, what]), available)
+
+
+def _is_part_of(entries: Entries, whole: Entries) -> bool:
+    """Whether everything in these entries is held by the others too."""
+    place = np.searchsorted(whole.machine, entries.machine)
+    if not np.all(np.isin(entries.machine, whole.machine)):
+        return False
+    same_gpus = np.all((entries.gpu_bits & ~whole.gpu_bits[place]) == 0)
+    return bool(same_gpus and np.all(entries.amounts <= whole.amounts[place]))

@@ -248,7 +248,8 @@ def size_of(
     resource = GPUS if request.gpus > 0 else MILLICPUS
     size = 0
     for entry in range(victims.first[candidate], victims.end[candidate]):
-        if needs.tier[fleet.machines.shape[entries.machine[entry]]] == PREFERRED:
+        machine = entries.machine[entry]
+        if needs.tier[fleet.machines.shape[machine]] == PREFERRED and fleet.machines.takes_work[machine]:
             size += entries.amounts[entry, resource]
     return size
 

@@ -42,19 +42,22 @@ def fragmentation_of(fleet: FleetArrays, needs: Needs, request: Request, choice:
     """What the place would leave in pieces; nothing of it is charged yet.
 
     For a job with GPUs: the GPUs left idle on the machines that it uses. For a job without: the share of CPUs left
-    idle on the machines that it uses, on average over them (below 1), plus all GPUs of the machines with GPUs among
-    them (at least 1 each).
+    idle on the machines that it uses, on average over them, in whole millionths (below 1, or 1 when it takes none),
+    plus all GPUs of the machines with GPUs among them (at least 1 each).
     """
-    total = 0.0
+    gpus = 0
+    millionths = 0
     for position in range(count):
         machine = choice.machine[position]
         shape = fleet.machines.shape[machine]
+        tasks = choice.tasks[position]
         if request.gpus > 0:
-            total += fleet.machines.free[machine, GPUS] - choice.tasks[position] * request.gpus
+            gpus += fleet.machines.free[machine, GPUS] - tasks * request.gpus
             continue
         capacity = fleet.shapes.capacity[shape]
+        gpus += capacity[GPUS]
         if capacity[MILLICPUS] > 0:
-            left = fleet.machines.free[machine, MILLICPUS] - choice.tasks[position] * needs.need[shape, MILLICPUS]
-            total += max(left, 0) / capacity[MILLICPUS] / count
-        total += capacity[GPUS]
-    return total
+            left = fleet.machines.free[machine, MILLICPUS] - tasks * needs.need[shape, MILLICPUS]
+            # Integers, so that the order of the machines cannot show in the last digits.
+            millionths += max(left, 0) * 1_000_000 // capacity[MILLICPUS]
+    return gpus + millionths // count / 1_000_000
