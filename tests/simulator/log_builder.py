@@ -53,6 +53,28 @@ CLUSTERS = {"e1": "east-a", "e2": "east-a", "c1": "east-b", "w1": "west-a"}
 PRIORITIES = {"ads": 1, "vision": 3, "guests": 5}
 
 
+def whole(value: JsonValue) -> int:
+    """A number of a record, whole."""
+    return int(real(value))
+
+
+def real(value: JsonValue) -> float:
+    """A number of a record."""
+    assert isinstance(value, int | float)
+    return value
+
+
+def items(value: JsonValue) -> list[JsonValue]:
+    """A list of a record."""
+    assert isinstance(value, list)
+    return value
+
+
+def entries(value: JsonValue) -> list[Json]:
+    """A list of objects of a record, such as a placement."""
+    return [item for item in items(value) if isinstance(item, dict)]
+
+
 def job(
     tasks: int = 1,
     gpus: int = 2,
