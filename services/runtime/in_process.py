@@ -1,0 +1,128 @@
+"""All tiers on one event loop, without Ray: emulated execution only. For tests, benchmarks and experiments.
+
+They find each other through the database and talk gRPC over loopback, exactly as they do in processes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from domain.fleet import Fleet
+from domain.identifiers import ClusterId, RegionId
+from domain.tenant import Tenant
+from services.configuration import Configuration
+from services.database import fleet_store, lease_store, tenant_store
+from services.database.engine import Database
+from services.runtime.clock_record import record_clock
+from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest, run_tier
+
+_LOOK_EVERY_REAL_S = 0.02
+_READY_PATIENCE_REAL_S = 60.0
+
+
+@dataclass(slots=True)
+class InProcessService:
+    """A running service; tiers can be ended and started again one by one."""
+
+    database_url: str
+    fleet: Fleet
+    home: Path
+    configuration: Configuration
+    address: str = ""
+    _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The names of all tiers: global, regional/<region>, cluster/<cluster>."""
+        return tuple(request.name for request in self._requests())
+
+    async def start(self, name: str) -> None:
+        """Starts one tier; returns when it listens."""
+        request = next(request for request in self._requests() if request.name == name)
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        task = asyncio.ensure_future(run_tier(request, listening.set_result))
+        self._running[name] = task
+        await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        if name == "global":
+            self.address = listening.result()
+
+    async def stop(self, name: str) -> None:
+        """Ends one tier abruptly: it gets no chance to give anything back."""
+        task = self._running.pop(name)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def stop_all(self) -> None:
+        for name in list(self._running):
+            await self.stop(name)
+
+    async def wait_until_held(self, database: Database) -> None:
+        """Returns when every tier holds its lease; raises what broke one, or TimeoutError."""
+        async with asyncio.timeout(_READY_PATIENCE_REAL_S):
+            while True:
+                held = {record.name for record in await database.run(lease_store.list_leases) if record.live}
+                if held.issuperset(self.tiers):
+                    return
+                for task in self._running.values():
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(_LOOK_EVERY_REAL_S)
+
+    def _requests(self) -> Sequence[TierRequest]:
+        return [
+            self._request(TierKind.GLOBAL),
+            *(self._request(TierKind.REGIONAL, region=region.region) for region in self.fleet.regions),
+            *(
+                self._request(TierKind.CLUSTER, region=region.region, cluster=cluster.cluster)
+                for region in self.fleet.regions
+                for cluster in region.clusters
+            ),
+        ]
+
+    def _request(
+        self, kind: TierKind, *, region: RegionId | None = None, cluster: ClusterId | None = None
+    ) -> TierRequest:
+        return TierRequest(
+            kind=kind,
+            database_url=self.database_url,
+            home=self.home,
+            configuration=self.configuration,
+            listen=self.address if kind is TierKind.GLOBAL and self.address else "127.0.0.1:0",
+            region=region,
+            cluster=cluster,
+            executor=ExecutorKind.EMULATED,
+        )
+
+
+@asynccontextmanager
+async def run_in_process(
+    database_url: str,
+    fleet: Fleet,
+    tenants: Sequence[Tenant],
+    home: Path,
+    *,
+    configuration: Configuration | None = None,
+    clock_speed: float | None = None,
+) -> AsyncIterator[InProcessService]:
+    """A service over an empty, migrated database, with this fleet and these tenants; all tiers work when it begins."""
+    service = InProcessService(database_url, fleet, home, configuration or Configuration())
+    async with Database(database_url) as database:
+        await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
+        await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))
+        if clock_speed is not None:
+            speed = clock_speed
+            await database.run(lambda connection: record_clock(connection, speed, None))
+        try:
+            for name in service.tiers:
+                await service.start(name)
+            await service.wait_until_held(database)
+            yield service
+        finally:
+            await service.stop_all()
