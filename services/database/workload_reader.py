@@ -1,0 +1,262 @@
+"""Looking at workloads: one with its attempts, a page of many, how many there are in each state."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import astuple, dataclass
+
+from psycopg.rows import TupleRow
+
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
+from domain.life_cycle import QUEUED, State
+from domain.placement import AttemptKey, TaskPlacement
+from domain.rank import QueuePosition, Standing
+from services.database.connection import AnyConnection
+
+
+class BadPageToken(Exception):
+    """The token does not come from a page of this very list."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWorkload:
+    """A workload as the database knows it."""
+
+    workload: WorkloadId
+    tenant: TenantId
+    specification: bytes
+    """As it was submitted: a serialised topmast.v1.WorkloadSpecification."""
+    state: State
+    submitted_s: float
+    ended_s: float | None
+    attempt: AttemptNumber
+    """The newest one; 0: there was none."""
+    failures: int
+    region: RegionId | None
+    """Of the newest attempt."""
+    progress: float
+    checkpoint_progress: float
+    throughput: float
+    reason: str
+    cancel_requested: bool
+    position: QueuePosition | None
+    """While it is queued and a scan pass has ranked it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One run of a workload, over or not."""
+
+    key: AttemptKey
+    region: RegionId
+    state: str
+    """DISPATCHED, RUNNING, PREEMPTING, or ENDED."""
+    standing: Standing
+    within_quota: bool
+    dispatched_s: float
+    started_s: float | None
+    ended_s: float | None
+    end: str | None
+    end_reason: str
+    progress_at_start: float
+    progress: float
+    checkpoint_progress: float
+    placements: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFilter:
+    """Which workloads to list; what is None or empty excludes nothing."""
+
+    tenant: TenantId | None = None
+    states: tuple[State, ...] = ()
+    region: RegionId | None = None
+    name_contains: str = ""
+    submitted_after_s: float | None = None
+    submitted_before_s: float | None = None
+
+
+ALL_WORKLOADS = WorkloadFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPage:
+    """Some workloads, the newest first; `next_page_token` is empty on the last page."""
+
+    workloads: tuple[StoredWorkload, ...]
+    next_page_token: str
+
+
+# The state and the reason of a queued workload stand in its queue entry.
+_SELECT = """
+    SELECT w.workload, w.tenant, w.specification, coalesce(q.state, w.state), w.submitted_s, w.ended_s, w.attempts,
+           w.failures, w.region, w.progress, w.checkpoint_progress, w.throughput, coalesce(q.reason, w.reason),
+           w.cancel_requested, q.priority, q.level, q.credit, q.within_quota
+      FROM workloads w LEFT JOIN queue_entries q USING (workload)"""
+
+
+async def get(connection: AnyConnection, workload: WorkloadId) -> StoredWorkload | None:
+    """One workload; None when there is none of that name."""
+    cursor = await connection.execute(f"{_SELECT} WHERE w.workload = %s", (workload,))
+    row = await cursor.fetchone()
+    return None if row is None else _stored_workload(row)
+
+
+def _stored_workload(row: TupleRow) -> StoredWorkload:
+    priority, level, credit, within_quota = row[14:]
+    workload = WorkloadId(row[0])
+    return StoredWorkload(
+        workload=workload,
+        tenant=TenantId(row[1]),
+        specification=bytes(row[2]),
+        state=State(row[3]),
+        submitted_s=row[4],
+        ended_s=row[5],
+        attempt=AttemptNumber(row[6]),
+        failures=row[7],
+        region=None if row[8] is None else RegionId(row[8]),
+        progress=row[9],
+        checkpoint_progress=row[10],
+        throughput=row[11],
+        reason=row[12],
+        cancel_requested=row[13],
+        position=None
+        if priority is None
+        else QueuePosition(workload, Standing(priority, level), credit, row[4], within_quota),
+    )
+
+
+# ---------------------------------------------------------------- pages
+
+
+async def list_page(
+    connection: AnyConnection, wanted: WorkloadFilter, page_size: int, page_token: str = ""
+) -> WorkloadPage:
+    """A page of the workloads that pass the filter, the newest first.
+
+    Pages show each workload once, also while others are submitted between them. Raises BadPageToken when the token
+    is damaged or belongs to another filter.
+    """
+    conditions, parameters = _conditions(wanted)
+    if page_token:
+        conditions.append("(w.submitted_s, w.workload) < (%s, %s)")
+        parameters += _read_token(page_token, wanted)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    cursor = await connection.execute(
+        f"{_SELECT}{where} ORDER BY w.submitted_s DESC, w.workload DESC LIMIT %s",
+        (*parameters, page_size + 1),
+    )
+    found = [_stored_workload(row) for row in await cursor.fetchall()]
+    page = tuple(found[:page_size])
+    return WorkloadPage(page, _make_token(page[-1], wanted) if len(found) > page_size else "")
+
+
+def _conditions(wanted: WorkloadFilter) -> tuple[list[str], list[object]]:
+    conditions: list[str] = []
+    parameters: list[object] = []
+
+    def require(condition: str, *values: object) -> None:
+        conditions.append(condition)
+        parameters.extend(values)
+
+    if wanted.tenant is not None:
+        require("w.tenant = %s", wanted.tenant)
+    if wanted.states:
+        queued = sorted(state for state in wanted.states if state in QUEUED)
+        others = sorted(state for state in wanted.states if state not in QUEUED)
+        require("(w.state = ANY(%s) OR (w.state = 'PENDING' AND q.state = ANY(%s)))", others, queued)
+    if wanted.region is not None:
+        require("w.region = %s", wanted.region)
+    if wanted.name_contains:
+        require("position(%s in w.name) > 0", wanted.name_contains)
+    if wanted.submitted_after_s is not None:
+        require("w.submitted_s > %s", wanted.submitted_after_s)
+    if wanted.submitted_before_s is not None:
+        require("w.submitted_s < %s", wanted.submitted_before_s)
+    return conditions, parameters
+
+
+def _fingerprint(wanted: WorkloadFilter) -> str:
+    return hashlib.blake2b(repr(astuple(wanted)).encode(), digest_size=6).hexdigest()
+
+
+def _make_token(last: StoredWorkload, wanted: WorkloadFilter) -> str:
+    content = json.dumps([last.submitted_s, last.workload, _fingerprint(wanted)])
+    return base64.urlsafe_b64encode(content.encode()).decode()
+
+
+def _read_token(token: str, wanted: WorkloadFilter) -> tuple[float, str]:
+    try:
+        submitted_s, workload, fingerprint = json.loads(base64.urlsafe_b64decode(token.encode()))
+        place = float(submitted_s), str(workload)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise BadPageToken("the page token is damaged: start again without one") from error
+    if fingerprint != _fingerprint(wanted) or "\x00" in place[1]:
+        raise BadPageToken("the page token belongs to another list: start again without one")
+    return place
+
+
+# ---------------------------------------------------------------- attempts
+
+
+async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list[AttemptRecord]:
+    """Every attempt of a workload with its placements, oldest first."""
+    cursor = await connection.execute(
+        """SELECT attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes FROM placements
+            WHERE workload = %s ORDER BY attempt, job, task""",
+        (workload,),
+    )
+    placements: dict[int, list[TaskPlacement]] = {}
+    for attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes in await cursor.fetchall():
+        placements.setdefault(attempt, []).append(
+            TaskPlacement(
+                JobName(job), task, ClusterId(cluster), MachineId(machine), tuple(gpu_indices), millicpus, mebibytes
+            )
+        )
+    cursor = await connection.execute(
+        """SELECT attempt, region, state, priority, level, within_quota, dispatched_s, started_s, ended_s, "end",
+                  end_reason, progress_at_start, progress, checkpoint_progress
+             FROM attempts WHERE workload = %s ORDER BY attempt""",
+        (workload,),
+    )
+    return [
+        AttemptRecord(
+            key=AttemptKey(workload, AttemptNumber(row[0])),
+            region=RegionId(row[1]),
+            state=row[2],
+            standing=Standing(row[3], row[4]),
+            within_quota=row[5],
+            dispatched_s=row[6],
+            started_s=row[7],
+            ended_s=row[8],
+            end=row[9],
+            end_reason=row[10],
+            progress_at_start=row[11],
+            progress=row[12],
+            checkpoint_progress=row[13],
+            placements=tuple(placements.get(row[0], ())),
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+# ---------------------------------------------------------------- counts
+
+
+async def count_by_state(connection: AnyConnection) -> dict[State, int]:
+    """How many workloads are in each state, states without any left out.
+
+    Reads indexes and small tables only: the queue, the live attempts, and one index entry per ended workload.
+    """
+    cursor = await connection.execute(
+        """SELECT state, count(*)::bigint FROM queue_entries GROUP BY state
+           UNION ALL
+           SELECT state, count(*) FROM attempts WHERE ended_s IS NULL GROUP BY state
+           UNION ALL
+           SELECT state, count(*) FROM workloads WHERE state IN ('COMPLETED', 'FAILED', 'CANCELLED') GROUP BY state"""
+    )
+    counts = {State(row[0]): int(row[1]) for row in await cursor.fetchall()}
+    return {state: counts[state] for state in State if state in counts}

@@ -1,0 +1,129 @@
+"""A small fleet, two tenants, and workloads for the tests of the stores."""
+
+from collections.abc import Sequence
+
+from domain.fleet import Cluster, Fleet, Machine, Rack, Region, Table
+from domain.identifiers import (
+    ANY_GPU_MODEL,
+    AttemptNumber,
+    ClusterId,
+    GpuModel,
+    JobName,
+    MachineId,
+    RackId,
+    RegionId,
+    TableId,
+    TenantId,
+    WorkloadId,
+)
+from domain.placement import AttemptKey, TaskPlacement
+from domain.rank import Standing
+from domain.resources import Quota, TaskResources
+from domain.tenant import Tenant
+from domain.workload import Command, Emulated, JobSpecification, WorkloadSpecification
+from services.database import attempt_store, tenant_store, workload_store
+from services.database.attempt_store import NewAttempt
+from services.database.connection import AnyConnection
+from services.database.workload_store import Submission, SubmissionResult
+
+EAST = RegionId("east")
+ADS = TenantId("ads")
+VISION = TenantId("vision")
+A100 = GpuModel("A100")
+
+TENANTS = (
+    Tenant(ADS, 1, Quota.of({A100: 16, ANY_GPU_MODEL: 4}, cpus=100.0)),
+    Tenant(VISION, 3, Quota.of({ANY_GPU_MODEL: 8}), fair_share_weight=2.0),
+)
+
+
+def cluster(name: str, racks: int = 2, machines_per_rack: int = 2, gpus: int = 8) -> Cluster:
+    return Cluster(
+        ClusterId(name),
+        tuple(
+            Rack(
+                RackId(f"r{rack}"),
+                tuple(
+                    Machine(MachineId(f"{name}-r{rack}-m{number}"), A100, gpus, 96.0, 1152.0)
+                    for number in range(machines_per_rack)
+                ),
+            )
+            for rack in range(racks)
+        ),
+    )
+
+
+FLEET = Fleet(
+    (
+        Region(EAST, (cluster("east-b"), cluster("east-a", racks=1))),
+        Region(RegionId("coast"), (cluster("coast-a", racks=1, machines_per_rack=1),)),
+    ),
+    (Table(TableId("clicks"), 10**12, EAST, (RegionId("coast"),)), Table(TableId("images"), 5, RegionId("coast"))),
+)
+
+
+def specification(
+    tenant: TenantId = ADS, *, name: str = "night-run", gpus: int = 8, tasks: int = 1, emulated: bool = True
+) -> WorkloadSpecification:
+    job = JobSpecification(
+        JobName("train"),
+        tasks,
+        TaskResources(gpus, A100 if gpus else ANY_GPU_MODEL, None if gpus else 4.0, None if gpus else 16.0),
+        Emulated(600.0) if emulated else Command(("train",)),
+    )
+    return WorkloadSpecification(name, tenant, (job,))
+
+
+def submission(
+    number: int,
+    wanted: WorkloadSpecification | None = None,
+    *,
+    key: str | None = None,
+    digest: bytes | None = None,
+    submitted_s: float | None = None,
+) -> Submission:
+    return Submission(
+        WorkloadId(f"w{number:06d}"),
+        wanted or specification(),
+        f"specification {number}".encode(),
+        1000.0 + number if submitted_s is None else submitted_s,
+        key,
+        digest,
+    )
+
+
+async def submit(connection: AnyConnection, submissions: Sequence[Submission]) -> list[SubmissionResult]:
+    """With the tenants that they need."""
+    await tenant_store.apply_tenants(connection, TENANTS)
+    return await workload_store.insert_submissions(connection, submissions)
+
+
+def placement(machine: str = "east-b-r0-m0", gpus: int = 8) -> TaskPlacement:
+    return TaskPlacement(
+        JobName("train"), 0, ClusterId(machine.rsplit("-", 2)[0]), MachineId(machine), tuple(range(gpus)), 96_000, 1024
+    )
+
+
+def new_attempt(
+    workload: WorkloadId,
+    attempt: int = 1,
+    *,
+    dispatched_s: float = 2000.0,
+    machine: str = "east-b-r0-m0",
+    gpus: int = 8,
+    tenant: TenantId = ADS,
+) -> NewAttempt:
+    return NewAttempt(
+        key=AttemptKey(workload, AttemptNumber(attempt)),
+        tenant=tenant,
+        standing=Standing(1, 0),
+        within_quota=True,
+        dispatched_s=dispatched_s,
+        progress_at_start=0.0,
+        charges={"A100": gpus},
+        placements=(placement(machine, gpus),),
+    )
+
+
+async def dispatch(connection: AnyConnection, *attempts: NewAttempt) -> None:
+    await attempt_store.dispatch(connection, EAST, attempts)
