@@ -1,0 +1,1 @@
+"""The cluster manager tier's gRPC server."""

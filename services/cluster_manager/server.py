@@ -1,0 +1,64 @@
+"""The cluster manager's gRPC server: takes orders for its executor, and answers the tasks that it runs."""
+
+from __future__ import annotations
+
+import grpc
+import structlog
+
+from domain.identifiers import ClusterId
+from services.clock import ServiceClock
+from services.cluster_manager.servicers import ClusterManagerServicer, Gate, TrainingSessionServicer
+from services.execution.executor import Executor
+from services.tiers.grpc_server import TierServer
+from topmast.v1 import (
+    cluster_manager_pb2,
+    cluster_manager_pb2_grpc,
+    training_session_pb2,
+    training_session_pb2_grpc,
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class ClusterManagerServer:
+    """Serves one cluster. Health says NOT_SERVING, and calls fail with UNAVAILABLE, until what ran is adopted."""
+
+    def __init__(self, cluster: ClusterId, executor: Executor, clock: ServiceClock) -> None:
+        self._cluster = cluster
+        self._executor = executor
+        self._clock = clock
+        self._gate = Gate(cluster)
+        self._cluster_manager = ClusterManagerServicer(cluster, executor, self._gate)
+        services = (
+            cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],
+            training_session_pb2.DESCRIPTOR.services_by_name["TrainingSession"],
+        )
+        self._server = TierServer(services, self._register)
+
+    async def start(self, listen: str, *, advertised_host: str | None = None) -> int:
+        """Listens on `host:port` (port 0: any free one), has the executor adopt what runs, then serves.
+
+        Tasks are told to report to `advertised_host` (default: the host of `listen`). Returns the port; raises
+        RuntimeError when it is taken.
+        """
+        port = await self._server.start(listen)
+        host = advertised_host or listen.rpartition(":")[0]
+        await self._executor.start(f"{host}:{port}")
+        self._gate.open = True
+        await self._server.set_serving(serving=True)
+        _log.info("serving", cluster=self._cluster, port=port, at_s=self._clock.now())
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        """Ends within `grace_s` real seconds. What runs goes on, and is adopted by the next server."""
+        self._gate.open = False
+        await self._server.set_serving(serving=False)
+        self._cluster_manager.end_watches()
+        await self._server.stop(grace_s)
+        await self._executor.close()
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        cluster_manager_pb2_grpc.add_ClusterManagerServicer_to_server(self._cluster_manager, server)
+        training_session_pb2_grpc.add_TrainingSessionServicer_to_server(
+            TrainingSessionServicer(self._executor, self._gate), server
+        )

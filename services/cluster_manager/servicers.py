@@ -1,0 +1,222 @@
+"""The cluster manager's two services: for its regional scheduler, and for the tasks that run here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from domain.identifiers import ClusterId
+from services.cluster_manager.status_messages import (
+    changes_to_proto,
+    key_from_proto,
+    keys_from_proto,
+    log_chunk_to_proto,
+    log_request_from_proto,
+    machine_to_proto,
+    orders_from_proto,
+    placements_from_proto,
+    status_to_proto,
+    task_from_proto,
+)
+from services.execution.change_feed import Subscription
+from services.execution.executor import (
+    Change,
+    Executor,
+    ImpossibleOrder,
+    OrderRefused,
+    StaleAttempt,
+    UnknownAttempt,
+)
+from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.wire.plans import attempt_to_text
+from topmast.v1 import (
+    cluster_manager_pb2,
+    cluster_manager_pb2_grpc,
+    training_session_pb2,
+    training_session_pb2_grpc,
+)
+
+STALE_ATTEMPT = "STALE_ATTEMPT"
+STALE_LEASE = "STALE_LEASE"
+
+_RETRY_AFTER_S = 0.5
+
+
+class Gate:
+    """Closed until the executor has adopted what was running: until then nobody can be answered truthfully."""
+
+    def __init__(self, cluster: ClusterId) -> None:
+        self._cluster = cluster
+        self.open = False
+
+    def check(self) -> None:
+        """Raises Unavailable while it is closed."""
+        if not self.open:
+            raise Unavailable(f"the cluster manager of {self._cluster} is not serving at the moment", _RETRY_AFTER_S)
+
+
+class FencingToken:
+    """The newest lease of a regional scheduler that was seen here."""
+
+    def __init__(self) -> None:
+        self._newest = 0
+
+    def check(self, token: int) -> None:
+        """Raises PreconditionFailed when somebody with a newer lease has called before."""
+        if token < self._newest:
+            raise PreconditionFailed(
+                STALE_LEASE,
+                f"fencing token {token}",
+                f"this caller's lease (fencing token {token}) is over: token {self._newest} has been seen",
+            )
+        self._newest = token
+
+
+class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
+    """Orders in, statuses out."""
+
+    def __init__(self, cluster: ClusterId, executor: Executor, gate: Gate) -> None:
+        self._cluster = cluster
+        self._executor = executor
+        self._gate = gate
+        self._token = FencingToken()
+        self._watches: set[Subscription[Change]] = set()
+
+    def end_watches(self) -> None:
+        """Ends every status stream, in order."""
+        for watch in self._watches:
+            watch.finish()
+
+    async def ExecutePlan(
+        self, request: cluster_manager_pb2.ExecutePlanRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> cluster_manager_pb2.ExecutePlanResponse:
+        """All orders are taken but the stale ones; if there were any, the call fails and names them."""
+        self._gate.check()
+        orders = orders_from_proto(request.plans)
+        self._token.check(request.fencing_token)
+        stale: list[StaleAttempt] = []
+        for order in orders:
+            try:
+                await self._executor.execute(order)
+            except StaleAttempt as refusal:
+                stale.append(refusal)
+        if stale:
+            subjects = ", ".join(attempt_to_text(refusal.key) for refusal in stale)
+            raise PreconditionFailed(STALE_ATTEMPT, subjects, "; ".join(str(refusal) for refusal in stale))
+        return cluster_manager_pb2.ExecutePlanResponse()
+
+    async def StopAttempt(
+        self, request: cluster_manager_pb2.StopAttemptRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> cluster_manager_pb2.StopAttemptResponse:
+        self._gate.check()
+        keys = keys_from_proto(request.attempts)
+        if not (math.isfinite(request.grace_s) and request.grace_s >= 0):
+            raise InvalidArgument.of("grace_s", f"is {request.grace_s}; it must be a number of seconds, or 0")
+        self._token.check(request.fencing_token)
+        for key in keys:
+            await self._executor.stop(key, request.grace_s)
+        return cluster_manager_pb2.StopAttemptResponse()
+
+    async def ResizeAttempt(
+        self, request: cluster_manager_pb2.ResizeAttemptRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> cluster_manager_pb2.ResizeAttemptResponse:
+        self._gate.check()
+        key = key_from_proto(request)
+        placements = placements_from_proto(request.placements)
+        self._token.check(request.fencing_token)
+        with _told_to_the_caller():
+            await self._executor.resize(key, placements)
+        return cluster_manager_pb2.ResizeAttemptResponse()
+
+    async def GetStatus(
+        self, request: cluster_manager_pb2.GetClusterStatusRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> cluster_manager_pb2.GetClusterStatusResponse:
+        self._gate.check()
+        return cluster_manager_pb2.GetClusterStatusResponse(
+            cluster=self._cluster,
+            attempts=[status_to_proto(status) for status in self._executor.statuses()],
+            machines=[machine_to_proto(status) for status in self._executor.machines()],
+        )
+
+    async def WatchStatus(
+        self, request: cluster_manager_pb2.WatchStatusRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> AsyncIterator[cluster_manager_pb2.WatchStatusResponse]:
+        self._gate.check()
+        with self._executor.subscribe() as watch:
+            self._watches.add(watch)
+            try:
+                known = changes_to_proto([*self._executor.statuses(), *self._executor.machines()], complete=True)
+                # What taking stock has itself published is in the first message already.
+                watch.take()
+                yield known
+                while changes := await watch.next():
+                    yield changes_to_proto(changes, complete=False)
+            finally:
+                self._watches.discard(watch)
+
+    async def ForgetAttempts(
+        self, request: cluster_manager_pb2.ForgetAttemptsRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> cluster_manager_pb2.ForgetAttemptsResponse:
+        self._gate.check()
+        await self._executor.forget(keys_from_proto(request.attempts))
+        return cluster_manager_pb2.ForgetAttemptsResponse()
+
+    async def ReadLogs(
+        self, request: cluster_manager_pb2.ReadLogsRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> AsyncIterator[cluster_manager_pb2.ReadLogsResponse]:
+        self._gate.check()
+        with _told_to_the_caller():
+            async for chunk in self._executor.read_logs(log_request_from_proto(request)):
+                yield log_chunk_to_proto(chunk)
+
+
+class TrainingSessionServicer(training_session_pb2_grpc.TrainingSessionServicer):
+    """Progress in, advice out."""
+
+    def __init__(self, executor: Executor, gate: Gate) -> None:
+        self._executor = executor
+        self._gate = gate
+
+    async def Heartbeat(
+        self, request: training_session_pb2.HeartbeatRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> training_session_pb2.HeartbeatResponse:
+        self._gate.check()
+        task = task_from_proto(request.task)
+        _check_amounts(progress=request.progress, steps_per_second=request.steps_per_second)
+        with _told_to_the_caller():
+            advice = await self._executor.heartbeat(task, request.progress, request.steps_per_second)
+        return training_session_pb2.HeartbeatResponse(should_stop=advice.should_stop, grace_left_s=advice.grace_left_s)
+
+    async def CheckpointSaved(
+        self, request: training_session_pb2.CheckpointSavedRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> training_session_pb2.CheckpointSavedResponse:
+        self._gate.check()
+        task = task_from_proto(request.task)
+        _check_amounts(progress=request.progress)
+        with _told_to_the_caller():
+            await self._executor.checkpoint_saved(task, request.progress, request.path)
+        return training_session_pb2.CheckpointSavedResponse()
+
+
+def _check_amounts(**amounts: float) -> None:
+    for field, amount in amounts.items():
+        if not (math.isfinite(amount) and amount >= 0):
+            raise InvalidArgument.of(field, f"is {amount}; it must be a finite number that is not negative")
+
+
+@contextmanager
+def _told_to_the_caller() -> Iterator[None]:
+    """Turns an executor's refusals into those of a call."""
+    try:
+        yield
+    except UnknownAttempt as refusal:
+        raise NotFound("attempt", attempt_to_text(refusal.key)) from refusal
+    except StaleAttempt as refusal:
+        raise PreconditionFailed(STALE_ATTEMPT, attempt_to_text(refusal.key), str(refusal)) from refusal
+    except ImpossibleOrder as refusal:
+        raise InvalidArgument.of("placements", str(refusal)) from refusal
+    except OrderRefused as refusal:
+        raise PreconditionFailed("ORDER", attempt_to_text(refusal.key), str(refusal)) from refusal

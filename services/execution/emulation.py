@@ -1,0 +1,358 @@
+"""Emulated attempts: work of a given length on a clock, without processes. Pure: `now` is a parameter.
+
+An attempt has one progress, in seconds of work: its jobs advance together, each until its own duration is done, and
+the attempt is complete when the longest is (so the progress is the greatest over its jobs). It advances by 1 a second,
+or faster when every job here has flexible tasks beside its base tasks: by the smallest ratio of placed to base tasks.
+
+Invariants (design I8, I9): of one workload at most one attempt is live; progress never exceeds the progress that the
+attempt started from plus speed times the time that it ran; a checkpoint never exceeds the progress. Every change costs
+O(log n) in the number of live attempts, through one heap of the times at which something is due.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from domain.identifiers import MachineId, WorkloadId
+from domain.placement import AttemptKey, TaskPlacement
+from domain.workload import Emulated
+from services.execution.attempt_register import AttemptRegister
+from services.execution.executor import (
+    ENDED_PHASES,
+    AttemptOrder,
+    AttemptPhase,
+    AttemptStatus,
+    ImpossibleOrder,
+    StaleAttempt,
+    UnknownAttempt,
+    sorted_by_key,
+)
+from services.execution.order_checks import check_order
+
+_OVERTAKEN_ENTRIES_KEPT = 1_000
+"""The heap is built anew when more entries than this, and than there are live attempts, no longer count."""
+
+
+class _Job(NamedTuple):
+    """The work of one job that is placed here, in seconds."""
+
+    duration_s: float
+    checkpoint_interval_s: float
+
+
+@dataclass(slots=True)
+class _EmulatedAttempt:
+    order: AttemptOrder
+    jobs: tuple[_Job, ...]
+    work_s: float
+    """The longest job's duration."""
+    phase: AttemptPhase
+    since_s: float
+    progress: float
+    """Progress at `anchor_s`."""
+    anchor_s: float
+    speed: float
+    started_s: float = 0.0
+    due_s: float = math.inf
+    """When it completes by itself, or when its stop is over."""
+    checkpoint_at_end: float | None = None
+    """While it is stopping: what its checkpoint will hold, None when the grace is too short to save one."""
+    final_checkpoint: float | None = None
+    reason: str = ""
+
+    def progress_at(self, now: float) -> float:
+        if self.phase is not AttemptPhase.RUNNING:
+            return self.progress
+        return min(self.work_s, self.progress + max(0.0, now - self.anchor_s) * self.speed)
+
+    def checkpoint_at(self, now: float) -> float:
+        """The progress of the newest checkpoint: what every job has saved on its own."""
+        if self.final_checkpoint is not None:
+            return self.final_checkpoint
+        start = self.order.progress
+        progress = self.progress_at(now)
+        saved = min(_saved_by(job, start, progress) for job in self.jobs)
+        return max(start, min(saved, progress))
+
+    def status(self, now: float) -> AttemptStatus:
+        return AttemptStatus(
+            key=self.order.key,
+            phase=self.phase,
+            since_s=self.since_s,
+            progress=self.progress_at(now),
+            checkpoint_progress=self.checkpoint_at(now),
+            throughput=self.speed if self.phase is AttemptPhase.RUNNING else 0.0,
+            reason=self.reason,
+            emulated=True,
+            started_s=self.started_s,
+        )
+
+
+class Emulation:
+    """All emulated attempts of a cluster. Methods return the statuses that changed, in the order of the changes.
+
+    `checkpoint_time_s` is how long saving a checkpoint takes when an attempt is stopped: it takes place within the
+    grace or not at all.
+    """
+
+    def __init__(self, register: AttemptRegister | None = None, checkpoint_time_s: float = 0.0) -> None:
+        self._register = register if register is not None else AttemptRegister()
+        self._checkpoint_time_s = checkpoint_time_s
+        self._attempts: dict[AttemptKey, _EmulatedAttempt] = {}
+        self._tombstones: dict[AttemptKey, AttemptStatus] = {}
+        self._live: dict[WorkloadId, AttemptKey] = {}
+        self._down: dict[MachineId, str] = {}
+        self._due: list[tuple[float, WorkloadId, int]] = []
+
+    def execute(self, order: AttemptOrder, now: float) -> list[AttemptStatus]:
+        """Starts, holds or resumes an attempt; older attempts of its workload end first.
+
+        An order that makes no sense fails. Raises StaleAttempt.
+        """
+        changed = self.advance(now)
+        if order.key in self._tombstones:
+            return changed
+        self._register.admit(order.key)
+        attempt = self._attempts.get(order.key)
+        if attempt is None:
+            changed += self._end_older(order.key, now)
+            try:
+                check_order(order)
+                attempt = self._admit(order, _jobs_of(order), now)
+            except ImpossibleOrder as impossible:
+                return [*changed, self._bury(order.key, AttemptPhase.FAILED, str(impossible), now)]
+            if attempt.phase in ENDED_PHASES:
+                return [*changed, attempt.status(now)]
+        elif attempt.phase is not AttemptPhase.HELD or order.hold:
+            return changed
+        if not order.hold or order.started_s > 0:
+            self._run(attempt, order.started_s if order.started_s > 0 else now)
+        changed.append(attempt.status(now))
+        # What was resumed may have come to its end long ago, and what was restored may have nothing left to do.
+        return changed + self.advance(now)
+
+    def stop(self, key: AttemptKey, grace_s: float, now: float) -> list[AttemptStatus]:
+        """Stops an attempt: with enough grace all its work is saved, else only its last checkpoint remains."""
+        changed = self.advance(now)
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            return changed + self._bury_unknown(key, now)
+        if attempt.phase in ENDED_PHASES:
+            return changed
+        deadline_s = now + max(0.0, grace_s)
+        if attempt.phase is AttemptPhase.STOPPING:
+            if deadline_s < attempt.due_s:
+                attempt.checkpoint_at_end = None
+                self._schedule(attempt, deadline_s)
+            return changed + self.advance(now)
+        progress, checkpoint = attempt.progress_at(now), attempt.checkpoint_at(now)
+        held = attempt.phase is AttemptPhase.HELD
+        saves = not held and grace_s > 0 and self._checkpoint_time_s <= grace_s
+        takes_s = 0.0 if held else min(deadline_s - now, self._checkpoint_time_s)
+        attempt.reason = "it was asked to stop"
+        attempt.progress, attempt.anchor_s = progress, now
+        attempt.checkpoint_at_end = progress if saves else None
+        if takes_s <= 0:
+            attempt.final_checkpoint = progress if saves else checkpoint
+            return [*changed, self._end(attempt, AttemptPhase.STOPPED, now)]
+        attempt.final_checkpoint = checkpoint
+        attempt.phase, attempt.since_s = AttemptPhase.STOPPING, now
+        self._schedule(attempt, now + takes_s)
+        return [*changed, attempt.status(now)]
+
+    def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], now: float) -> list[AttemptStatus]:
+        """Gives a live attempt other placements; from now on it advances at their speed. An ended one is left alone.
+
+        Raises UnknownAttempt or ImpossibleOrder.
+        """
+        changed = self.advance(now)
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
+        order = replace(attempt.order, placements=placements)
+        check_order(order)
+        if attempt.phase in ENDED_PHASES:
+            return changed
+        if {job.name for job in order.jobs_here()} != {job.name for job in attempt.order.jobs_here()}:
+            raise ImpossibleOrder(key, f"{key.workload} would have other jobs here than when it was started")
+        attempt.progress, attempt.anchor_s = attempt.progress_at(now), now
+        attempt.order, attempt.speed = order, _speed_of(order)
+        if attempt.phase is AttemptPhase.RUNNING:
+            self._run(attempt, attempt.started_s, since_s=attempt.since_s)
+        return [*changed, *self._lose_on_down_machines(attempt, now)] or [attempt.status(now)]
+
+    def set_machine(self, machine: MachineId, up: bool, reason: str, now: float) -> list[AttemptStatus]:
+        """A machine was lost, with everything on it, or is back."""
+        changed = self.advance(now)
+        if up:
+            self._down.pop(machine, None)
+            return changed
+        self._down[machine] = reason
+        for key in sorted(self._live.values(), key=lambda key: key.workload):
+            changed += self._lose_on_down_machines(self._attempts[key], now)
+        return changed
+
+    def forget(self, keys: Sequence[AttemptKey]) -> None:
+        """Drops attempts that have ended; others stay."""
+        for key in keys:
+            attempt = self._attempts.get(key)
+            if key in self._tombstones or (attempt is not None and attempt.phase in ENDED_PHASES):
+                self._tombstones.pop(key, None)
+                self._attempts.pop(key, None)
+                self._register.forget(key)
+
+    def advance(self, now: float) -> list[AttemptStatus]:
+        """Ends whatever is due by now, in the order in which it was due."""
+        changed: list[AttemptStatus] = []
+        while (due := self._next()) is not None and due.due_s <= now:
+            heapq.heappop(self._due)
+            if due.phase is AttemptPhase.RUNNING:
+                due.progress = due.final_checkpoint = due.work_s
+                changed.append(self._end(due, AttemptPhase.COMPLETED, due.due_s))
+            else:
+                if due.checkpoint_at_end is not None:
+                    due.final_checkpoint = due.checkpoint_at_end
+                changed.append(self._end(due, AttemptPhase.STOPPED, due.due_s))
+        return changed
+
+    def next_due_s(self) -> float | None:
+        """When `advance` has something to do next; None when nothing is running."""
+        due = self._next()
+        return None if due is None else due.due_s
+
+    def statuses(self, now: float) -> tuple[AttemptStatus, ...]:
+        """Every attempt known, sorted by key. Attempts that are due are told as they were before their end."""
+        known = [attempt.status(now) for attempt in self._attempts.values()]
+        return sorted_by_key([*known, *self._tombstones.values()])
+
+    def knows_workload(self, workload: WorkloadId) -> bool:
+        return any(key.workload == workload for keys in (self._attempts, self._tombstones) for key in keys)
+
+    def knows(self, key: AttemptKey) -> bool:
+        return key in self._attempts or key in self._tombstones
+
+    def _admit(self, order: AttemptOrder, jobs: tuple[_Job, ...], now: float) -> _EmulatedAttempt:
+        work_s = max(job.duration_s for job in jobs)
+        progress = min(order.progress, work_s)
+        attempt = _EmulatedAttempt(
+            order=replace(order, progress=progress),
+            jobs=jobs,
+            work_s=work_s,
+            phase=AttemptPhase.HELD,
+            since_s=now,
+            progress=progress,
+            anchor_s=now,
+            speed=_speed_of(order),
+        )
+        self._attempts[order.key] = attempt
+        self._live[order.key.workload] = order.key
+        self._lose_on_down_machines(attempt, now)
+        return attempt
+
+    def _run(self, attempt: _EmulatedAttempt, started_s: float, since_s: float | None = None) -> None:
+        """Lets the work advance from its anchor on: from its start, or after a resize from now."""
+        if attempt.phase is AttemptPhase.HELD:
+            attempt.anchor_s = started_s
+        attempt.phase = AttemptPhase.RUNNING
+        attempt.started_s = started_s
+        attempt.since_s = started_s if since_s is None else since_s
+        self._schedule(attempt, attempt.anchor_s + (attempt.work_s - attempt.progress) / attempt.speed)
+
+    def _schedule(self, attempt: _EmulatedAttempt, due_s: float) -> None:
+        attempt.due_s = due_s
+        heapq.heappush(self._due, (due_s, attempt.order.key.workload, attempt.order.key.attempt))
+        if len(self._due) > 2 * len(self._live) + _OVERTAKEN_ENTRIES_KEPT:
+            live = ((self._attempts[key].due_s, key.workload, key.attempt) for key in self._live.values())
+            self._due = [entry for entry in live if math.isfinite(entry[0])]
+            heapq.heapify(self._due)
+
+    def _next(self) -> _EmulatedAttempt | None:
+        """The live attempt that is due first; drops entries of the heap that were overtaken by later events."""
+        while self._due:
+            due_s, workload, number = self._due[0]
+            key = self._live.get(workload)
+            if key is not None and key.attempt == number and self._attempts[key].due_s == due_s:
+                return self._attempts[key]
+            heapq.heappop(self._due)
+        return None
+
+    def _end(self, attempt: _EmulatedAttempt, phase: AttemptPhase, now: float) -> AttemptStatus:
+        if attempt.final_checkpoint is None:
+            attempt.final_checkpoint = attempt.checkpoint_at(now)
+        attempt.progress = attempt.progress_at(now)
+        attempt.phase, attempt.since_s, attempt.due_s = phase, now, math.inf
+        del self._live[attempt.order.key.workload]
+        return attempt.status(now)
+
+    def _end_older(self, newer: AttemptKey, now: float) -> list[AttemptStatus]:
+        """The fence: a newer attempt ends the older one at once."""
+        older = self._live.get(newer.workload)
+        if older is None:
+            return []
+        attempt = self._attempts[older]
+        attempt.reason = f"attempt {newer.attempt} of the workload took its place"
+        attempt.checkpoint_at_end = None
+        return [self._end(attempt, AttemptPhase.STOPPED, now)]
+
+    def _lose_on_down_machines(self, attempt: _EmulatedAttempt, now: float) -> list[AttemptStatus]:
+        lost = sorted({placement.machine for placement in attempt.order.placements} & self._down.keys())
+        if not lost:
+            return []
+        attempt.reason = f"machine {lost[0]} was lost: {self._down[lost[0]]}"
+        return [self._end(attempt, AttemptPhase.LOST, now)]
+
+    def _bury_unknown(self, key: AttemptKey, now: float) -> list[AttemptStatus]:
+        """A stop that overtook its order, or came after a restart: the attempt must never start any more."""
+        if key in self._tombstones:
+            return []
+        changed: list[AttemptStatus] = []
+        try:
+            self._register.admit(key)
+        except StaleAttempt:
+            if self._register.newest(key.workload) == key.attempt:
+                return []
+        else:
+            changed = self._end_older(key, now)
+        return [*changed, self._bury(key, AttemptPhase.STOPPED, "it was not running here", now)]
+
+    def _bury(self, key: AttemptKey, phase: AttemptPhase, reason: str, now: float) -> AttemptStatus:
+        """An attempt of which there is nothing but the end."""
+        status = AttemptStatus(key, phase, now, reason=reason, emulated=True)
+        self._tombstones[key] = status
+        return status
+
+
+def _jobs_of(order: AttemptOrder) -> tuple[_Job, ...]:
+    jobs: list[_Job] = []
+    for job in order.jobs_here():
+        if not isinstance(job.entry_point, Emulated):
+            raise ImpossibleOrder(order.key, f"job {job.name} of {order.key.workload} is not emulated")
+        duration_s, interval_s = job.entry_point.duration_s, job.entry_point.checkpoint_interval_s
+        if not (math.isfinite(duration_s) and duration_s >= 0 and math.isfinite(interval_s) and interval_s >= 0):
+            raise ImpossibleOrder(order.key, f"job {job.name} cannot last {duration_s} s or save every {interval_s} s")
+        jobs.append(_Job(duration_s, interval_s))
+    return tuple(jobs)
+
+
+def _speed_of(order: AttemptOrder) -> float:
+    """Seconds of work per second: above 1 only when every job here has more than its base tasks."""
+    placed: dict[str, int] = {}
+    for placement in order.placements:
+        placed[placement.job] = placed.get(placement.job, 0) + 1
+    return min(max(1.0, placed[job.name] / max(1, job.tasks)) for job in order.jobs_here())
+
+
+def _saved_by(job: _Job, start: float, progress: float) -> float:
+    """Up to where a job's work is saved: all of it when the job is done, else whole intervals since the start."""
+    if progress >= job.duration_s:
+        return math.inf
+    if job.checkpoint_interval_s <= 0:
+        return start
+    intervals = (progress - start) / job.checkpoint_interval_s
+    if not math.isfinite(intervals):
+        return progress
+    return start + math.floor(intervals) * job.checkpoint_interval_s

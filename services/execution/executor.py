@@ -1,0 +1,227 @@
+"""What every executor can do, and the values that go in and out.
+
+An executor carries out one cluster's part of attempts. Its promises, whatever it runs them on:
+
+- Fencing (design I8): of one workload only the newest attempt runs. An order for an older attempt is refused, an
+  order for a newer one first ends the older ones.
+- Every method may be repeated: a second identical call changes nothing.
+- Every phase an attempt goes through is told to every subscriber, in order; how far it has come may be told less often.
+- The end of an attempt is remembered until it is forgotten, and told again to each new subscriber.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from domain.identifiers import AttemptNumber, JobName, MachineId, WorkloadId
+from domain.placement import AttemptKey, TaskPlacement
+from domain.workload import Emulated, JobSpecification, WorkloadSpecification
+from services.execution.change_feed import Subscription
+
+
+class AttemptPhase(StrEnum):
+    """How far an attempt is; the values of the proto, in lower case."""
+
+    HELD = "held"
+    """Its resources are reserved, nothing runs yet."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """It ended because it was asked to."""
+    LOST = "lost"
+    """A machine under it, or what watched over its processes there, is gone."""
+
+
+ENDED_PHASES = frozenset({AttemptPhase.COMPLETED, AttemptPhase.FAILED, AttemptPhase.STOPPED, AttemptPhase.LOST})
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOrder:
+    """What is to run here: this cluster's part of an attempt.
+
+    `progress` is where the attempt starts from. `started_s` positive says that the attempt was running before a
+    restart of the cluster manager: it is adopted if it still exists, and lost if not, never started anew.
+    """
+
+    key: AttemptKey
+    specification: WorkloadSpecification
+    placements: tuple[TaskPlacement, ...]
+    hold: bool = False
+    progress: float = 0.0
+    started_s: float = 0.0
+
+    def jobs_here(self) -> tuple[JobSpecification, ...]:
+        """The jobs with at least one task in this cluster, as specified."""
+        placed = {placement.job for placement in self.placements}
+        return tuple(job for job in self.specification.jobs if job.name in placed)
+
+    @property
+    def emulated(self) -> bool:
+        """True when nothing of it starts a process here."""
+        return all(isinstance(job.entry_point, Emulated) for job in self.jobs_here())
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStatus:
+    """How an attempt stands. `since_s` is when its phase began, `started_s` when all its tasks had started (0: not
+    yet); `throughput` is progress per second as last reported; `reason` says how it ended, in a sentence.
+    """
+
+    key: AttemptKey
+    phase: AttemptPhase
+    since_s: float
+    progress: float = 0.0
+    checkpoint_progress: float = 0.0
+    throughput: float = 0.0
+    reason: str = ""
+    emulated: bool = False
+    started_s: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED_PHASES
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """Whether a machine can be used, and if not, why."""
+
+    machine: MachineId
+    up: bool
+    reason: str = ""
+
+
+Change = AttemptStatus | MachineStatus
+"""What subscribers are told."""
+
+
+class TaskReference(NamedTuple):
+    """One task of one attempt: who is calling."""
+
+    key: AttemptKey
+    job: JobName
+    task: int
+
+
+class StopAdvice(NamedTuple):
+    """The answer to a heartbeat: whether to save and end, and the seconds left for it on the real clock."""
+
+    should_stop: bool
+    grace_left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """Whose output to read. Attempt 0: the newest known; `job` or `task` None: all; `tail_lines` 0: everything."""
+
+    workload: WorkloadId
+    attempt: AttemptNumber = AttemptNumber(0)
+    job: JobName | None = None
+    task: int | None = None
+    follow: bool = False
+    tail_lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Some of what a task printed (standard output and error together), in the order in which it was printed."""
+
+    attempt: AttemptNumber
+    job: JobName
+    task: int
+    chunk: bytes
+
+
+class OrderRefused(Exception):
+    """The executor will not do it, for the reason that the message says; nothing was changed."""
+
+    def __init__(self, key: AttemptKey, sentence: str) -> None:
+        self.key = key
+        super().__init__(sentence)
+
+
+class StaleAttempt(OrderRefused):
+    """A newer attempt of the workload has been seen, or this one has ended and was forgotten."""
+
+
+class UnknownAttempt(OrderRefused):
+    """No such attempt is known here."""
+
+
+class ImpossibleOrder(OrderRefused):
+    """The order contradicts itself or what the attempt is."""
+
+
+class Executor(Protocol):
+    """Runs this cluster's part of attempts. All methods are called on one event loop."""
+
+    async def start(self, session_address: str) -> None:
+        """Adopts what still runs and kills orphans. Tasks are told to report to `session_address` (host:port)."""
+        ...
+
+    async def execute(self, order: AttemptOrder) -> None:
+        """Takes an order and returns soon; how it goes is told to subscribers.
+
+        An order that makes no sense is taken too, and the attempt fails, saying why: so it ends. Raises StaleAttempt
+        when a newer attempt was seen, or this one has ended and was forgotten.
+        """
+        ...
+
+    async def stop(self, key: AttemptKey, grace_s: float) -> None:
+        """Asks an attempt to save a checkpoint and end within `grace_s` seconds; with 0 it is killed at once.
+
+        A second call can only shorten the grace. An attempt that is not known is from now on known as stopped.
+        """
+        ...
+
+    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
+        """Gives a live attempt other placements; raises UnknownAttempt, StaleAttempt or ImpossibleOrder."""
+        ...
+
+    async def forget(self, keys: Sequence[AttemptKey]) -> None:
+        """Their ends are recorded elsewhere now. Attempts that have not ended stay known."""
+        ...
+
+    def statuses(self) -> tuple[AttemptStatus, ...]:
+        """Every attempt known, as it stands now, sorted by key."""
+        ...
+
+    def machines(self) -> tuple[MachineStatus, ...]:
+        """Every machine about which something is known, sorted by name."""
+        ...
+
+    def subscribe(self) -> Subscription[Change]:
+        """Every change from now on; close it when done. Take `statuses()` in the same step for what was before."""
+        ...
+
+    async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
+        """A task tells how far it is. Raises StaleAttempt or UnknownAttempt: then it has no business running."""
+        ...
+
+    async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
+        """A task tells of a complete checkpoint. Raises StaleAttempt or UnknownAttempt."""
+        ...
+
+    def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:
+        """What tasks printed. Raises UnknownAttempt when nothing is known of such an attempt."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of everything without stopping what runs: the next executor adopts it."""
+        ...
+
+
+def sorted_by_key(statuses: Iterable[AttemptStatus]) -> tuple[AttemptStatus, ...]:
+    return tuple(sorted(statuses, key=lambda status: (status.key.workload, status.key.attempt)))
+
+
+def slot_of_change(change: Change) -> tuple[object, ...]:
+    """Which changes may replace each other before they are fetched: never two phases of an attempt."""
+    if isinstance(change, MachineStatus):
+        return (change.machine,)
+    return (change.key, change.phase)

@@ -1,0 +1,319 @@
+"""The tasks of one attempt, through their runners: all are reserved, started, watched and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from domain.identifiers import JobName
+from domain.placement import TaskPlacement
+from domain.workload import Emulated
+from services.execution.background_tasks import BackgroundTasks
+from services.execution.executor import AttemptOrder
+from services.execution.gang_outcome import TaskEnd
+from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
+from services.execution.task_environment import Rendezvous, tasks_of_job
+from services.execution.task_runner import RunnerDescription, RunnerReport, RunnerState, StopCause, TaskStart
+
+_NOT_STARTED = RunnerReport(version=0, state=RunnerState.READY)
+_RUNNER_GONE = "its runner is gone"
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One task of the gang. Without a handle its runner could not be found any more."""
+
+    placement: TaskPlacement
+    handle: RunnerHandle | None
+    report: RunnerReport = _NOT_STARTED
+    lost: str = ""
+    there: bool = False
+    """Its runner has answered: the task has its place."""
+    released: bool = False
+    """The attempt goes on, or ends, without it."""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it is over and, if it was released, its runner removed."""
+
+    def take(self, report: RunnerReport) -> None:
+        """Takes note of a report; answers may overtake each other."""
+        if report.version > self.report.version:
+            self.report = report
+
+    @property
+    def over(self) -> bool:
+        return bool(self.lost) or self.report.state is RunnerState.ENDED
+
+    @property
+    def end(self) -> TaskEnd:
+        return TaskEnd(self.placement, None if self.lost else self.report, self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class GangStart:
+    """What all tasks of the gang are started with."""
+
+    session_address: str
+    started_s: float
+    home: Path
+    working_directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class GangLimits:
+    """In real seconds: how long tasks may wait for their places (predecessors may still be saving their checkpoints
+    there), and how long the other tasks have when one has failed.
+    """
+
+    reservation_s: float
+    failure_grace_s: float
+
+
+class Gang:
+    """Calls `broken` when a task failed or was lost while nobody had asked to stop; the others are stopped then.
+
+    `all_over` is set when no task is left that could still run; `broken` when one failed or was lost by itself.
+    """
+
+    def __init__(self, order: AttemptOrder, pool: RunnerPool, limits: GangLimits, broken: Callable[[], None]) -> None:
+        self.order = order
+        self.all_over = asyncio.Event()
+        self.broken = asyncio.Event()
+        self._pool = pool
+        self._limits = limits
+        self._tell_broken = broken
+        self._stopping = False
+        self._revision = 0
+        self._start: GangStart | None = None
+        self._members: dict[tuple[JobName, int], Member] = {}
+        self._resizing = asyncio.Lock()
+        self._background = BackgroundTasks()
+
+    @staticmethod
+    def adopted(
+        descriptions: Iterable[tuple[RunnerHandle, RunnerDescription]],
+        pool: RunnerPool,
+        limits: GangLimits,
+        broken: Callable[[], None],
+    ) -> Gang:
+        """The gang that these runners are the rest of; the newest order that one of them has says who is missing."""
+        found = list(descriptions)
+        newest = max((description for _, description in found), key=lambda description: description.revision)
+        gang = Gang(newest.order, pool, limits, broken)
+        gang._revision = newest.revision
+        for placement in processes_of(newest.order):
+            gang._members[placement.job, placement.task] = Member(placement, None, lost=_RUNNER_GONE)
+        for handle, description in found:
+            placement = description.placement
+            member = Member(placement, handle, description.report, there=True)
+            member.released = (placement.job, placement.task) not in gang._members
+            gang._members[placement.job, placement.task] = member
+        return gang
+
+    @property
+    def whole(self) -> bool:
+        """No runner is missing."""
+        return not any(member.lost for member in self._members.values())
+
+    @property
+    def untouched(self) -> bool:
+        """None of its tasks was ever started."""
+        return all(member.lost or member.report == _NOT_STARTED for member in self._members.values())
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Somebody has asked all of it to stop, and some of it has not ended yet."""
+        going = [member for member in self._members.values() if not member.over and not member.released]
+        return any(member.report.stop_cause is StopCause.ASKED for member in going)
+
+    @property
+    def idle(self) -> bool:
+        """Every task has ended, or its runner is missing."""
+        return all(member.over for member in self._members.values())
+
+    @property
+    def started_s(self) -> float:
+        """When its tasks were started; 0 when they were not."""
+        return max((member.report.started_s for member in self._members.values()), default=0.0)
+
+    def ends(self) -> list[TaskEnd]:
+        """How each task ended, by job and task; only when all are over."""
+        return [member.end for _, member in sorted(self._members.items()) if not member.released]
+
+    async def reserve(self) -> None:
+        """Makes the runners, waits until all are there, and watches them: every task has its place.
+
+        Raises RunnerLost when that is impossible.
+        """
+        await self._reserve(processes_of(self.order))
+        self._note_if_all_over()
+
+    async def watch_adopted(self, session_address: str) -> None:
+        """Tells every adopted task where the cluster manager answers now, and watches it."""
+        for member in list(self._members.values()):
+            if member.handle is not None:
+                self._background.spawn(self._tell(member, member.handle.move_session(session_address)))
+            if member.released:
+                self._release(member)
+            self._background.spawn(self._watch(member))
+        self._note_if_all_over()
+
+    async def start(self, start: GangStart) -> bool:
+        """Starts every task that was not started yet; False when not all of them could be."""
+        self._start = start
+        members = [member for member in self._members.values() if not member.released]
+        await self._start_members(members)
+        return all(member.report.started_s > 0 for member in members)
+
+    def stop(self, grace_s: float, cause: StopCause) -> None:
+        """Stops every task; `all_over` tells when it is done. Repeating can only shorten the grace."""
+        self._stopping = True
+        for member in self._members.values():
+            self._background.spawn(self._stop(member, grace_s, cause))
+
+    async def resize(self, order: AttemptOrder) -> None:
+        """Releases the tasks that are not placed any more, adds the new ones, and tells all of them."""
+        async with self._resizing:
+            if self._stopping or self.all_over.is_set():
+                return
+            self._revision += 1
+            self.order = order
+            wanted = {(placement.job, placement.task): placement for placement in processes_of(order)}
+            for name, member in list(self._members.items()):
+                if name in wanted and not member.released:
+                    member.placement = wanted[name]
+                elif not member.released:
+                    self._release(member)
+            await self._add([placement for name, placement in wanted.items() if self._is_new(name)])
+            for member in list(self._members.values()):
+                if member.handle is not None and not member.over:
+                    self._background.spawn(self._tell(member, member.handle.reorder(order, self._revision)))
+        self._note_if_all_over()
+
+    def close(self) -> None:
+        """Stops looking; the tasks go on."""
+        self._background.close()
+
+    def _is_new(self, name: tuple[JobName, int]) -> bool:
+        return name not in self._members or self._members[name].released
+
+    async def _add(self, placements: list[TaskPlacement]) -> None:
+        for placement in placements:
+            leaving = self._members.get((placement.job, placement.task))
+            if leaving is not None:
+                await leaving.gone.wait()
+        try:
+            await self._reserve(placements)
+        except RunnerLost:
+            # The watches of the new members have seen it, or see it soon; they stop the gang.
+            return
+        if self._start is not None and not self._stopping:
+            await self._start_members([self._members[placement.job, placement.task] for placement in placements])
+
+    async def _reserve(self, placements: list[TaskPlacement]) -> None:
+        if not placements:
+            return
+        handles = await self._pool.create(self.order, self._revision, placements)
+        members = [Member(placement, handle) for placement, handle in zip(placements, handles, strict=True)]
+        for member in members:
+            self._members[member.placement.job, member.placement.task] = member
+            self._background.spawn(self._watch(member))
+        try:
+            async with asyncio.timeout(self._limits.reservation_s):
+                await asyncio.gather(*(_await_runner(member) for member in members))
+        except TimeoutError:
+            missing = [member for member in members if not member.there]
+            for member in missing:
+                await self._remove(member)
+            machines = ", ".join(sorted({member.placement.machine for member in missing}))
+            waited_s = self._limits.reservation_s
+            raise RunnerLost(f"no place on {machines} within {waited_s:g} s") from None
+
+    async def _start_members(self, members: list[Member]) -> None:
+        rendezvous: dict[JobName, Rendezvous] = {}
+        try:
+            for job in sorted({member.placement.job for member in members}):
+                rendezvous[job] = await self._rendezvous_of(job)
+            await asyncio.gather(*(self._start_member(member, rendezvous[member.placement.job]) for member in members))
+        except RunnerLost:
+            # Whose runner it is, its watch has seen; that one stops the others.
+            return
+
+    async def _rendezvous_of(self, job: JobName) -> Rendezvous:
+        first = tasks_of_job(self.order, job)[0]
+        handle = self._members[job, first.task].handle
+        if handle is None:
+            raise RunnerLost(_RUNNER_GONE)
+        return await handle.rendezvous()
+
+    async def _start_member(self, member: Member, rendezvous: Rendezvous) -> None:
+        start = self._start
+        if member.handle is not None and start is not None:
+            member.take(
+                await member.handle.start(
+                    TaskStart(rendezvous, start.session_address, start.started_s, start.home, start.working_directory)
+                )
+            )
+
+    async def _watch(self, member: Member) -> None:
+        """Waits for the end of a task, and does what follows from it."""
+        while member.handle is not None and not member.over:
+            try:
+                member.take(await member.handle.report_after(member.report.version))
+            except RunnerLost as lost:
+                member.lost = str(lost)
+        if member.end.failed and not member.released:
+            asked_before = self._stopping
+            self.stop(self._limits.failure_grace_s, StopCause.GANG)
+            if not asked_before:
+                self.broken.set()
+                self._tell_broken()
+        if member.lost or member.released:
+            # What cannot be talked to may still be there.
+            await self._remove(member)
+        if member.released:
+            del self._members[member.placement.job, member.placement.task]
+        member.gone.set()
+        self._note_if_all_over()
+
+    def _note_if_all_over(self) -> None:
+        over = all(member.gone.is_set() for member in self._members.values())
+        if over and not self._resizing.locked():
+            self.all_over.set()
+
+    async def _stop(self, member: Member, grace_s: float, cause: StopCause) -> None:
+        if member.handle is None or member.over:
+            return
+        if member.there:
+            await self._tell(member, member.handle.stop(grace_s, cause))
+        else:
+            # It has no place yet, and may never get one.
+            member.released = True
+            await self._remove(member)
+
+    async def _remove(self, member: Member) -> None:
+        await self._pool.remove_task(self.order.key, member.placement.job, member.placement.task)
+
+    async def _tell(self, member: Member, call: Coroutine[object, object, None]) -> None:
+        try:
+            await call
+        except RunnerLost as lost:
+            # Its watch sees the same; whoever is first says why.
+            member.lost = member.lost or str(lost)
+
+    def _release(self, member: Member) -> None:
+        member.released = True
+        self._background.spawn(self._stop(member, self.order.specification.stop_grace_s, StopCause.RELEASED))
+
+
+async def _await_runner(member: Member) -> None:
+    if member.handle is not None:
+        await member.handle.describe()
+        member.there = True
+
+
+def processes_of(order: AttemptOrder) -> list[TaskPlacement]:
+    """The placements that need a process: those of jobs that are not emulated, in the order's order."""
+    from_jobs = {job.name for job in order.jobs_here() if not isinstance(job.entry_point, Emulated)}
+    return [placement for placement in order.placements if placement.job in from_jobs]

@@ -1,0 +1,86 @@
+"""How an attempt ended, from how its tasks ended. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from domain.placement import TaskPlacement
+from services.execution.executor import AttemptPhase
+from services.execution.task_runner import COULD_NOT_START, RunnerReport, StopCause
+
+ASKED_TO_STOP = "it was asked to stop"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """The end of one task: what its runner reported, or why there is no report."""
+
+    placement: TaskPlacement
+    report: RunnerReport | None
+    lost: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """It ended badly, and not because it was told to stop."""
+        if self.report is None:
+            return True
+        return self.report.stop_cause is None and self.report.exit_code != 0
+
+
+@dataclass(frozen=True, slots=True)
+class GangOutcome:
+    """The phase in which the attempt ends, and why; `culprit` is the task whose last line belongs to the reason."""
+
+    phase: AttemptPhase
+    reason: str = ""
+    culprit: TaskPlacement | None = None
+
+
+def outcome_of(ends: Sequence[TaskEnd], *, all_work_done: bool, stop_reason: str) -> GangOutcome:
+    """The outcome of the whole gang here.
+
+    A lost task outweighs a failed one: when a machine goes, the tasks on the others fail for it. Of several that
+    failed the first is to blame. An attempt that was asked to stop is complete all the same when every task came to
+    its end by itself. `all_work_done` False: an emulated job of the attempt was not yet through.
+    """
+    own = [end for end in ends if end.report is None or end.report.stop_cause is not StopCause.RELEASED]
+    lost = [end for end in own if end.report is None]
+    if lost:
+        return GangOutcome(AttemptPhase.LOST, f"{_task(lost[0].placement)} was lost: {lost[0].lost}")
+    reports = [(end.placement, end.report) for end in own if end.report is not None]
+    failed = [(placement, report) for placement, report in reports if report.stop_cause is None and report.exit_code]
+    if failed:
+        placement, report = min(failed, key=lambda pair: (pair[1].ended_real_s, pair[0].job, pair[0].task))
+        return GangOutcome(AttemptPhase.FAILED, f"{_task(placement)}: {describe_exit(report)}", placement)
+    stopped = [(placement, report) for placement, report in reports if report.stopped_early]
+    if not stopped and all_work_done:
+        return GangOutcome(AttemptPhase.COMPLETED)
+    badly = [
+        f"; {_task(placement)}: {describe_exit(report)}"
+        for placement, report in stopped
+        if report.exit_code not in {None, 0, -signal.SIGTERM}
+    ]
+    return GangOutcome(AttemptPhase.STOPPED, (stop_reason or ASKED_TO_STOP) + "".join(badly[:1]))
+
+
+def describe_exit(report: RunnerReport) -> str:
+    """An exit code in words."""
+    code = report.exit_code
+    if report.failure and code == COULD_NOT_START:
+        return report.failure
+    if code is None:
+        return "never started"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "unknown"
+    told = f", {report.failure}" if report.failure else ""
+    return f"killed by signal {-code} ({name}){told}"
+
+
+def _task(placement: TaskPlacement) -> str:
+    return f"task {placement.task} of job {placement.job} on machine {placement.machine}"

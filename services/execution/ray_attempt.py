@@ -1,0 +1,350 @@
+"""One attempt on Ray, from its order to its end: reserves its gang, waits for the go, starts, watches, tells."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from domain.identifiers import JobName
+from domain.placement import AttemptKey, TaskPlacement
+from domain.workload import Emulated
+from services.clock import ServiceClock
+from services.execution.background_tasks import BackgroundTasks
+from services.execution.executor import (
+    AttemptOrder,
+    AttemptPhase,
+    AttemptStatus,
+    ImpossibleOrder,
+    StopAdvice,
+    TaskReference,
+)
+from services.execution.gang import Gang, GangLimits, GangStart
+from services.execution.gang_outcome import ASKED_TO_STOP, GangOutcome, outcome_of
+from services.execution.order_checks import check_order
+from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
+from services.execution.task_paths import TaskPaths, last_line
+from services.execution.task_runner import RunnerDescription, StopCause
+from topmast.training.checkpoints import newest_progress
+
+_log = structlog.get_logger(__name__)
+
+PROGRESS_INTERVAL_S = 0.5
+"""Progress alone is published at most so often, in real seconds."""
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class RayExecutorConfiguration:
+    """`home` and `working_directory` are the same on every machine of the cluster. Times are real seconds."""
+
+    home: Path
+    working_directory: Path
+    reservation_timeout_s: float = 180.0
+    failure_grace_s: float = 5.0
+    machine_interval_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSurroundings:
+    """What all attempts of an executor share."""
+
+    pool: RunnerPool
+    clock: ServiceClock
+    configuration: RayExecutorConfiguration
+    session_address: str
+    publish: Callable[[AttemptStatus], None]
+
+    @property
+    def limits(self) -> GangLimits:
+        return GangLimits(self.configuration.reservation_timeout_s, self.configuration.failure_grace_s)
+
+
+class _Over(Exception):
+    """The attempt ends before its tasks were started."""
+
+    def __init__(self, outcome: GangOutcome) -> None:
+        self.outcome = outcome
+        super().__init__(outcome.reason)
+
+
+class RayAttempt:
+    """Supervises one attempt. It is quiet (`told` is False) until its tasks have their places, then held or running."""
+
+    def __init__(self, order: AttemptOrder, surroundings: AttemptSurroundings) -> None:
+        self.key: AttemptKey = order.key
+        self.told = False
+        self.ended = asyncio.Event()
+        self.status = AttemptStatus(
+            order.key,
+            AttemptPhase.HELD,
+            surroundings.clock.now(),
+            progress=order.progress,
+            checkpoint_progress=order.progress,
+        )
+        self._order = order
+        self._surroundings = surroundings
+        self._paths = TaskPaths(surroundings.configuration.home)
+        self._gang = Gang(order, surroundings.pool, surroundings.limits, self._gang_broke)
+        self._go = asyncio.Event()
+        if not order.hold:
+            self._go.set()
+        self._stop_asked = asyncio.Event()
+        self._stop_reason = ""
+        self._stop_deadline_s = 0.0
+        self._started = False
+        self._reported: dict[tuple[JobName, int], tuple[float, float]] = {}
+        self._progress_told_s = 0.0
+        self._supervisor: asyncio.Task[None] | None = None
+        self._resizes = BackgroundTasks()
+
+    @staticmethod
+    def adopted(
+        found: Iterable[tuple[RunnerHandle, RunnerDescription]], surroundings: AttemptSurroundings
+    ) -> RayAttempt | None:
+        """The attempt that these runners belong to; None when its gang was never whole and never started."""
+        found = list(found)
+        attempt = RayAttempt(found[0][1].order, surroundings)
+        gang = Gang.adopted(found, surroundings.pool, surroundings.limits, attempt._gang_broke)
+        if gang.untouched and not gang.whole:
+            return None
+        attempt._gang = gang
+        attempt._order = gang.order
+        attempt._started = not gang.untouched
+        if gang.asked_to_stop:
+            # The runners remember until when; the specification says the most it can be.
+            attempt._stop_reason = ASKED_TO_STOP
+            attempt._stop_deadline_s = time.monotonic() + gang.order.specification.stop_grace_s
+            attempt._stop_asked.set()
+        return attempt
+
+    def begin(self, older: RayAttempt | None) -> None:
+        """Sets out to run it, once the older attempt of its workload has ended."""
+        self._supervisor = asyncio.create_task(self._supervise(self._run(older)))
+
+    async def resume(self) -> None:
+        """Goes on with an adopted attempt; when this returns its status is right, also when it has ended."""
+        started_s = self._gang.started_s
+        await self._note_checkpoint_on_disk()
+        if self._started:
+            self._change(AttemptPhase.RUNNING, started_s=started_s)
+            if self._stop_asked.is_set():
+                self._change(AttemptPhase.STOPPING, reason=self._stop_reason)
+        over = self._gang.idle
+        await self._gang.watch_adopted(self._surroundings.session_address)
+        rest = self._watch_until_over(started_s) if self._started else self._start_when_released()
+        self._supervisor = asyncio.create_task(self._supervise(rest))
+        if over:
+            await self.ended.wait()
+
+    def resume_emulated(self, started_s: float) -> None:
+        """Goes on with an attempt of which nothing but emulated jobs are here."""
+        self._started = True
+        self._supervisor = asyncio.create_task(self._supervise(self._run_emulated(started_s)))
+
+    def release_hold(self) -> None:
+        """The rest of the gang is ready too."""
+        self._go.set()
+
+    def stop(self, grace_s: float, reason: str = ASKED_TO_STOP) -> None:
+        """Asks all tasks to save and end; repeating can only shorten the grace."""
+        if self.status.ended:
+            return
+        deadline_s = time.monotonic() + max(0.0, grace_s)
+        if not self._stop_asked.is_set():
+            self._stop_reason, self._stop_deadline_s = reason, deadline_s
+            self._stop_asked.set()
+        self._stop_deadline_s = min(self._stop_deadline_s, deadline_s)
+        if self._started:
+            self._stop_gang()
+
+    def check_resize(self, placements: tuple[TaskPlacement, ...]) -> AttemptOrder:
+        """The order with these placements instead; raises ImpossibleOrder when a running gang cannot become that."""
+        order = replace(self._order, placements=placements)
+        check_order(order)
+        old = {(placement.job, placement.task): placement for placement in self._order.placements}
+        new = {(placement.job, placement.task): placement for placement in placements}
+        base = {job.name: job.tasks for job in order.specification.jobs}
+        for (job, task), placement in old.items():
+            kept = new.get((job, task))
+            if kept is None and task < base[job]:
+                raise ImpossibleOrder(self.key, f"task {task} of job {job} is a base task: it cannot be taken away")
+            if kept is not None and (kept.machine, kept.gpu_indices) != (placement.machine, placement.gpu_indices):
+                raise ImpossibleOrder(self.key, f"task {task} of job {job} runs: it cannot move, nor change its GPUs")
+        return order
+
+    def resize(self, order: AttemptOrder) -> None:
+        """Changes the gang in the background; the status is published when it is done."""
+        self._order = order
+        self._resizes.spawn(self._resize(order))
+
+    def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
+        """Notes how far a task is; says whether it should stop, and the real seconds left for that."""
+        self._reported[task.job, task.task] = (progress, steps_per_second)
+        farthest, speed = max(self._reported.values())
+        self.status = replace(self.status, progress=farthest, throughput=speed)
+        if time.monotonic() - self._progress_told_s >= PROGRESS_INTERVAL_S:
+            self._publish()
+        if not self._stop_asked.is_set():
+            return StopAdvice(False, 0.0)
+        return StopAdvice(True, max(0.0, self._stop_deadline_s - time.monotonic()))
+
+    def checkpoint_saved(self, progress: float) -> None:
+        """Notes a checkpoint: it is published at once."""
+        if progress > self.status.checkpoint_progress:
+            self.status = replace(self.status, checkpoint_progress=progress)
+            self._publish()
+
+    def close(self) -> None:
+        """Lets go of it; its tasks go on."""
+        self._gang.close()
+        self._resizes.close()
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+
+    async def _supervise(self, work: Awaitable[GangOutcome]) -> None:
+        try:
+            outcome = await work
+        except _Over as over:
+            await self._surroundings.pool.remove_attempts([self.key])
+            outcome = over.outcome
+        except Exception:  # noqa: BLE001  # whatever it is, the attempt must end and its processes must not go on
+            _log.exception("supervising an attempt failed", workload=self.key.workload, attempt=self.key.attempt)
+            await self._surroundings.pool.remove_attempts([self.key])
+            outcome = GangOutcome(AttemptPhase.LOST, "its supervision failed")
+        # 6. Tell: its end, and the checkpoint that is really on disk.
+        await self._note_checkpoint_on_disk()
+        self._gang.close()
+        self._change(outcome.phase, reason=outcome.reason)
+        self.ended.set()
+
+    async def _run(self, older: RayAttempt | None) -> GangOutcome:
+        # 1. The fence: whatever the older attempt holds or writes must be over.
+        if older is not None:
+            await self._unless_stopped(older.ended.wait())
+        # 2. Places for all tasks, together.
+        try:
+            await self._unless_stopped(self._gang.reserve())
+        except RunnerLost as lost:
+            raise _Over(GangOutcome(AttemptPhase.LOST, str(lost))) from lost
+        return await self._start_when_released()
+
+    async def _start_when_released(self) -> GangOutcome:
+        # 3. The go: of an attempt with jobs in other clusters those must have their places too.
+        if not self._go.is_set():
+            self._change(AttemptPhase.HELD)
+            await self._unless_stopped(self._first_of(self._go.wait(), self._gang.broken.wait()))
+        # 4. All tasks start.
+        configuration = self._surroundings.configuration
+        started_s = self._surroundings.clock.now()
+        start = GangStart(
+            self._surroundings.session_address, started_s, configuration.home, configuration.working_directory
+        )
+        whole = await self._gang.start(start)
+        self._started = True
+        if self._stop_asked.is_set():
+            self._stop_gang()
+        elif whole:
+            self._change(AttemptPhase.RUNNING, started_s=started_s)
+        return await self._watch_until_over(started_s)
+
+    async def _run_emulated(self, started_s: float) -> GangOutcome:
+        await self._gang.reserve()
+        self._change(AttemptPhase.RUNNING, started_s=started_s)
+        return await self._watch_until_over(started_s)
+
+    async def _watch_until_over(self, started_s: float) -> GangOutcome:
+        # 5. Watch until no task is left.
+        await self._gang.all_over.wait()
+        all_work_done = True
+        outcome = outcome_of(self._gang.ends(), all_work_done=True, stop_reason=self._stop_reason)
+        if outcome.phase is AttemptPhase.COMPLETED:
+            all_work_done = await self._emulated_jobs_end(started_s)
+            outcome = outcome_of(self._gang.ends(), all_work_done=all_work_done, stop_reason=self._stop_reason)
+        if outcome.culprit is not None:
+            log = self._paths.log(self.key, outcome.culprit.job, outcome.culprit.task)
+            line = await asyncio.to_thread(last_line, log)
+            outcome = replace(outcome, reason=f"{outcome.reason}: {line}" if line else outcome.reason)
+        return outcome
+
+    async def _emulated_jobs_end(self, started_s: float) -> bool:
+        """Waits for the jobs of a mixed workload that have no processes; False when it was stopped before."""
+        clock = self._surroundings.clock
+        lasts_s = max(
+            (job.entry_point.duration_s for job in self._order.jobs_here() if isinstance(job.entry_point, Emulated)),
+            default=0.0,
+        )
+        while (left_s := started_s + lasts_s - clock.now()) > 0 and not self._stop_asked.is_set():
+            await self._first_of(asyncio.sleep(clock.real_seconds(left_s)), self._stop_asked.wait())
+        return left_s <= 0
+
+    async def _unless_stopped(self, work: Awaitable[ResultT]) -> ResultT:
+        """The result of the work; raises _Over when the attempt is asked to stop before there is one."""
+        working = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stop_asked.wait())
+        try:
+            await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if self._stop_asked.is_set():
+                raise _Over(GangOutcome(AttemptPhase.STOPPED, self._stop_reason))
+            return working.result()
+        finally:
+            working.cancel()
+            stopped.cancel()
+
+    @staticmethod
+    async def _first_of(*waits: Awaitable[object]) -> None:
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _stop_gang(self) -> None:
+        grace_s = max(0.0, self._stop_deadline_s - time.monotonic())
+        self._gang.stop(grace_s, StopCause.ASKED)
+        if self.status.phase is not AttemptPhase.STOPPING:
+            self._change(AttemptPhase.STOPPING, reason=self._stop_reason)
+
+    def _gang_broke(self) -> None:
+        """A task failed or was lost; the gang is stopping the others."""
+        if self._started:
+            self._change(AttemptPhase.STOPPING, reason="one of its tasks failed or was lost")
+
+    async def _resize(self, order: AttemptOrder) -> None:
+        await self._gang.resize(order)
+        if not self.status.ended:
+            self._publish()
+
+    async def _note_checkpoint_on_disk(self) -> None:
+        """What a task saved while nobody was there to be told."""
+        directory = self._paths.checkpoint_directory(self.key.workload)
+        progress = await asyncio.to_thread(newest_progress, directory, self.key.attempt)
+        if progress is not None and progress > self.status.checkpoint_progress:
+            self.status = replace(self.status, checkpoint_progress=progress)
+
+    def _change(self, phase: AttemptPhase, *, reason: str = "", started_s: float | None = None) -> None:
+        ended_or_running = phase is AttemptPhase.RUNNING or phase is AttemptPhase.STOPPING
+        self.status = replace(
+            self.status,
+            phase=phase,
+            since_s=self._surroundings.clock.now() if started_s is None else started_s,
+            reason=reason,
+            started_s=self.status.started_s if started_s is None else started_s,
+            throughput=self.status.throughput if ended_or_running else 0.0,
+            # A session tells its progress now and then; what it saved, it had reached.
+            progress=max(self.status.progress, self.status.checkpoint_progress),
+        )
+        self.told = True
+        self._publish()
+
+    def _publish(self) -> None:
+        self._progress_told_s = time.monotonic()
+        if self.told:
+            self._surroundings.publish(self.status)

@@ -1,0 +1,268 @@
+"""Runs attempts as processes on Ray. What runs survives this executor, and is adopted by the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from shutil import rmtree
+
+import structlog
+
+from domain.identifiers import ClusterId, MachineId, WorkloadId
+from domain.placement import AttemptKey, TaskPlacement
+from services.clock import ServiceClock
+from services.execution.attempt_register import AttemptRegister
+from services.execution.background_tasks import BackgroundTasks
+from services.execution.change_feed import ChangeFeed, Subscription
+from services.execution.executor import (
+    AttemptOrder,
+    AttemptPhase,
+    AttemptStatus,
+    Change,
+    ImpossibleOrder,
+    LogChunk,
+    LogRequest,
+    MachineStatus,
+    StaleAttempt,
+    StopAdvice,
+    TaskReference,
+    UnknownAttempt,
+    slot_of_change,
+    sorted_by_key,
+)
+from services.execution.gang import processes_of
+from services.execution.order_checks import check_order
+from services.execution.ray_attempt import AttemptSurroundings, RayAttempt, RayExecutorConfiguration
+from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
+from services.execution.task_logs import read_task_logs
+from services.execution.task_paths import TaskPaths
+from services.execution.task_runner import RunnerDescription
+from topmast.training.checkpoints import newest_progress
+
+_log = structlog.get_logger(__name__)
+
+_DESCRIBE_TIMEOUT_S = 20.0
+"""A runner that does not say within this time (real seconds) what it runs is taken for lost."""
+
+_NO_OFFER = "no living Ray node offers it"
+
+
+class RayExecutor:
+    """Graces and timeouts are real seconds here, however fast the clock runs: a process takes the time it takes.
+
+    Ray must be initialised in this process before `start`.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterId,
+        machines: Sequence[MachineId],
+        clock: ServiceClock,
+        configuration: RayExecutorConfiguration,
+    ) -> None:
+        self.feed: ChangeFeed[Change] = ChangeFeed(slot_of_change)
+        self._clock = clock
+        self._configuration = configuration
+        self._paths = TaskPaths(configuration.home)
+        self._pool = RunnerPool(cluster)
+        self._register = AttemptRegister()
+        self._attempts: dict[AttemptKey, RayAttempt] = {}
+        self._tombstones: dict[AttemptKey, AttemptStatus] = {}
+        self._live: dict[WorkloadId, AttemptKey] = {}
+        self._machines = {machine: MachineStatus(machine, False, _NO_OFFER) for machine in sorted(machines)}
+        self._session_address = ""
+        self._background = BackgroundTasks()
+
+    async def start(self, session_address: str) -> None:
+        """Adopts every attempt whose runners are found; of each workload only the newest may go on."""
+        self._session_address = session_address
+        # 1. Ask every runner what it runs.
+        described = await asyncio.gather(*(_describe(handle) for handle in await self._pool.find()))
+        found: dict[AttemptKey, list[tuple[RunnerHandle, RunnerDescription]]] = {}
+        for handle, description in described:
+            if description is not None:
+                found.setdefault(description.order.key, []).append((handle, description))
+        # 2. Adopt, oldest first; the fence stops all but the newest.
+        for key in sorted(found, key=lambda key: (key.workload, key.attempt)):
+            attempt = RayAttempt.adopted(found[key], self._surroundings())
+            if attempt is not None:
+                self._fence(key)
+                self._enter(attempt)
+                await attempt.resume()
+        # 3. Whatever else carries this cluster's name belongs to nobody.
+        await self._pool.remove_all_but(self._attempts)
+        # 4. Keep an eye on the machines.
+        await self._look_at_machines()
+        self._background.spawn(self._watch_machines())
+
+    async def execute(self, order: AttemptOrder) -> None:
+        key = order.key
+        if key in self._tombstones:
+            return
+        self._register.admit(key)
+        known = self._attempts.get(key)
+        if known is not None:
+            if not order.hold:
+                known.release_hold()
+            return
+        older = self._fence(key)
+        try:
+            check_order(order)
+        except ImpossibleOrder as impossible:
+            self._bury(key, AttemptPhase.FAILED, str(impossible), order.progress)
+            return
+        if order.started_s > 0 and processes_of(order):
+            directory = self._paths.checkpoint_directory(key.workload)
+            saved = await asyncio.to_thread(newest_progress, directory, key.attempt)
+            progress = max(order.progress, saved or 0.0)
+            self._bury(key, AttemptPhase.LOST, "it was running before, and nothing of it was found", progress)
+            return
+        attempt = RayAttempt(order, self._surroundings())
+        self._enter(attempt)
+        if order.started_s > 0:
+            attempt.resume_emulated(order.started_s)
+        else:
+            attempt.begin(older)
+
+    async def stop(self, key: AttemptKey, grace_s: float) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            attempt.stop(grace_s)
+            return
+        if key in self._tombstones:
+            return
+        try:
+            self._register.admit(key)
+        except StaleAttempt:
+            if self._register.newest(key.workload) == key.attempt:
+                return
+        else:
+            self._fence(key)
+        self._bury(key, AttemptPhase.STOPPED, "it was not running here", 0.0)
+
+    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
+        order = attempt.check_resize(placements)
+        if not attempt.status.ended:
+            attempt.resize(order)
+
+    async def forget(self, keys: Sequence[AttemptKey]) -> None:
+        forgotten: list[AttemptKey] = []
+        for key in keys:
+            attempt = self._attempts.get(key)
+            if attempt is not None and attempt.status.ended:
+                del self._attempts[key]
+                forgotten.append(key)
+            elif self._tombstones.pop(key, None) is None:
+                continue
+            self._register.forget(key)
+        if forgotten:
+            self._background.spawn(self._clear_away(forgotten))
+
+    def statuses(self) -> tuple[AttemptStatus, ...]:
+        told = [attempt.status for attempt in self._attempts.values() if attempt.told]
+        return sorted_by_key([*told, *self._tombstones.values()])
+
+    def machines(self) -> tuple[MachineStatus, ...]:
+        return tuple(self._machines.values())
+
+    def knows(self, key: AttemptKey) -> bool:
+        return key in self._attempts or key in self._tombstones
+
+    def share_register(self, register: AttemptRegister) -> None:
+        """Two executors of one cluster have one fence; to be called before `start`."""
+        self._register = register
+
+    def subscribe(self) -> Subscription[Change]:
+        return Subscription(self.feed)
+
+    async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
+        return self._attempt_of(task).heartbeat(task, progress, steps_per_second)
+
+    async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
+        _log.info(
+            "checkpoint saved", workload=task.key.workload, attempt=task.key.attempt, progress=progress, path=path
+        )
+        self._attempt_of(task).checkpoint_saved(progress)
+
+    def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:
+        known = [key.attempt for key in self._attempts if key.workload == request.workload]
+
+        def ended(key: AttemptKey) -> bool:
+            attempt = self._attempts.get(key)
+            return attempt is None or attempt.status.ended
+
+        return read_task_logs(self._paths, request, known, ended)
+
+    async def close(self) -> None:
+        self._background.close()
+        for attempt in self._attempts.values():
+            attempt.close()
+        self._pool.close()
+
+    def _surroundings(self) -> AttemptSurroundings:
+        return AttemptSurroundings(
+            self._pool, self._clock, self._configuration, self._session_address, self.feed.publish
+        )
+
+    def _enter(self, attempt: RayAttempt) -> None:
+        self._register.admit(attempt.key)
+        self._attempts[attempt.key] = attempt
+        self._live[attempt.key.workload] = attempt.key
+
+    def _fence(self, newer: AttemptKey) -> RayAttempt | None:
+        """Kills the older attempt of the workload, if there is one that has not ended; the newer one waits for it."""
+        key = self._live.get(newer.workload)
+        older = self._attempts.get(key) if key is not None else None
+        if older is None or older.status.ended:
+            return None
+        older.stop(0.0, f"attempt {newer.attempt} of the workload took its place")
+        return older
+
+    def _bury(self, key: AttemptKey, phase: AttemptPhase, reason: str, progress: float) -> None:
+        """An attempt of which there is nothing but the end."""
+        status = AttemptStatus(
+            key, phase, self._clock.now(), progress=progress, checkpoint_progress=progress, reason=reason
+        )
+        self._tombstones[key] = status
+        self.feed.publish(status)
+
+    def _attempt_of(self, task: TaskReference) -> RayAttempt:
+        attempt = self._attempts.get(task.key)
+        if attempt is not None and not attempt.status.ended:
+            return attempt
+        key = task.key
+        if attempt is not None or self._register.newest(key.workload) >= key.attempt:
+            raise StaleAttempt(key, f"attempt {key.attempt} of {key.workload} is over")
+        raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
+
+    async def _clear_away(self, keys: Sequence[AttemptKey]) -> None:
+        await self._pool.remove_attempts(keys)
+        for key in keys:
+            await asyncio.to_thread(rmtree, self._paths.attempt_directory(key), ignore_errors=True)
+
+    async def _watch_machines(self) -> None:
+        while True:
+            await asyncio.sleep(self._configuration.machine_interval_s)
+            await self._look_at_machines()
+
+    async def _look_at_machines(self) -> None:
+        up = await self._pool.machines_up()
+        if up is None:
+            return
+        for machine, status in self._machines.items():
+            if status.up != (machine in up):
+                changed = MachineStatus(machine, machine in up, "" if machine in up else _NO_OFFER)
+                self._machines[machine] = changed
+                self.feed.publish(changed)
+
+
+async def _describe(handle: RunnerHandle) -> tuple[RunnerHandle, RunnerDescription | None]:
+    try:
+        async with asyncio.timeout(_DESCRIBE_TIMEOUT_S):
+            return handle, await handle.describe()
+    except (RunnerLost, TimeoutError) as error:
+        _log.warning("a runner does not answer", runner=handle.name, error=str(error))
+        return handle, None

@@ -1,0 +1,83 @@
+"""One executor out of two: workloads that are wholly emulated go to one, all others to the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from domain.placement import AttemptKey, TaskPlacement
+from services.execution.change_feed import Subscription
+from services.execution.emulated_executor import EmulatedExecutor
+from services.execution.executor import (
+    AttemptOrder,
+    AttemptStatus,
+    Change,
+    Executor,
+    LogChunk,
+    LogRequest,
+    MachineStatus,
+    StopAdvice,
+    TaskReference,
+    sorted_by_key,
+)
+from services.execution.ray_executor import RayExecutor
+
+
+class RoutingExecutor:
+    """All attempts of a workload go the same way, because its specification never changes: fences stay whole."""
+
+    def __init__(self, emulated: EmulatedExecutor, processes: RayExecutor) -> None:
+        self._emulated = emulated
+        self._processes = processes
+        processes.share_register(emulated.register)
+
+    async def start(self, session_address: str) -> None:
+        await self._emulated.start(session_address)
+        await self._processes.start(session_address)
+
+    async def execute(self, order: AttemptOrder) -> None:
+        # What one of them knows already, if only as stopped before it was started, stays with it.
+        emulated = order.specification.emulated and not self._processes.knows(order.key)
+        executor: Executor = self._emulated if emulated else self._processes
+        await executor.execute(order)
+
+    async def stop(self, key: AttemptKey, grace_s: float) -> None:
+        await self._executor_of(key).stop(key, grace_s)
+
+    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
+        await self._executor_of(key).resize(key, placements)
+
+    async def forget(self, keys: Sequence[AttemptKey]) -> None:
+        await self._emulated.forget(keys)
+        await self._processes.forget(keys)
+
+    def statuses(self) -> tuple[AttemptStatus, ...]:
+        return sorted_by_key([*self._emulated.statuses(), *self._processes.statuses()])
+
+    def machines(self) -> tuple[MachineStatus, ...]:
+        """As the processes' executor sees them, but down where the emulation has lost them."""
+        told = {status.machine: status for status in self._processes.machines()}
+        for status in self._emulated.machines():
+            if not status.up or status.machine not in told:
+                told[status.machine] = status
+        return tuple(status for _, status in sorted(told.items()))
+
+    def subscribe(self) -> Subscription[Change]:
+        return Subscription(self._emulated.feed, self._processes.feed)
+
+    async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
+        return await self._executor_of(task.key).heartbeat(task, progress, steps_per_second)
+
+    async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
+        await self._executor_of(task.key).checkpoint_saved(task, progress, path)
+
+    def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:
+        if self._emulated.knows_workload(request.workload):
+            return self._emulated.read_logs(request)
+        return self._processes.read_logs(request)
+
+    async def close(self) -> None:
+        await self._emulated.close()
+        await self._processes.close()
+
+    def _executor_of(self, key: AttemptKey) -> Executor:
+        return self._emulated if self._emulated.knows(key) else self._processes

@@ -1,0 +1,228 @@
+"""Task runners as Ray actors: where they are made, found again, called and removed. All of Ray's API is used here.
+
+A machine of the fleet is a custom resource `machine:<name>` of a Ray node, with TASK_SLOTS units: one node offers the
+machines that are emulated on it, or a real machine's own. An attempt's tasks are one placement group with a bundle of
+one slot per task, so the gang gets its places together or not at all, on exactly the planned machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import ray
+import structlog
+from ray.exceptions import ActorUnavailableError, RayError
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from domain.identifiers import ClusterId, JobName, MachineId
+from domain.placement import AttemptKey, TaskPlacement
+from services.execution.executor import AttemptOrder
+from services.execution.task_environment import Rendezvous
+from services.execution.task_paths import escaped
+from services.execution.task_runner import RunnerDescription, RunnerReport, StopCause, TaskRunner, TaskStart
+
+_log = structlog.get_logger(__name__)
+
+NAMESPACE = "topmast"
+TASK_SLOTS = 10_000
+"""How many tasks a machine can have at once as far as Ray is concerned; how many it should have is decided elsewhere."""
+
+_RETRY_S = 0.05
+_NAME_FREE_S = 10.0
+
+AnswerT = TypeVar("AnswerT")
+
+
+class RunnerLost(Exception):
+    """The runner is gone, and with it the task's process; the message says what Ray knows of it."""
+
+
+def machine_resource(machine: MachineId) -> str:
+    return f"machine:{machine}"
+
+
+def machine_resources(machines: Iterable[MachineId]) -> dict[str, float]:
+    """The custom resources with which a Ray node offers these machines: for `ray.init` or `ray start --resources`."""
+    return {machine_resource(machine): float(TASK_SLOTS) for machine in machines}
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerHandle:
+    """The way to one task's runner. Every call raises RunnerLost when it is gone, and waits while it is starting."""
+
+    name: str
+    actor: Any = field(repr=False, compare=False)
+    """Ray's handle: it has no useful type."""
+
+    async def describe(self) -> RunnerDescription:
+        return cast(RunnerDescription, await self._call("describe"))
+
+    async def report_after(self, version: int) -> RunnerReport:
+        return cast(RunnerReport, await self._call("report_after", version))
+
+    async def rendezvous(self) -> Rendezvous:
+        return cast(Rendezvous, await self._call("rendezvous"))
+
+    async def start(self, start: TaskStart) -> RunnerReport:
+        return cast(RunnerReport, await self._call("start", start))
+
+    async def stop(self, grace_s: float, cause: StopCause) -> None:
+        await self._call("stop", grace_s, cause)
+
+    async def reorder(self, order: AttemptOrder, revision: int) -> None:
+        await self._call("reorder", order, revision)
+
+    async def move_session(self, session_address: str) -> None:
+        await self._call("move_session", session_address)
+
+    async def _call(self, method: str, *arguments: object) -> object:
+        while True:
+            try:
+                answer: object = await getattr(self.actor, method).remote(*arguments)
+            except ActorUnavailableError:
+                # The connection broke, the actor may be well. Every method may be repeated.
+                await asyncio.sleep(_RETRY_S)
+            except RayError as error:
+                raise RunnerLost(str(error).splitlines()[0]) from error
+            else:
+                return answer
+
+
+class RunnerPool:
+    """The runners of one cluster, by name `topmast/<cluster>/<workload>/<attempt>/<job>/<task>`.
+
+    Ray's blocking calls are made in threads. Ray must be initialised in this process.
+    """
+
+    def __init__(self, cluster: ClusterId) -> None:
+        self._prefix = f"{NAMESPACE}/{escaped(cluster)}/"
+        # One thread, so that a removal that was asked for after a creation also happens after it.
+        self._changes = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-changes")
+        self._queries = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-queries")
+
+    async def create(
+        self, order: AttemptOrder, revision: int, placements: Sequence[TaskPlacement]
+    ) -> tuple[RunnerHandle, ...]:
+        """Runners for these tasks, in their order, in one new placement group. Does not wait until they are there.
+
+        `revision` is 0 for the gang of the attempt, and counts its resizes.
+        """
+        return await self._in_thread(self._changes, self._create, order, revision, tuple(placements))
+
+    async def find(self) -> tuple[RunnerHandle, ...]:
+        """Every runner of the cluster that exists, sorted by name."""
+        return await self._in_thread(self._queries, self._find)
+
+    async def remove_task(self, key: AttemptKey, job: JobName, task: int) -> None:
+        """Ends one runner, with whatever runs in it."""
+        name = self.task_name(key, job, task)
+        await self._in_thread(self._changes, self._kill, lambda candidate: candidate == name)
+
+    async def remove_attempts(self, keys: Iterable[AttemptKey]) -> None:
+        """Ends all runners of these attempts, with whatever runs in them, and gives their places back."""
+        prefixes = tuple(self._attempt_prefix(key) for key in keys)
+        if prefixes:
+            await self._in_thread(self._changes, self._remove, lambda name: name.startswith(prefixes))
+
+    async def remove_all_but(self, keys: Iterable[AttemptKey]) -> None:
+        """Does so for everything of this cluster that belongs to other attempts."""
+        kept = tuple(self._attempt_prefix(key) for key in keys)
+        await self._in_thread(self._changes, self._remove, lambda name: not name.startswith(kept))
+
+    async def machines_up(self) -> frozenset[MachineId] | None:
+        """The machines that some living Ray node offers; None when Ray does not say."""
+        return await self._in_thread(self._queries, _machines_up)
+
+    def task_name(self, key: AttemptKey, job: JobName, task: int) -> str:
+        return f"{self._attempt_prefix(key)}{escaped(job)}/{task}"
+
+    def close(self) -> None:
+        for threads in (self._changes, self._queries):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _attempt_prefix(self, key: AttemptKey) -> str:
+        return f"{self._prefix}{escaped(key.workload)}/{key.attempt}/"
+
+    def _create(
+        self, order: AttemptOrder, revision: int, placements: tuple[TaskPlacement, ...]
+    ) -> tuple[RunnerHandle, ...]:
+        group = placement_group(
+            [{machine_resource(placement.machine): 1.0} for placement in placements],
+            strategy="PACK",
+            name=f"{self._attempt_prefix(order.key)}{revision}",
+            lifetime="detached",
+        )
+        identifier = group.id.hex()
+        created: list[RunnerHandle] = []
+        for index, placement in enumerate(placements):
+            name = self.task_name(order.key, placement.job, placement.task)
+            options = {
+                "name": name,
+                "namespace": NAMESPACE,
+                "lifetime": "detached",
+                "num_cpus": 0,
+                "max_restarts": 0,
+                "max_concurrency": 100,
+                "scheduling_strategy": PlacementGroupSchedulingStrategy(group, index),
+            }
+            actor = ray.remote(TaskRunner).options(**options).remote(order, placement, identifier)
+            created.append(RunnerHandle(name, actor))
+        return tuple(created)
+
+    def _find(self) -> tuple[RunnerHandle, ...]:
+        found: list[RunnerHandle] = []
+        for name in self._names():
+            try:
+                found.append(RunnerHandle(name, ray.get_actor(name, namespace=NAMESPACE)))
+            except ValueError:
+                # It ended between the two calls.
+                continue
+        return tuple(found)
+
+    def _names(self) -> list[str]:
+        named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+        names = (actor["name"] for actor in named if actor["namespace"] == NAMESPACE)
+        return sorted(name for name in names if name.startswith(self._prefix))
+
+    def _remove(self, concerns: Callable[[str], bool]) -> None:
+        # First the runners: Ray would kill them with their group, but only if it has one.
+        self._kill(concerns)
+        for identifier, group in placement_group_table().items():
+            name = str(group["name"])
+            if group["state"] != "REMOVED" and name.startswith(self._prefix) and concerns(name):
+                remove_placement_group(PlacementGroup(ray.PlacementGroupID.from_hex(identifier)))
+
+    def _kill(self, concerns: Callable[[str], bool]) -> None:
+        """Kills runners and waits until their names are free again."""
+        for handle in self._find():
+            if concerns(handle.name):
+                ray.kill(handle.actor, no_restart=True)
+        deadline_s = time.monotonic() + _NAME_FREE_S
+        while any(concerns(name) for name in self._names()) and time.monotonic() < deadline_s:
+            time.sleep(_RETRY_S)
+
+    @staticmethod
+    async def _in_thread(threads: ThreadPoolExecutor, function: Callable[..., AnswerT], *arguments: object) -> AnswerT:
+        return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+
+
+def _machines_up() -> frozenset[MachineId] | None:
+    prefix = machine_resource(MachineId(""))
+    try:
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's own
+    except RayError as error:
+        _log.warning("Ray does not say which nodes live", error=str(error))
+        return None
+    return frozenset(
+        MachineId(resource.removeprefix(prefix))
+        for node in nodes
+        if node["Alive"]
+        for resource in node["Resources"]
+        if resource.startswith(prefix)
+    )

@@ -1,0 +1,87 @@
+"""The environment of a task's process: which task it is, whom it works with, what it may use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from domain.identifiers import JobName
+from domain.placement import TaskPlacement
+from services.execution.executor import AttemptOrder
+from services.execution.task_paths import TASK_FILE_NAME, TaskPaths
+
+_WITHHELD = frozenset({"TOPMAST_DATABASE_URL", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONBREAKPOINT"})
+"""Not for users' processes: a secret, and what Ray has set for its own worker."""
+_WITHHELD_PREFIX = "RAY_"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the tasks of a job meet: rank 0's machine, and a port that was free there."""
+
+    address: str
+    port: int
+
+
+def task_environment(
+    order: AttemptOrder,
+    placement: TaskPlacement,
+    *,
+    paths: TaskPaths,
+    session_address: str,
+    rendezvous: Rendezvous,
+    inherited: Mapping[str, str],
+    program_directory: Path,
+) -> dict[str, str]:
+    """Every variable of the task's process.
+
+    Ranks count the tasks of the same job in this attempt; the local rank those on the same machine. What the user set
+    for the job wins over what is inherited, and what identifies the task wins over both. `program_directory` comes
+    first in PATH, so that `python` is the one that has topmast installed.
+    """
+    of_job = tasks_of_job(order, placement.job)
+    on_machine = [other.task for other in of_job if other.machine == placement.machine]
+    ranks = [other.task for other in of_job]
+    key = order.key
+    environment = {
+        name: value
+        for name, value in inherited.items()
+        if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIX)
+    }
+    environment["PATH"] = f"{program_directory}:{environment.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment["OMP_NUM_THREADS"] = str(max(1, placement.millicpus // 1000))
+    environment.update(next(dict(job.environment) for job in order.specification.jobs if job.name == placement.job))
+    task_directory = paths.task_directory(key, placement.job, placement.task)
+    return environment | {
+        "TOPMAST_WORKLOAD": key.workload,
+        "TOPMAST_ATTEMPT": str(key.attempt),
+        "TOPMAST_JOB": placement.job,
+        "TOPMAST_TASK": str(placement.task),
+        "TOPMAST_CHECKPOINT_DIRECTORY": str(paths.checkpoint_directory(key.workload)),
+        "TOPMAST_SESSION_ADDRESS": session_address,
+        "TOPMAST_TASK_FILE": str(task_directory / TASK_FILE_NAME),
+        "RANK": str(ranks.index(placement.task)),
+        "WORLD_SIZE": str(len(ranks)),
+        "LOCAL_RANK": str(on_machine.index(placement.task)),
+        "LOCAL_WORLD_SIZE": str(len(on_machine)),
+        "MASTER_ADDR": rendezvous.address,
+        "MASTER_PORT": str(rendezvous.port),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in placement.gpu_indices),
+    }
+
+
+def task_file(order: AttemptOrder, placement: TaskPlacement, session_address: str) -> dict[str, str | int | float]:
+    """What may change while the task runs; the training library reads it again and again."""
+    return {
+        "session_address": session_address,
+        "world_size": len(tasks_of_job(order, placement.job)),
+        "cpus": placement.cpus,
+        "memory_gib": placement.memory_gib,
+    }
+
+
+def tasks_of_job(order: AttemptOrder, job: JobName) -> list[TaskPlacement]:
+    """The placements of one job, by task number: the first is rank 0."""
+    return sorted((other for other in order.placements if other.job == job), key=lambda other: other.task)

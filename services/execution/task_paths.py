@@ -1,0 +1,100 @@
+"""Where the files of attempts are, below TOPMAST_HOME (which all machines of a cluster share).
+
+- `checkpoints/<workload>/`: stable for the life of the workload, so that the next attempt finds it; kept.
+- `logs/<workload>/<attempt>/<job>-<task>.log`: what the task printed; kept.
+- `tasks/<workload>/<attempt>/<job>-<task>/`: what the cluster manager and the task tell each other; gone when forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from domain.identifiers import AttemptNumber, JobName, WorkloadId
+from domain.placement import AttemptKey
+
+TASK_FILE_NAME = "task.json"
+SESSION_OPENED_MARK = "session_opened"
+"""Written by the training library when a session begins."""
+STOP_SEEN_MARK = "stop_seen"
+"""Written by the training library when it has told the program to stop."""
+
+_LOG_SUFFIX = ".log"
+
+
+class LoggedTask(NamedTuple):
+    """A task that has a log file."""
+
+    job: JobName
+    task: int
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPaths:
+    """The layout below `home`. Names are escaped: no name of a workload or job can lead out of it."""
+
+    home: Path
+
+    def checkpoint_directory(self, workload: WorkloadId) -> Path:
+        return self.home / "checkpoints" / escaped(workload)
+
+    def log(self, key: AttemptKey, job: JobName, task: int) -> Path:
+        return self._logs(key.workload) / str(key.attempt) / f"{escaped(job)}-{task}{_LOG_SUFFIX}"
+
+    def attempt_directory(self, key: AttemptKey) -> Path:
+        return self.home / "tasks" / escaped(key.workload) / str(key.attempt)
+
+    def task_directory(self, key: AttemptKey, job: JobName, task: int) -> Path:
+        return self.attempt_directory(key) / f"{escaped(job)}-{task}"
+
+    def logged_attempts(self, workload: WorkloadId) -> tuple[AttemptNumber, ...]:
+        """The attempts of which something is on disk, ascending."""
+        directory = self._logs(workload)
+        if not directory.is_dir():
+            return ()
+        return tuple(sorted(AttemptNumber(int(entry.name)) for entry in directory.iterdir() if entry.name.isdigit()))
+
+    def logged_tasks(self, key: AttemptKey) -> tuple[LoggedTask, ...]:
+        """The tasks of an attempt that have printed (or could have), sorted by job and task."""
+        directory = self._logs(key.workload) / str(key.attempt)
+        if not directory.is_dir():
+            return ()
+        found: list[LoggedTask] = []
+        for log in directory.iterdir():
+            job, _, task = log.name.removesuffix(_LOG_SUFFIX).rpartition("-")
+            if log.suffix == _LOG_SUFFIX and task.isdigit():
+                found.append(LoggedTask(JobName(unquote(job)), int(task), log))
+        return tuple(sorted(found))
+
+    def _logs(self, workload: WorkloadId) -> Path:
+        return self.home / "logs" / escaped(workload)
+
+
+def escaped(name: str) -> str:
+    """The name as one component of a path, or one part of an actor's name: never empty, hidden, `.` or `..`."""
+    quoted = quote(name, safe="")
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted or "%"
+
+
+def last_line(log: Path, longest: int = 300) -> str:
+    """The last line in a log that says anything, cut to so many characters; empty when there is none."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - 8192))
+            lines = stream.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    told = [line.strip() for line in lines if line.strip()]
+    return told[-1][:longest] if told else ""
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Writes a small file so that a reader sees the old content or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    written.write_text(content, encoding="utf-8")
+    written.replace(path)

@@ -1,0 +1,282 @@
+"""What runs beside each task: an actor that starts the user's process through a warden and knows how it ended.
+
+It lives on when the cluster manager dies, so that the process does too, and answers the next one; it keeps the exit
+code until the attempt is forgotten. When it dies itself, the warden ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+import ray
+
+from domain.placement import TaskPlacement
+from domain.workload import Command, Emulated, EntryPoint, PythonCallable
+from services.execution import warden
+from services.execution.executor import AttemptOrder
+from services.execution.task_environment import Rendezvous, task_environment, task_file
+from services.execution.task_paths import (
+    SESSION_OPENED_MARK,
+    STOP_SEEN_MARK,
+    TASK_FILE_NAME,
+    TaskPaths,
+    write_whole,
+)
+
+COULD_NOT_START = 127
+"""The exit code of a task whose program could not be started, as shells have it."""
+
+
+class RunnerState(StrEnum):
+    READY = "ready"
+    """Its place is taken; nothing was started yet."""
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class StopCause(StrEnum):
+    """Why a task was told to stop."""
+
+    ASKED = "asked"
+    GANG = "gang"
+    """Another task of the attempt failed or was lost."""
+    RELEASED = "released"
+    """The attempt goes on without this flexible task."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerReport:
+    """How a task stands. `version` grows with each change; `ended_real_s` orders the ends of an attempt's tasks."""
+
+    version: int
+    state: RunnerState
+    started_s: float = 0.0
+    exit_code: int | None = None
+    """Negative: killed by that signal. None when it was never started."""
+    failure: str = ""
+    stop_cause: StopCause | None = None
+    stopped_early: bool = False
+    """It ended because it was told to: not by itself, in the moment in which it was told."""
+    ended_real_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerDescription:
+    """All that a new cluster manager has to know. Of several orders of an attempt that of the last revision counts."""
+
+    order: AttemptOrder
+    revision: int
+    placement: TaskPlacement
+    placement_group: str
+    report: RunnerReport
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStart:
+    """What a runner needs to know in order to start its task."""
+
+    rendezvous: Rendezvous
+    session_address: str
+    started_s: float
+    home: Path
+    working_directory: Path
+
+
+class TaskRunner:
+    """One task. Every method may be repeated. Wrapped into a Ray actor by RunnerPool."""
+
+    def __init__(self, order: AttemptOrder, placement: TaskPlacement, placement_group: str) -> None:
+        self._order = order
+        self._revision = 0
+        self._placement = placement
+        self._placement_group = placement_group
+        self._report = RunnerReport(version=0, state=RunnerState.READY)
+        self._changed = asyncio.Condition()
+        self._one_at_a_time = asyncio.Lock()
+        self._rendezvous: Rendezvous | None = None
+        self._paths: TaskPaths | None = None
+        self._session_address = ""
+        self._warden: Process | None = None
+        self._process_id = 0
+        self._watching: asyncio.Task[None] | None = None
+        self._kill: asyncio.TimerHandle | None = None
+
+    async def describe(self) -> RunnerDescription:
+        return RunnerDescription(self._order, self._revision, self._placement, self._placement_group, self._report)
+
+    async def report_after(self, version: int) -> RunnerReport:
+        """Waits until the report is newer than that version."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._report.version > version)
+        return self._report
+
+    async def rendezvous(self) -> Rendezvous:
+        """Where tasks of this job can meet when this one is rank 0."""
+        if self._rendezvous is None:
+            with socket.socket() as probe:
+                probe.bind(("", 0))
+                port = int(probe.getsockname()[1])
+            address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's own
+            self._rendezvous = Rendezvous(address, port)
+        return self._rendezvous
+
+    async def start(self, start: TaskStart) -> RunnerReport:
+        """Starts the task's process, unless it was started or stopped before. Answers how it went."""
+        async with self._one_at_a_time:
+            if self._report.state is RunnerState.READY:
+                self._paths = TaskPaths(start.home)
+                self._session_address = start.session_address
+                try:
+                    await self._launch(start)
+                except OSError as error:
+                    await self._ended(COULD_NOT_START, f"could not start: {error}")
+        return self._report
+
+    async def stop(self, grace_s: float, cause: StopCause) -> None:
+        """SIGTERM now and SIGKILL after the grace (in real seconds); repeating can only shorten the grace."""
+        async with self._one_at_a_time:
+            if self._report.state is RunnerState.ENDED:
+                return
+            if self._report.stop_cause is None:
+                await self._tell(replace(self._report, stop_cause=cause))
+                if self._report.state is RunnerState.RUNNING and grace_s > 0:
+                    self._command(b"terminate\n")
+            if self._report.state is RunnerState.READY:
+                await self._ended(None, "")
+                return
+            loop = asyncio.get_running_loop()
+            at = loop.time() + max(0.0, grace_s)
+            if self._kill is not None:
+                if self._kill.when() <= at:
+                    return
+                self._kill.cancel()
+            self._kill = loop.call_at(at, self._command, b"kill\n")
+
+    async def reorder(self, order: AttemptOrder, revision: int) -> None:
+        """The attempt has other placements now: the task is told."""
+        if revision <= self._revision:
+            return
+        self._order, self._revision = order, revision
+        key = self._placement.job, self._placement.task
+        self._placement = next((p for p in order.placements if (p.job, p.task) == key), self._placement)
+        self._write_task_file()
+
+    async def move_session(self, session_address: str) -> None:
+        """The cluster manager answers at another address now: the task is told."""
+        self._session_address = session_address
+        self._write_task_file()
+
+    async def _launch(self, start: TaskStart) -> None:
+        paths = TaskPaths(start.home)
+        key, placement = self._order.key, self._placement
+        log = paths.log(key, placement.job, placement.task)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        paths.checkpoint_directory(key.workload).mkdir(parents=True, exist_ok=True)
+        self._write_task_file()
+        entry_point = next(job.entry_point for job in self._order.specification.jobs if job.name == placement.job)
+        launch: warden.Launch = {
+            "arguments": arguments_of(entry_point),
+            "environment": task_environment(
+                self._order,
+                placement,
+                paths=paths,
+                session_address=start.session_address,
+                rendezvous=start.rendezvous,
+                inherited=os.environ,
+                program_directory=Path(sys.executable).parent,
+            ),
+            "directory": str(start.working_directory),
+            "log": str(log),
+        }
+        self._warden = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(Path(warden.__file__))),
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,
+        )
+        self._command(json.dumps(launch).encode() + b"\n")
+        answer = await self._answer()
+        if "process_id" not in answer:
+            await self._ended(COULD_NOT_START, f"could not start: {answer.get('failure', 'its warden was killed')}")
+            return
+        self._process_id = int(answer["process_id"])
+        await self._tell(replace(self._report, state=RunnerState.RUNNING, started_s=start.started_s))
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        answer = await self._answer()
+        if "exit_code" in answer:
+            await self._ended(int(answer["exit_code"]), "")
+            return
+        # The warden was killed; the kernel has killed the main process, this ends what it had started.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process_id, signal.SIGKILL)
+        await self._ended(-signal.SIGKILL, "the process that watched over it was killed")
+
+    async def _ended(self, exit_code: int | None, failure: str) -> None:
+        if self._kill is not None:
+            self._kill.cancel()
+        told = self._report.stop_cause is not None
+        ended = replace(
+            self._report,
+            state=RunnerState.ENDED,
+            exit_code=exit_code,
+            failure=failure,
+            stopped_early=told and not (exit_code == 0 and self._overlooked_the_stop()),
+            ended_real_s=time.time(),
+        )
+        await self._tell(ended)
+
+    def _overlooked_the_stop(self) -> bool:
+        """True when the program uses the training library and came to its end before it was told to stop."""
+        if self._paths is None:
+            return False
+        directory = self._paths.task_directory(self._order.key, self._placement.job, self._placement.task)
+        return (directory / SESSION_OPENED_MARK).exists() and not (directory / STOP_SEEN_MARK).exists()
+
+    async def _tell(self, report: RunnerReport) -> None:
+        async with self._changed:
+            self._report = replace(report, version=self._report.version + 1)
+            self._changed.notify_all()
+
+    async def _answer(self) -> dict[str, str | int]:
+        """The next line from the warden; empty when it is gone."""
+        if self._warden is None or self._warden.stdout is None:
+            return {}
+        line = await self._warden.stdout.readline()
+        answer: dict[str, str | int] = json.loads(line) if line else {}
+        return answer
+
+    def _command(self, line: bytes) -> None:
+        if self._warden is not None and self._warden.stdin is not None and not self._warden.stdin.is_closing():
+            self._warden.stdin.write(line)
+
+    def _write_task_file(self) -> None:
+        if self._paths is None:
+            return
+        placement = self._placement
+        directory = self._paths.task_directory(self._order.key, placement.job, placement.task)
+        content = task_file(self._order, placement, self._session_address)
+        write_whole(directory / TASK_FILE_NAME, json.dumps(content))
+
+
+def arguments_of(entry_point: EntryPoint) -> list[str]:
+    """The command line of an entry point; raises ValueError for an emulated one, which has no process."""
+    match entry_point:
+        case Command(arguments):
+            return list(arguments)
+        case PythonCallable(target):
+            return [sys.executable, "-m", "topmast.training.run_callable", target]
+        case Emulated():
+            raise ValueError("an emulated job has no process")
