@@ -1,0 +1,148 @@
+"""Tells the cluster manager how far a task is, from a thread of its own; training never waits for it, nor fails for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import NamedTuple, cast
+
+import grpc
+
+from topmast.training.task_environment import TaskEnvironment
+from topmast.v1 import training_session_pb2, training_session_pb2_grpc
+
+_log = logging.getLogger(__name__)
+
+_CALL_TIMEOUT_S = 5.0
+_CHANNEL_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_http_proxy", 0),
+)
+_SMOOTHING = 0.5
+"""How much of the throughput told is from the last interval; the rest from before."""
+
+
+class _Saved(NamedTuple):
+    progress: float
+    path: str
+
+
+class Reporter:
+    """Sends a heartbeat each `interval_s` and each checkpoint soon; reads the answers.
+
+    While the cluster manager cannot be reached it goes on trying, at the address that its file names by then.
+    """
+
+    def __init__(self, task: TaskEnvironment, interval_s: float) -> None:
+        self.progress = 0.0
+        self.should_stop = False
+        self.stale = False
+        self.stop_deadline_s: float | None = None
+        self.world_size = task.world_size
+        self._task = task
+        self._interval_s = interval_s
+        self._reference = training_session_pb2.TaskReference(
+            workload=task.workload, attempt=task.attempt, job=task.job, task=task.task
+        )
+        self._saved: deque[_Saved] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._address = ""
+        self._channel: grpc.Channel | None = None
+        self._throughput = 0.0
+        self._measured = (time.monotonic(), 0.0)
+        self._thread = threading.Thread(target=self._run, name="topmast-reporter", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def rebase(self, progress: float) -> None:
+        """The progress was restored: it was not made just now."""
+        self.progress = progress
+        self._measured = (time.monotonic(), progress)
+
+    def checkpoint_saved(self, progress: float, path: str) -> None:
+        """Tells of a complete checkpoint, without waiting for it."""
+        self._saved.append(_Saved(progress, path))
+        self._wake.set()
+
+    def close(self, timeout_s: float) -> None:
+        """Tells what is still to be told, if that is possible within the timeout, and ends."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            last = self._closing
+            try:
+                self._tell()
+            except grpc.RpcError as error:
+                self._note(error)
+            if last:
+                break
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+        if self._channel is not None:
+            self._channel.close()
+
+    def _tell(self) -> None:
+        session = training_session_pb2_grpc.TrainingSessionStub(self._connected())
+        while self._saved:
+            saved = self._saved[0]
+            session.CheckpointSaved(
+                training_session_pb2.CheckpointSavedRequest(
+                    task=self._reference, progress=saved.progress, path=saved.path
+                ),
+                timeout=_CALL_TIMEOUT_S,
+            )
+            self._saved.popleft()
+        progress = self.progress
+        answer = session.Heartbeat(
+            training_session_pb2.HeartbeatRequest(
+                task=self._reference, progress=progress, steps_per_second=self._measure(progress)
+            ),
+            timeout=_CALL_TIMEOUT_S,
+        )
+        if answer.should_stop:
+            self.stop_deadline_s = time.monotonic() + answer.grace_left_s
+            self.should_stop = True
+
+    def _connected(self) -> grpc.Channel:
+        """The channel to where the cluster manager answers now."""
+        now = self._task.current()
+        self.world_size = now.world_size
+        if self._channel is None or now.session_address != self._address:
+            if self._channel is not None:
+                self._channel.close()
+            self._address = now.session_address
+            self._channel = grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS)
+        return self._channel
+
+    def _note(self, error: grpc.RpcError) -> None:
+        # What a stub raises is the call itself too, though its declared type does not say so.
+        code = cast("grpc.Call", error).code()
+        if code is grpc.StatusCode.FAILED_PRECONDITION:
+            # A newer attempt runs, or this one was given up: whatever this one still does is for nothing.
+            _log.warning("this attempt is over, as far as the cluster manager is concerned: stopping")
+            self.stop_deadline_s = time.monotonic()
+            self.stale = self.should_stop = True
+            self._saved.clear()
+        else:
+            _log.debug("the cluster manager at %s does not answer: %s", self._address, code)
+
+    def _measure(self, progress: float) -> float:
+        """Progress per second, smoothed."""
+        then_s, before = self._measured
+        now_s = time.monotonic()
+        if now_s - then_s >= self._interval_s / 2:
+            recent = max(0.0, progress - before) / (now_s - then_s)
+            self._throughput = (
+                recent if self._throughput == 0 else (_SMOOTHING * recent + (1 - _SMOOTHING) * self._throughput)
+            )
+            self._measured = (now_s, progress)
+        return self._throughput
