@@ -1,0 +1,266 @@
+"""Closing an auction round: who wins which lot (MAST §4.3; decision 003).
+
+Rule: the region with the best score wins; ties go to the region first by name. Lots are decided in queue order, and
+only as far as every answer that counts was given under assumptions that came true; the rest goes to the next round.
+
+Invariant (I11): the lots of a round that are decided are decided exactly as one-at-a-time auctions in queue order
+would have decided them, whatever the window and whatever the hints. An answer to a lot depends on what its region had
+placed before; it had placed the earlier lots of the window that it assumed to win. Where these are the earlier lots
+that it did win, the answer is the one that it would have given one at a time. Before the first lot nothing is assumed,
+so that at least one lot is decided in every round.
+
+Ignores: regions that did not answer by the deadline; they count as having abandoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from domain.identifiers import RegionId, TableId, WorkloadId
+from domain.placement import Score
+from domain.rank import QueuePosition
+from regional_scheduler.rounds import (
+    Abandoned,
+    Abandonment,
+    Answer,
+    Bid,
+    Lot,
+    NoPlan,
+    PlanSummary,
+    RegionResponse,
+    Round,
+    depends_on_wins,
+)
+from regional_scheduler.speculation import expected_winners
+
+
+class WinReason(StrEnum):
+    ONLY_BID = "only_bid"
+    BETTER_SCORE = "better_score"
+    FIRST_BY_NAME = "first_by_name"
+    """Another region bid exactly the same score."""
+
+
+class WaitingReason(StrEnum):
+    NO_ROOM = "no_room"
+    """At least one region could run it, and none has a place for it now."""
+    NOT_ELIGIBLE = "not_eligible"
+    """No region that answered may run it or has the hardware."""
+    NO_ANSWER = "no_answer"
+    """No region answered at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """A region won the lot and will dispatch it."""
+
+    lot: Lot
+    winner: RegionId
+    score: Score
+    summary: PlanSummary
+    reason: WinReason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """No region can run the workload now; the next scan pass gives it a new chance."""
+
+    lot: Lot
+    reason: WaitingReason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingData:
+    """Every region abandoned, and at least one for lack of data alone. `missing_tables`: what which region lacks."""
+
+    lot: Lot
+    missing_tables: tuple[tuple[RegionId, tuple[TableId, ...]], ...]
+    sentence: str
+
+
+Verdict = Won | Waiting | AwaitingData
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """The round cannot be closed: these participants may still answer, until then."""
+
+    missing: tuple[RegionId, ...]
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOutcome:
+    """What a closed round decided: a verdict for each lot of a prefix of the window, in queue order."""
+
+    round_number: int
+    scan_pass: int
+    closed_s: float
+    verdicts: tuple[Verdict, ...]
+    cursor: QueuePosition | None
+    """The place of the last decided lot; the next window begins behind it. None when the round had no lots."""
+    carried_over: tuple[Lot, ...]
+    """The undecided rest, with the winners that the answers lead to expect: the next round's first lots."""
+    upcoming: tuple[Lot, ...]
+    """What follows behind the window, as far as the closer knew it, with expected winners too."""
+    exhausted: bool
+    """True when nothing of this scan pass is left to auction."""
+    absent: tuple[RegionId, ...]
+
+    def won_by(self, region: RegionId) -> tuple[Lot, ...]:
+        """The lots that this region has to dispatch, in queue order."""
+        return tuple(verdict.lot for verdict in self.verdicts if isinstance(verdict, Won) and verdict.winner == region)
+
+    def hints(self) -> dict[WorkloadId, RegionId]:
+        """The expected winners of what comes next, as `open_round` takes them."""
+        return {
+            lot.workload.workload: lot.expected_winner
+            for lot in (*self.carried_over, *self.upcoming)
+            if lot.expected_winner is not None
+        }
+
+
+def close_round(
+    auction_round: Round, responses: Sequence[RegionResponse], now: float, upcoming: Sequence[Lot] = ()
+) -> RoundOutcome | NotYet:
+    """Decides what can be decided, as soon as all participants have answered or the deadline has passed.
+
+    Any region may do it, any number of times: the outcome depends on the arguments alone, and `responses` may come in
+    any order. `upcoming` may name lots that follow behind the window; they only get expected winners. Raises
+    ValueError for a response that does not belong to this round.
+    """
+    answered = _by_region(auction_round, responses)
+    absent = tuple(region for region in auction_round.participants if region not in answered)
+    if absent and now < auction_round.deadline_s:
+        return NotYet(absent, auction_round.deadline_s)
+    verdicts = _decide_prefix(auction_round.lots, answered, absent)
+    undecided = auction_round.lots[len(verdicts) :]
+    winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
+    expected = expected_winners(auction_round.lots, tuple(answered.values()), winners, upcoming)
+    hinted = tuple(
+        replace(lot, expected_winner=winner) for lot, winner in zip((*undecided, *upcoming), expected, strict=True)
+    )
+    return RoundOutcome(
+        round_number=auction_round.number,
+        scan_pass=auction_round.scan_pass,
+        closed_s=now,
+        verdicts=verdicts,
+        cursor=verdicts[-1].lot.position if verdicts else None,
+        carried_over=hinted[: len(undecided)],
+        upcoming=hinted[len(undecided) :],
+        exhausted=auction_round.reaches_end and not undecided,
+        absent=absent,
+    )
+
+
+def _by_region(auction_round: Round, responses: Sequence[RegionResponse]) -> dict[RegionId, RegionResponse]:
+    """The responses by region, in the order of their names."""
+    answered: dict[RegionId, RegionResponse] = {}
+    for response in sorted(responses, key=lambda response: response.region):
+        if response.round_number != auction_round.number:
+            raise ValueError(f"a response to round {response.round_number} cannot close round {auction_round.number}")
+        if response.region not in auction_round.participants:
+            raise ValueError(f"region {response.region} does not participate in round {auction_round.number}")
+        if response.region in answered:
+            raise ValueError(f"region {response.region} answered round {auction_round.number} twice")
+        if len(response.answers) != len(auction_round.lots):
+            raise ValueError(
+                f"region {response.region} gave {len(response.answers)} answers to the"
+                f" {len(auction_round.lots)} lots of round {auction_round.number}"
+            )
+        answered[response.region] = response
+    return answered
+
+
+def _decide_prefix(
+    lots: Sequence[Lot], answered: Mapping[RegionId, RegionResponse], absent: tuple[RegionId, ...]
+) -> tuple[Verdict, ...]:
+    """Verdicts in queue order, up to the first lot to which some region's answer rests on what did not come true."""
+    assumed = {region: frozenset(response.assumed_wins) for region, response in answered.items()}
+    mistaken: set[RegionId] = set()
+    verdicts: list[Verdict] = []
+    for index, lot in enumerate(lots):
+        answers = {region: response.answers[index] for region, response in answered.items()}
+        if any(region in mistaken and depends_on_wins(answer) for region, answer in answers.items()):
+            break
+        verdict = _decide_lot(lot, answers, absent)
+        verdicts.append(verdict)
+        winner = verdict.winner if isinstance(verdict, Won) else None
+        for region in answered:
+            # Once a region is mistaken it stays so: what it assumed and what it won differ in this lot for good.
+            if (lot.workload.workload in assumed[region]) != (region == winner):
+                mistaken.add(region)
+    return tuple(verdicts)
+
+
+def _decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...]) -> Verdict:
+    bids = sorted(
+        (answer.score, region, answer.summary) for region, answer in answers.items() if isinstance(answer, Bid)
+    )
+    if bids:
+        return _won(lot, answers, bids, absent)
+    name = lot.workload.workload
+    reasons = _reasons(answers, absent)
+    if any(isinstance(answer, NoPlan) for answer in answers.values()):
+        return Waiting(lot, WaitingReason.NO_ROOM, f"No region has room for {name} now: {reasons}.")
+    missing_tables = tuple(
+        (region, answer.missing_tables)
+        for region, answer in answers.items()
+        if isinstance(answer, Abandoned) and answer.reason is Abandonment.NO_DATA
+    )
+    if missing_tables:
+        return AwaitingData(lot, missing_tables, f"No region that could run {name} has its tables: {reasons}.")
+    if answers:
+        return Waiting(lot, WaitingReason.NOT_ELIGIBLE, f"No region may run {name} or has the hardware: {reasons}.")
+    return Waiting(
+        lot,
+        WaitingReason.NO_ANSWER,
+        f"No region answered to the auction of {name}: {reasons or 'no region took part'}.",
+    )
+
+
+def _won(
+    lot: Lot,
+    answers: Mapping[RegionId, Answer],
+    bids: Sequence[tuple[Score, RegionId, PlanSummary]],
+    absent: tuple[RegionId, ...],
+) -> Won:
+    score, winner, summary = bids[0]
+    if len(bids) == 1:
+        reason, because = WinReason.ONLY_BID, "the only bid"
+    else:
+        next_score, next_region, _ = bids[1]
+        field = first_difference(score, next_score)
+        if field is None:
+            reason, because = WinReason.FIRST_BY_NAME, f"the same score as {next_region}, and the name comes first"
+        else:
+            ours, theirs = _shown(getattr(score, field)), _shown(getattr(next_score, field))
+            reason = WinReason.BETTER_SCORE
+            because = f"{field} {ours} against {theirs} of {next_region}, the best of {len(bids) - 1} other bids"
+    others = _reasons({region: answer for region, answer in answers.items() if not isinstance(answer, Bid)}, absent)
+    sentence = (
+        f"{winner} won {lot.workload.workload} with {summary.machines} machines in"
+        f" {', '.join(summary.clusters)} and {summary.evictions} evictions: {because}"
+        + (f"; {others}." if others else ".")
+    )
+    return Won(lot, winner, score, summary, reason, sentence)
+
+
+def first_difference(ours: Score, theirs: Score) -> str | None:
+    """The most important field in which two scores differ; None when they are the same."""
+    return next((name for name in Score.__slots__ if getattr(ours, name) != getattr(theirs, name)), None)
+
+
+def _shown(value: float | tuple[int, ...]) -> str:
+    return "(" + " ".join(map(str, value)) + ")" if isinstance(value, tuple) else f"{value:g}"
+
+
+def _reasons(answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...]) -> str:
+    """Why each of these regions did not bid."""
+    said = [f"{region}: {answer.sentence}" for region, answer in answers.items() if not isinstance(answer, Bid)]
+    said.extend(f"{region}: no answer by the deadline" for region in absent)
+    return "; ".join(said)

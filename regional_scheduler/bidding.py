@@ -1,0 +1,133 @@
+"""A region's part in the auction: it answers rounds and dispatches what it wins (MAST §4.3; decision 003).
+
+Rule: each lot of the window is planned, in queue order, on the region's inventory with those earlier lots placed that
+the region assumes to win: the ones that it is expected to win, and the ones of which nothing is expected, if it has a
+plan for them. So the first lot is always planned on what is really there, which is what keeps the auction moving.
+
+Invariant: answering leaves the inventory as it was; only `confirm` changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster_manager.inventory import Inventory
+from cluster_manager.machines import GPUS, MILLICPUS
+from data_placement.directory import DataDirectory
+from domain.fleet import Region
+from domain.placement import Plan
+from domain.workload import WorkloadSpecification
+from regional_scheduler.dispatching import Confirmation, confirm_wins, place
+from regional_scheduler.eligibility import abandonment
+from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.negative_cache import NegativeCache
+from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusal import Refusal, RefusalReason
+from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
+from regional_scheduler.shadow import idle_machines_of
+
+
+class RegionBidder:
+    """Answers rounds for one region, from memory: its inventory, its negative cache, the data directory.
+
+    Whoever changes the inventory (releases, machine states, resizes) tells the negative cache too; the bidder itself
+    clears it with each scan pass (MAST §4.3) and fills it.
+    """
+
+    __slots__ = ("_cache", "_directory", "_empty_region", "_inventory", "_scan_pass")
+
+    def __init__(
+        self,
+        region: Region,
+        inventory: Inventory,
+        cache: NegativeCache,
+        directory: DataDirectory,
+    ) -> None:
+        self._empty_region = EmptyRegion(region)
+        self._inventory = inventory
+        self._cache = cache
+        self._directory = directory
+        self._scan_pass: int | None = None
+
+    def answer(self, auction_round: Round, now: float) -> RegionResponse:
+        """The region's answers to all lots of the round; `now` only says when they were given."""
+        if auction_round.scan_pass != self._scan_pass:
+            self._cache.clear()
+            self._scan_pass = auction_round.scan_pass
+        answers: list[Answer] = []
+        assumed: list[Lot] = []
+        # What was refused with assumed wins placed says nothing about the region as it is, so it must not get into
+        # the region's cache. It does say something about the later lots of this window: wins are only ever added.
+        window_cache = NegativeCache()
+        idle = idle_machines_of(self._inventory)
+        with self._inventory.tentatively():
+            for lot in auction_round.lots:
+                cache = window_cache if assumed else self._cache
+                answer, plan = self._answer_lot(lot, auction_round.opened_s, cache, assumes_wins=bool(assumed))
+                answers.append(answer)
+                if plan is not None and lot.expected_winner in (None, self._inventory.region):
+                    place(self._inventory, lot, plan, auction_round.opened_s)
+                    assumed.append(lot)
+        in_service = self._inventory.layout.arrays.clusters.in_service.sum(axis=0)
+        return RegionResponse(
+            round_number=auction_round.number,
+            region=self._inventory.region,
+            answered_s=now,
+            answers=tuple(answers),
+            assumed_wins=tuple(lot.workload.workload for lot in assumed),
+            gpus=int(in_service[GPUS]),
+            cpus=int(in_service[MILLICPUS]) / 1000,
+            idle=idle,
+        )
+
+    def abandons(self, specification: WorkloadSpecification) -> Abandoned | None:
+        """Why the region would leave the auction of such a workload without planning; None when it would plan."""
+        return abandonment(self._empty_region, specification, self._directory)
+
+    def confirm(self, won: Sequence[Lot], now: float) -> tuple[Confirmation, ...]:
+        """Plans and places what the region won, in queue order: see `confirm_wins`.
+
+        The negative cache stays right: what is placed only takes capacity, and what is being evicted stays charged
+        until it is released.
+        """
+        return confirm_wins(self._inventory, self._empty_region, self._directory, won, now)
+
+    def _answer_lot(
+        self, lot: Lot, planned_s: float, cache: NegativeCache, *, assumes_wins: bool
+    ) -> tuple[Answer, Plan | None]:
+        """The answer to one lot on the inventory as it is at this point of the window, with the plan of a bid.
+
+        A refusal in the region's cache also holds with assumed wins placed: a placed win takes free capacity, and
+        turns victims into attempts that are leaving, whose capacity counts as taken. Both only take away from what a
+        later lot could use. Lots of the same window are never each other's victims, for they are in queue order.
+        """
+        workload, standing = lot.workload, lot.position.standing
+        abandoned = self.abandons(workload.specification)
+        if abandoned is not None:
+            return abandoned, None
+        if self._cache.fails(workload, standing):
+            return _remembered(assumes_wins=False), None
+        if assumes_wins and cache.fails(workload, standing):
+            return _remembered(assumes_wins=True), None
+        plan = plan_workload(self._inventory, workload, standing, planned_s)
+        if isinstance(plan, Refusal):
+            cache.remember(workload, standing, plan)
+            return NoPlan(plan.reason, plan.sentence, assumes_wins), None
+        return Bid(plan.score, summary_of(plan)), plan
+
+
+def _remembered(*, assumes_wins: bool) -> NoPlan:
+    return NoPlan(
+        RefusalReason.KNOWN_TO_FAIL,
+        "the same or a smaller workload was refused already in this scan pass",
+        assumes_wins,
+    )
+
+
+def summary_of(plan: Plan) -> PlanSummary:
+    """What a bid tells of its plan."""
+    return PlanSummary(
+        clusters=tuple(sorted({placement.cluster for placement in plan.placements})),
+        machines=len({placement.machine for placement in plan.placements}),
+        evictions=len(plan.evictions),
+    )

@@ -1,0 +1,86 @@
+"""What becomes of won lots: planned once more on what is confirmed, and placed (design §3.4).
+
+The auction was held on what the region knew when it answered. Machines may have been lost since, or drained, and
+what it was about to use may have been taken by a resize. So the winner plans each won lot again, in queue order, on
+its inventory as it is now, and places it at once; what no longer fits goes back to the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from cluster_manager.inventory import Inventory
+from data_placement.directory import DataDirectory
+from domain.placement import Holding, Plan
+from regional_scheduler.eligibility import abandonment
+from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusal import Refusal
+from regional_scheduler.rounds import Lot
+
+
+class DispatchRefusal(StrEnum):
+    NO_LONGER_ELIGIBLE = "no_longer_eligible"
+    """The data left the region, or its hardware changed."""
+    NO_LONGER_FITS = "no_longer_fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Start this attempt: evict what the plan evicts, then start the gang. The inventory already has it so."""
+
+    lot: Lot
+    plan: Plan
+    holding: Holding
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRefused:
+    """The workload goes back to the queue; nothing was placed or evicted for it."""
+
+    lot: Lot
+    reason: DispatchRefusal
+    sentence: str
+
+
+Confirmation = Dispatch | DispatchRefused
+
+
+def confirm_wins(
+    inventory: Inventory, empty_region: EmptyRegion, directory: DataDirectory, won: Sequence[Lot], now: float
+) -> tuple[Confirmation, ...]:
+    """Plans and places the lots that the region won, in queue order; one confirmation for each of them.
+
+    Changes the inventory: a dispatched attempt is held from `now` on, its victims are being evicted. A lot that is
+    refused changes nothing. Raises ValueError when the lots are not in queue order: another order would be another
+    outcome (I11).
+    """
+    keys = [lot.position.sort_key for lot in won]
+    if any(earlier >= later for earlier, later in pairwise(keys)):
+        raise ValueError(f"won lots of region {inventory.region} must come in queue order")
+    return tuple(_confirm(inventory, empty_region, directory, lot, now) for lot in won)
+
+
+def _confirm(
+    inventory: Inventory, empty_region: EmptyRegion, directory: DataDirectory, lot: Lot, now: float
+) -> Confirmation:
+    abandoned = abandonment(empty_region, lot.workload.specification, directory)
+    if abandoned is not None:
+        return DispatchRefused(lot, DispatchRefusal.NO_LONGER_ELIGIBLE, abandoned.sentence)
+    plan = plan_workload(inventory, lot.workload, lot.position.standing, now)
+    if isinstance(plan, Refusal):
+        return DispatchRefused(lot, DispatchRefusal.NO_LONGER_FITS, plan.sentence)
+    return Dispatch(lot, plan, place(inventory, lot, plan, now))
+
+
+def place(inventory: Inventory, lot: Lot, plan: Plan, now: float) -> Holding:
+    """Carries a plan out in the inventory: the newcomer is charged at once, its victims leave. Returns the holding."""
+    holding = Holding(lot.key, lot.position.standing, now, plan.placements)
+    # Victims first: a newcomer may only be charged beyond what is free where somebody is leaving.
+    for victim in plan.evictions:
+        inventory.begin_eviction(victim)
+    inventory.hold(holding)
+    return holding

@@ -1,0 +1,46 @@
+"""Whether a region takes part in the auction of a workload at all (MAST §4.3).
+
+Rule: it abandons when the workload names other regions, when its hardware could not host the workload even if nothing
+ran here, and when it lacks an input table (or is not its home, where the input must be fresh: §3.1). In this order, so
+that a region that abandons for lack of data could run the workload once the data is there.
+
+Ignores: what is running; that is the planner's business.
+"""
+
+from __future__ import annotations
+
+from data_placement.directory import DataDirectory
+from domain.identifiers import TableId
+from domain.workload import WorkloadSpecification
+from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.rounds import Abandoned, Abandonment
+
+
+def abandonment(
+    region: EmptyRegion, specification: WorkloadSpecification, directory: DataDirectory
+) -> Abandoned | None:
+    """Why the region leaves the auction of the workload; None when it is eligible."""
+    if specification.regions and region.region not in specification.regions:
+        return Abandoned(
+            Abandonment.REGION_NOT_ALLOWED, f"the workload allows only {', '.join(sorted(specification.regions))}"
+        )
+    if (refusal := region.refusal(specification)) is not None:
+        return Abandoned(Abandonment.NO_HARDWARE, refusal.sentence)
+    missing = directory.missing_tables(region.region, specification.tables)
+    if missing:
+        return Abandoned(Abandonment.NO_DATA, _missing_sentence(specification, missing, directory), missing)
+    return None
+
+
+def _missing_sentence(
+    specification: WorkloadSpecification, missing: tuple[TableId, ...], directory: DataDirectory
+) -> str:
+    """Each missing table, and where it can be read."""
+    where: dict[TableId, str] = {}
+    for table_input in specification.tables:
+        if table_input.table not in missing or (table_input.table in where and not table_input.fresh):
+            continue
+        held_in = directory.regions_holding(table_input)
+        fresh = "fresh only " if table_input.fresh else ""
+        where[table_input.table] = f"{fresh}in {', '.join(held_in)}" if held_in else "nowhere"
+    return "; ".join(f"table {table} is not here but {where[table]}" for table in missing)

@@ -1,0 +1,207 @@
+"""Whether several jobs fit into an empty region all at once, each in one cluster: an exact search.
+
+Machines of a shape are alike while they are empty. So a cluster is searched by patterns: how many tasks of each job
+share one machine, and how many machines use that pattern. Patterns that leave room for one more task are never needed.
+A branch ends as soon as the machines that remain could not hold the tasks that remain, job by job or resource by
+resource. Only contrived workloads need more than a few steps.
+
+Ignores: everything that makes one place better than another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from domain.resources import TaskResources
+from regional_scheduler.machine_shapes import Amounts, EmptyCluster, MachineShape, room_in
+
+MOST_STEPS = 20_000
+"""After so many steps the search gives up (about a tenth of a second)."""
+MOST_PATTERNS = 400
+"""Of all shapes of a cluster together; the search is as deep as there are patterns."""
+
+Pattern: TypeAlias = tuple[int, ...]
+"""Tasks of each job on one machine."""
+Machines: TypeAlias = tuple[tuple[MachineShape, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GangDemand:
+    """What one job asks for: so many tasks of this size."""
+
+    tasks: int
+    resources: TaskResources
+
+
+class SearchGivenUp(Exception):
+    """There are too many ways to share machines to try them all."""
+
+
+def fit_together(clusters: Sequence[EmptyCluster], demands: Sequence[GangDemand]) -> bool:
+    """Whether all jobs fit at once; raises SearchGivenUp when that would take too long to find out."""
+    most_demanding_first = sorted(
+        range(len(demands)), key=lambda job: (-demands[job].tasks * demands[job].resources.gpus, job)
+    )
+    search = _GangSearch([cluster.machines for cluster in clusters], [demands[job] for job in most_demanding_first])
+    return search.assign(0)
+
+
+class _GangSearch:
+    """Gives the jobs to clusters one after the other, as long as each cluster holds what it was given."""
+
+    __slots__ = ("_clusters", "_demands", "_given", "_known", "_steps")
+
+    def __init__(self, clusters: Sequence[Machines], demands: Sequence[GangDemand]) -> None:
+        self._clusters = clusters
+        self._demands = demands
+        self._given: list[tuple[int, ...]] = [()] * len(clusters)
+        self._known: dict[tuple[Machines, tuple[int, ...]], bool] = {}
+        self._steps = 0
+
+    def assign(self, job: int) -> bool:
+        """Whether this and the later jobs find clusters, beside what the clusters were given already."""
+        if job == len(self._demands):
+            return True
+        tried: set[tuple[Machines, tuple[int, ...]]] = set()
+        for cluster, machines in enumerate(self._clusters):
+            before = self._given[cluster]
+            # Clusters alike that were given alike are one choice, not several.
+            if (machines, before) in tried:
+                continue
+            tried.add((machines, before))
+            self._given[cluster] = (*before, job)
+            if self._holds(machines, self._given[cluster]) and self.assign(job + 1):
+                return True
+            self._given[cluster] = before
+        return False
+
+    def _holds(self, machines: Machines, jobs: tuple[int, ...]) -> bool:
+        known = self._known.get((machines, jobs))
+        if known is None:
+            demands = [self._demands[job] for job in jobs]
+            known = self._count_alone(machines, demands[-1])
+            if known and len(jobs) > 1:
+                known = self._share(machines, demands)
+            self._known[machines, jobs] = known
+        return known
+
+    def _count_alone(self, machines: Machines, demand: GangDemand) -> bool:
+        room = sum(shape.room_for(demand.resources, demand.tasks) * count for shape, count in machines)
+        return room >= demand.tasks
+
+    def _share(self, machines: Machines, demands: Sequence[GangDemand]) -> bool:
+        groups = [_Group(shape.capacity, count, tuple(_patterns(shape, demands))) for shape, count in machines]
+        if sum(len(group.patterns) for group in groups) > MOST_PATTERNS:
+            raise SearchGivenUp
+        sharing = _Sharing(groups, _least_needs(machines, demands), MOST_STEPS - self._steps)
+        held = sharing.finish(0, 0, groups[0].machines, tuple(demand.tasks for demand in demands))
+        self._steps += sharing.steps
+        return held
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The machines of one shape in a cluster, and the ways in which the jobs can share one of them."""
+
+    capacity: Amounts
+    machines: int
+    patterns: tuple[Pattern, ...]
+
+
+def _patterns(shape: MachineShape, demands: Sequence[GangDemand]) -> Iterator[Pattern]:
+    """Every way to fill one machine so that no further task goes in."""
+    needs = [shape.need_of(demand.resources) if shape.suits(demand.resources) else None for demand in demands]
+
+    def fill(job: int, free: Amounts, chosen: Pattern) -> Iterator[Pattern]:
+        need = needs[job] if job < len(demands) else None
+        if job == len(demands):
+            full = all(
+                chosen[other] == demands[other].tasks or need is None or room_in(free, need, 1) == 0
+                for other, need in enumerate(needs)
+            )
+            if full and any(chosen):
+                yield chosen
+        elif need is None:
+            yield from fill(job + 1, free, (*chosen, 0))
+        else:
+            for tasks in range(room_in(free, need, demands[job].tasks), -1, -1):
+                yield from fill(job + 1, _less(free, need, tasks), (*chosen, tasks))
+
+    return fill(0, shape.capacity, ())
+
+
+def _less(free: Amounts, need: Amounts, tasks: int) -> Amounts:
+    gpus, millicpus, mebibytes = free
+    return gpus - tasks * need[0], millicpus - tasks * need[1], mebibytes - tasks * need[2]
+
+
+def _least_needs(machines: Machines, demands: Sequence[GangDemand]) -> tuple[Amounts, ...]:
+    """What a task of each job takes at least, on whatever shape suits it."""
+    least: list[Amounts] = []
+    for demand in demands:
+        needs = [shape.need_of(demand.resources) for shape, _ in machines if shape.suits(demand.resources)]
+        gpus, millicpus, mebibytes = (min(amounts) for amounts in zip(*needs, strict=True))
+        least.append((gpus, millicpus, mebibytes))
+    return tuple(least)
+
+
+class _Sharing:
+    """The search in one cluster: how many machines use which pattern, shape by shape."""
+
+    __slots__ = ("_failed", "_groups", "_least_needs", "_most_steps", "steps")
+
+    def __init__(self, groups: Sequence[_Group], least_needs: Sequence[Amounts], most_steps: int) -> None:
+        self._groups = groups
+        self._least_needs = least_needs
+        self._most_steps = most_steps
+        self._failed: set[tuple[int, int, int, Pattern]] = set()
+        self.steps = 0
+
+    def finish(self, group: int, pattern: int, left: int, remaining: Pattern) -> bool:
+        """Whether the remaining tasks of each job fit.
+
+        There are `left` machines of this group, for its patterns from this one on, and all machines of later groups.
+        """
+        if not any(remaining):
+            return True
+        if group == len(self._groups) or not self._could(group, pattern, left, remaining):
+            return False
+        state = group, pattern, left, remaining
+        if state in self._failed:
+            return False
+        self.steps += 1
+        if self.steps > self._most_steps:
+            raise SearchGivenUp
+        if self._finish_from(group, pattern, left, remaining):
+            return True
+        self._failed.add(state)
+        return False
+
+    def _finish_from(self, group: int, pattern: int, left: int, remaining: Pattern) -> bool:
+        patterns = self._groups[group].patterns
+        if pattern == len(patterns) or left == 0:
+            following = self._groups[group + 1].machines if group + 1 < len(self._groups) else 0
+            return self.finish(group + 1, 0, following, remaining)
+        chosen = patterns[pattern]
+        useful = max(-(-asked // tasks) for asked, tasks in zip(remaining, chosen, strict=True) if tasks)
+        for used in range(min(left, useful), -1, -1):
+            after = tuple(max(0, asked - used * tasks) for asked, tasks in zip(remaining, chosen, strict=True))
+            if self.finish(group, pattern + 1, left - used, after):
+                return True
+        return False
+
+    def _could(self, group: int, pattern: int, left: int, remaining: Pattern) -> bool:
+        """False when what is left is too little for one of the jobs alone, or for all in one resource."""
+        here = _Group(self._groups[group].capacity, left, self._groups[group].patterns[pattern:])
+        groups = (here, *self._groups[group + 1 :])
+        for job, asked in enumerate(remaining):
+            room = sum(rest.machines * max((chosen[job] for chosen in rest.patterns), default=0) for rest in groups)
+            if room < asked:
+                return False
+        return all(
+            sum(asked * need[resource] for asked, need in zip(remaining, self._least_needs, strict=True))
+            <= sum(rest.machines * rest.capacity[resource] for rest in groups)
+            for resource in range(3)
+        )

@@ -1,0 +1,186 @@
+"""What is said in an auction round: the lots put up, and each region's answers (MAST §4.3; decision 003).
+
+One round is open at a time for the whole fleet. It puts up a window of lots, the next workloads in queue order, and
+every participating region answers all of them at once. These are values only: `bidding` makes the answers, `auction`
+closes the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from domain.identifiers import AttemptNumber, ClusterId, RegionId, TableId, WorkloadId
+from domain.placement import AttemptKey, Score
+from domain.rank import QueuePosition
+from domain.workload import Workload
+from regional_scheduler.refusal import RefusalReason
+from regional_scheduler.shadow import IdleMachines
+
+
+@dataclass(frozen=True, slots=True)
+class AuctionSettings:
+    """How rounds are cut. A window of 1 is the paper: no workload is looked at before the one above it is decided."""
+
+    window: int = 64
+    answer_timeout_s: float = 2.0
+    """How long a round waits for a participant that says nothing; after that it counts as having abandoned."""
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, not {self.window}")
+        if not self.answer_timeout_s > 0.0:
+            raise ValueError(f"answer_timeout_s must be positive, not {self.answer_timeout_s}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """One workload put up for auction, at its place in the queue."""
+
+    workload: Workload
+    position: QueuePosition
+    attempt: AttemptNumber
+    """The number that the attempt will have if a region wins it: one more than the workload has had."""
+    expected_winner: RegionId | None = None
+    """A guess from the last round's answers. It speeds the round up and never changes what is decided."""
+
+    @property
+    def key(self) -> AttemptKey:
+        return AttemptKey(self.workload.workload, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round. Lots ascend in queue order; participants are sorted: the regions whose lease was live at opening."""
+
+    number: int
+    scan_pass: int
+    opened_s: float
+    """The instant at which every region plans its answers, so that scores of all regions mean the same."""
+    deadline_s: float
+    """Until when absent participants are waited for, on the clock that `close_round` is told."""
+    participants: tuple[RegionId, ...]
+    lots: tuple[Lot, ...]
+    reaches_end: bool
+    """True when no workload of this scan pass comes after the last lot."""
+
+    def __post_init__(self) -> None:
+        keys = [lot.position.sort_key for lot in self.lots]
+        if any(earlier >= later for earlier, later in pairwise(keys)):
+            raise ValueError(f"the lots of round {self.number} are not in queue order")
+        if list(self.participants) != sorted(set(self.participants)):
+            raise ValueError(f"the participants of round {self.number} are not sorted and unique")
+
+
+def open_round(
+    *,
+    number: int,
+    scan_pass: int,
+    now: float,
+    settings: AuctionSettings,
+    participants: Sequence[RegionId],
+    upcoming: Sequence[Lot],
+    hints: Mapping[WorkloadId, RegionId],
+) -> Round:
+    """The round over the head of the queue.
+
+    `upcoming` is what follows the cursor in queue order, at least one lot more than the window if there are so many
+    (that one tells that the queue goes on). `hints` are the expected winners that the last round's outcome carried
+    over; workloads that left the queue meanwhile, and regions that no longer participate, simply drop out.
+    """
+    invited = tuple(sorted(set(participants)))
+    expected = {workload: region for workload, region in hints.items() if region in invited}
+    lots = tuple(
+        replace(lot, expected_winner=expected.get(lot.workload.workload)) for lot in upcoming[: settings.window]
+    )
+    return Round(
+        number=number,
+        scan_pass=scan_pass,
+        opened_s=now,
+        deadline_s=now + settings.answer_timeout_s,
+        participants=invited,
+        lots=lots,
+        reaches_end=len(upcoming) <= settings.window,
+    )
+
+
+class Abandonment(StrEnum):
+    """Why a region leaves the auction of a workload without planning; none of it depends on what runs there."""
+
+    REGION_NOT_ALLOWED = "region_not_allowed"
+    NO_HARDWARE = "no_hardware"
+    NO_DATA = "no_data"
+    """Nothing but the data is missing: the region may run it once the tables are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The region cannot run the workload whatever else it runs. `missing_tables` only for lack of data."""
+
+    reason: Abandonment
+    sentence: str
+    missing_tables: tuple[TableId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """The region could run it, but has no place for it now."""
+
+    reason: RefusalReason
+    sentence: str
+    assumes_wins: bool
+    """Whether any earlier lot of the window was placed when it was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """What is worth telling about a plan that may never be carried out."""
+
+    clusters: tuple[ClusterId, ...]
+    machines: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """The region can run it now, this well."""
+
+    score: Score
+    summary: PlanSummary
+
+
+Answer = Abandoned | NoPlan | Bid
+
+
+def depends_on_wins(answer: Answer) -> bool:
+    """True when the answer could be another one if the region had won other lots of the window before."""
+    match answer:
+        case Abandoned():
+            return False
+        case NoPlan():
+            # Wins only take capacity. So where a job found no room without any, it finds none with some. Jobs that
+            # find no room together may do so because each takes the best place for itself: less may then be more.
+            return answer.assumes_wins or answer.reason is RefusalReason.NO_ROOM_TOGETHER
+        case Bid():
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class RegionResponse:
+    """One region's answers to one round: `answers[i]` is for `lots[i]`.
+
+    Each lot was planned with exactly those earlier lots placed that stand in `assumed_wins` (in queue order).
+    `gpus` and `cpus` are what the region has on machines that take work, `idle` the outline of what was idle before
+    the first lot; they serve guesses only.
+    """
+
+    round_number: int
+    region: RegionId
+    answered_s: float
+    answers: tuple[Answer, ...]
+    assumed_wins: tuple[WorkloadId, ...]
+    gpus: int
+    cpus: float
+    idle: tuple[IdleMachines, ...] = ()
