@@ -25,6 +25,13 @@ class BadRecord(Exception):
     """A line or record that is no event; the message is one sentence without its subject (`has no t; ...`)."""
 
 
+def _refuse_constant(name: str) -> float:
+    raise BadRecord(f"holds {name}, which is not a number in JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
 class EventLogWriter:
     """Appends events to a text stream, one line each. Flushing and closing is the stream owner's business."""
 
@@ -59,7 +66,7 @@ def write_events(path: Path, events: Iterable[Event]) -> int:
 def parse_record(line: str) -> dict[str, JsonValue]:
     """The JSON object on a line; raises BadRecord when it is none."""
     try:
-        record = json.loads(line, parse_constant=_refuse_constant)
+        record = _decode(line)
     except (ValueError, RecursionError) as error:  # ValueError also for a number of more than 4,300 digits
         raise BadRecord(f"is not JSON ({error}): {in_quotes(line.strip())}") from error
     if not isinstance(record, dict):
@@ -111,10 +118,6 @@ def event_from_record(record: Mapping[str, JsonValue]) -> Event:
         cluster=ClusterId(cluster) if cluster is not None else None,
         details={field: value for field, value in record.items() if field not in _COMMON_FIELDS},
     )
-
-
-def _refuse_constant(name: str) -> float:
-    raise BadRecord(f"holds {name}, which is not a number in JSON")
 
 
 def _text(record: Mapping[str, JsonValue], field: str) -> str | None:

@@ -73,7 +73,9 @@ class Progress:
                 f"{attempt.name} is at progress {progress:.10g}, behind its checkpoint of {attempt.checkpoint:.10g}"
             )
         if life.work_s is not None and progress > life.work_s + _slack(life.work_s):
-            self._add(f"{attempt.name} is at progress {progress:.10g}, but there are {life.work_s:.10g} seconds of work")
+            self._add(
+                f"{attempt.name} is at progress {progress:.10g}, but there are {life.work_s:.10g} seconds of work"
+            )
         if not attempt.started:
             possible, why = 0.0, "it never started"
         elif life.emulated:
