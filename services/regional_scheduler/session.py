@@ -29,6 +29,7 @@ from services.database.attempt_store import Eviction
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.cluster_link import (
     ClusterLink,
@@ -146,6 +147,7 @@ class RegionSession:
         self._checkpoints: list[tuple[AttemptKey, float, float]] = []
         self._progress_due = 0.0
         self._machine_reports: list[MachineReport] = []
+        self._absent = AbsentClusters(memory.region.clusters, memory.inventory, asyncio.get_running_loop().time())
         self._linked: set[ClusterId] = set()
         """Clusters whose complete report has been taken in: only they are given orders."""
 
@@ -173,6 +175,7 @@ class RegionSession:
         await self._record()
         # 3. Ask to leave: cancelled workloads; take over re-classified standings.
         await self._look_at_attempts()
+        self._absent.close(asyncio.get_running_loop().time())
         # 4. Dispatch what was won, before the next round is answered: it is planned on top.
         moved = await self._dispatch()
         # 5. Move the auction on: answer, close, or open a round.
@@ -208,6 +211,7 @@ class RegionSession:
                     self._take_report(message)
                 case LinkLost():
                     self._linked.discard(message.cluster)
+                    self._absent.lost(message.cluster, asyncio.get_running_loop().time())
                     self._forget_orders(message.cluster)
 
     def _take_report(self, report: ClusterReport) -> None:
@@ -215,6 +219,7 @@ class RegionSession:
             self._forget_orders(report.cluster)
             named = {status.key for status in report.attempts}
             self._linked.add(report.cluster)
+            self._absent.reached(report.cluster)
             for attempt in self.memory.live:
                 if attempt.key not in named:
                     self._not_known_there(attempt, report.cluster)
@@ -402,6 +407,7 @@ class RegionSession:
             )
         if not changed:
             return []
+        self._absent.state_changed(machine)
         on_it = self.memory.inventory.set_machine_state(machine, state)
         if state is MachineState.UP or keep_running:
             return []

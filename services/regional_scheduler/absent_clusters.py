@@ -1,0 +1,58 @@
+"""Clusters whose manager cannot be reached get no new work: their machines are closed in memory until it is back.
+
+A restart takes a few seconds and is no reason to plan around a cluster; a longer absence is. What runs there runs on.
+The database is not touched: a machine's recorded state is about the machine, not about who can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from cluster_manager.inventory import Inventory
+from domain.fleet import Cluster, MachineState
+from domain.identifiers import ClusterId, MachineId
+
+PATIENCE_REAL_S = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+class AbsentClusters:
+    """Keeps track of who can be reached; times are real seconds of any one clock."""
+
+    def __init__(self, clusters: Iterable[Cluster], inventory: Inventory, now_real_s: float) -> None:
+        """In the beginning nobody has been reached."""
+        self._machines = {
+            cluster.cluster: tuple(machine.machine for machine in cluster.machines()) for cluster in clusters
+        }
+        self._inventory = inventory
+        self._absent_since = dict.fromkeys(self._machines, now_real_s)
+        self._closed: dict[ClusterId, dict[MachineId, None]] = {}
+
+    def lost(self, cluster: ClusterId, now_real_s: float) -> None:
+        """Its manager cannot be reached any more."""
+        self._absent_since.setdefault(cluster, now_real_s)
+
+    def reached(self, cluster: ClusterId) -> None:
+        """Its manager is back: whatever was closed for it is open again."""
+        self._absent_since.pop(cluster, None)
+        for machine in self._closed.pop(cluster, {}):
+            self._inventory.set_machine_state(machine, MachineState.UP)
+
+    def state_changed(self, machine: MachineId) -> None:
+        """Somebody has set this machine's state on purpose: that counts from now on."""
+        for closed in self._closed.values():
+            closed.pop(machine, None)
+
+    def close(self, now_real_s: float) -> None:
+        """Closes the machines of clusters that have been away for too long."""
+        for cluster, since_real_s in self._absent_since.items():
+            if cluster in self._closed or now_real_s - since_real_s < PATIENCE_REAL_S:
+                continue
+            up = [m for m in self._machines[cluster] if self._inventory.machine_state(m) is MachineState.UP]
+            self._closed[cluster] = dict.fromkeys(up)
+            for machine in up:
+                self._inventory.set_machine_state(machine, MachineState.DRAINING)
+            _log.warning("cluster manager away: no new work for its machines", cluster=cluster, machines=len(up))
