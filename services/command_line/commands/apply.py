@@ -1,0 +1,87 @@
+"""topmast apply: fleets and tenants, from files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from services.command_line.connection import CHANGING_ATTEMPTS, connect
+from services.command_line.files import read_input
+from services.command_line.options import AddressOption, FilesOption, JsonOption
+from services.command_line.output import show_json, show_line
+from services.command_line.wording import counted
+
+if TYPE_CHECKING:
+    from domain.fleet import Fleet
+    from domain.tenant import Tenant
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the files describe, each with the file that does."""
+
+    fleets: list[tuple[str, Fleet]] = field(default_factory=list)
+    tenants: list[tuple[str, tuple[Tenant, ...]]] = field(default_factory=list)
+
+
+def apply(
+    files: FilesOption,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Apply a fleet, or tenants, or both: what was there before is replaced.
+
+    Files are recognised by what is in them. All files are read before anything is applied; the fleet goes first.
+    """
+    from services.wire.fleets import fleet_to_proto, tenant_to_proto
+
+    read = _read(files)
+    done: dict[str, object] = {}
+    with connect(address, attempts=CHANGING_ATTEMPTS) as client:
+        for _, fleet in read.fleets:
+            applied = client.apply_fleet(fleet_to_proto(fleet))
+            done["fleet"] = applied
+            if not as_json:
+                show_line(
+                    f"fleet applied: {counted(applied.regions, 'region')}, {counted(applied.clusters, 'cluster')}, "
+                    f"{counted(applied.machines, 'machine')}, {counted(applied.gpus, 'GPU')}"
+                )
+        for _, tenants in read.tenants:
+            count = client.apply_tenants([tenant_to_proto(tenant) for tenant in tenants])
+            done["tenants"] = count
+            if not as_json:
+                show_line(f"tenants applied: {count}")
+    if as_json:
+        show_json(done)
+
+
+def _read(files: list[Path]) -> _Read:
+    """Everything, checked: each file by itself, and tenants against the fleet that comes with them."""
+    from formats.fleet_file import fleet_from_document
+    from formats.problems import FieldProblem, FormatError
+    from formats.tenants_file import check_tenants, tenants_from_document
+    from formats.yaml_document import load_documents
+
+    read = _Read()
+    for file in files:
+        text, source = read_input(file)
+        for document in load_documents(text, source):
+            keys = document.keys() if isinstance(document, dict) else ()
+            if "regions" in keys:
+                read.fleets.append((source, fleet_from_document(document, source)))
+            elif "tenants" in keys:
+                read.tenants.append((source, tenants_from_document(document, source)))
+            else:
+                hint = "; a workload is submitted: topmast submit -f" if "jobs" in keys else ""
+                problem = f"has neither 'regions' (a fleet) nor 'tenants' at its top level{hint}"
+                raise FormatError(source, [FieldProblem("", problem)])
+    for what, found in (("fleet", read.fleets), ("list of tenants", read.tenants)):
+        if len(found) > 1:
+            raise FormatError(found[1][0], [FieldProblem("", f"is a second {what}; apply one at a time")])
+    if read.fleets and read.tenants:
+        (_, fleet), (source, tenants) = read.fleets[0], read.tenants[0]
+        problems = check_tenants(tenants, fleet.gpu_models())
+        if problems:
+            raise FormatError(source, problems)
+    return read

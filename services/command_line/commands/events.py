@@ -1,0 +1,94 @@
+"""topmast events: the event log of the service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from domain.events import EventKind
+from services.command_line.connection import connect
+from services.command_line.options import AddressOption, JsonOption, TenantFilter
+from services.command_line.output import note, show_json, show_line
+from services.command_line.wording import counted, moment
+
+if TYPE_CHECKING:
+    from topmast import Event
+
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on when the end of the log is reached.")]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        dir_okay=False,
+        help="Write JSON lines to this file; packed if it ends in .gz.",
+        show_default=False,
+    ),
+]
+WorkloadFilter = Annotated[str, typer.Option("--workload", help="Only of this workload.", show_default=False)]
+KindOption = Annotated[
+    list[EventKind] | None, typer.Option("--event", help="Only of this kind; may be repeated.", show_default=False)
+]
+AfterOption = Annotated[
+    int, typer.Option("--after", min=0, help="Only after this place in the log.", show_default=False)
+]
+
+
+def events(
+    follow: FollowOption = False,
+    output: OutputOption = None,
+    workload: WorkloadFilter = "",
+    tenant: TenantFilter = "",
+    event: KindOption = None,
+    after: AfterOption = 0,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the event log. As JSON (and in a file) it is what 'topmast validate' reads; see docs/events.md."""
+    with connect(address) as client:
+        told = client.events(
+            after_sequence=after,
+            follow=follow,
+            workload=workload,
+            tenant=tenant,
+            events=[kind.value for kind in event or ()],
+        )
+        if output is not None:
+            note(f"{counted(_write(output, told), 'event')} written to {output}")
+            return
+        for one in told:
+            if as_json:
+                show_json(one.as_json())
+            else:
+                show_line(_words(one))
+
+
+def _write(output: Path, told: Iterable[Event]) -> int:
+    from formats.text_stream import write_text_stream
+    from services.command_line.output import encode_json
+
+    count = 0
+    with write_text_stream(output) as stream:
+        for one in told:
+            stream.write(encode_json(one.as_json()) + "\n")
+            count += 1
+    return count
+
+
+def _words(one: Event) -> str:
+    """Time, kind, workload and where; then what only this kind has."""
+    subject = one.workload or ""
+    if subject and one.attempt is not None:
+        subject += f"#{one.attempt}"
+    place = "/".join(name for name in (one.region, one.cluster) if name)
+    standing = f"priority {one.priority}" if one.priority is not None else ""
+    known = [moment(one.t), f"{one.event:<15}", subject, one.tenant or "", place, standing]
+    details = " ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in one.details.items()
+    )
+    return "  ".join(part for part in (*known, details) if part)

@@ -1,0 +1,24 @@
+"""topmast get: everything about one workload."""
+
+from __future__ import annotations
+
+from services.command_line.connection import connect
+from services.command_line.options import AddressOption, JsonOption, WorkloadArgument
+from services.command_line.output import show, show_json
+from services.command_line.workload_view import attempts_table, details_table, placements_table
+
+
+def get(workload: WorkloadArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """Show a workload: what was submitted, its state, its attempts, where its tasks are."""
+    with connect(address) as client:
+        told = client.get(workload)
+    if as_json:
+        show_json(told)
+        return
+    tables = [details_table(told)]
+    if told.attempts:
+        tables.append(attempts_table(told.attempts))
+        newest = told.attempts[-1]
+        if newest.ended_s is None and newest.placements:
+            tables.append(placements_table(newest))
+    show(*tables)

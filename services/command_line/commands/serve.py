@@ -1,0 +1,99 @@
+"""topmast serve: one tier as this very process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from services.command_line.failures import reported
+from services.command_line.options import ConfigurationOption, DatabaseOption, HomeOption
+
+app = typer.Typer(
+    name="serve",
+    help="Be one tier, in this process, until it is told to stop: for containers and service managers.",
+    no_args_is_help=True,
+)
+
+ListenOption = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Also the address that other tiers are told; port 0: any.")
+]
+RegionOption = Annotated[str, typer.Option("--region", help="Which region.", show_default=False)]
+ClusterOption = Annotated[str, typer.Option("--cluster", help="Which cluster.", show_default=False)]
+ExecutorName = Literal["ray", "emulated"]
+ExecutorOption = Annotated[ExecutorName, typer.Option("--executor", help="What runs attempts; emulated: no processes.")]
+
+
+@app.command("global")
+@reported()
+def serve_global(
+    listen: ListenOption = "127.0.0.1:7460",
+    database_url: DatabaseOption = None,
+    home: HomeOption = None,
+    configuration: ConfigurationOption = None,
+) -> None:
+    """Be the global scheduler: the front door and the queue."""
+    _serve("global", listen, database_url, home, configuration)
+
+
+@app.command("regional")
+@reported()
+def serve_regional(
+    region: RegionOption,
+    listen: ListenOption = "127.0.0.1:0",
+    database_url: DatabaseOption = None,
+    home: HomeOption = None,
+    configuration: ConfigurationOption = None,
+) -> None:
+    """Be the regional scheduler of a region: its bids, and what runs there."""
+    _serve("regional", listen, database_url, home, configuration, region=region)
+
+
+@app.command("cluster")
+@reported()
+def serve_cluster(
+    region: RegionOption,
+    cluster: ClusterOption,
+    executor: ExecutorOption = "ray",
+    listen: ListenOption = "127.0.0.1:0",
+    database_url: DatabaseOption = None,
+    home: HomeOption = None,
+    configuration: ConfigurationOption = None,
+) -> None:
+    """Be the manager of a cluster: it runs the tasks."""
+    _serve("cluster", listen, database_url, home, configuration, region=region, cluster=cluster, executor=executor)
+
+
+def _serve(
+    kind: str,
+    listen: str,
+    database_url: str | None,
+    home: Path | None,
+    configuration: Path | None,
+    *,
+    region: str | None = None,
+    cluster: str | None = None,
+    executor: ExecutorName = "ray",
+) -> None:
+    from domain.identifiers import ClusterId, RegionId
+    from services.configuration import load_configuration
+    from services.database.server_address import URL_VARIABLE, resolve_database_url
+    from services.runtime.home import default_home
+    from services.runtime.serve import serve
+    from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest
+
+    folder = (home or default_home()).expanduser().resolve()
+    serve(
+        TierRequest(
+            kind=TierKind(kind),
+            database_url=resolve_database_url(folder, {URL_VARIABLE: database_url} if database_url else os.environ),
+            home=folder,
+            configuration=load_configuration(configuration),
+            listen=listen,
+            region=RegionId(region) if region is not None else None,
+            cluster=ClusterId(cluster) if cluster is not None else None,
+            executor=ExecutorKind(executor),
+        )
+    )

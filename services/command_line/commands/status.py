@@ -1,0 +1,71 @@
+"""topmast status: tiers, regions and workloads in one look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.command_line.connection import connect
+from services.command_line.options import AddressOption, JsonOption
+from services.command_line.output import Table, show, show_json
+from services.command_line.wording import moment
+
+if TYPE_CHECKING:
+    from topmast import Status
+
+
+def status(address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """Show how Topmast is: its tiers, its regions, how many workloads are in which state."""
+    with connect(address) as client:
+        told = client.status()
+    if as_json:
+        show_json(told)
+    else:
+        show(*_tables(told))
+
+
+def _tables(told: Status) -> tuple[Table, ...]:
+    return (
+        Table(
+            "",
+            ("version", "clock", "scan pass"),
+            [(told.version, moment(told.now_s), str(told.scan_pass))],
+        ),
+        Table(
+            "Tiers",
+            ("tier", "name", "state", "address", "process"),
+            [
+                (
+                    tier.tier,
+                    tier.name,
+                    "alive" if tier.alive else "dead",
+                    tier.address,
+                    str(tier.process_id) if tier.process_id else "",
+                )
+                for tier in told.tiers
+            ],
+            right=frozenset({4}),
+        ),
+        Table(
+            "Regions",
+            ("region", "clusters", "machines up", "machines", "gpus in use", "gpus", "running"),
+            [
+                (
+                    region.region,
+                    str(region.clusters),
+                    str(region.machines_up),
+                    str(region.machines),
+                    str(region.gpus_in_use),
+                    str(region.gpus),
+                    str(region.live_attempts),
+                )
+                for region in told.regions
+            ],
+            right=frozenset(range(1, 7)),
+        ),
+        Table(
+            "Workloads",
+            ("state", "workloads"),
+            [(state, str(count)) for state, count in told.workloads.items()],
+            right=frozenset({1}),
+        ),
+    )

@@ -1,0 +1,82 @@
+"""The command `topmast`: all commands, put together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from services.command_line.commands import (
+    apply,
+    cancel,
+    database,
+    demo,
+    down,
+    events,
+    get,
+    listing,
+    logs,
+    queue,
+    run,
+    serve,
+    status,
+    submit,
+    up,
+    validate,
+    version,
+    watch,
+)
+from services.command_line.failures import reported
+from services.command_line.options import AddressOption
+
+_SERVICE, _WORKLOADS, _RUNS = "The service", "Workloads", "Runs and their logs"
+
+app = typer.Typer(
+    name="topmast",
+    epilog=(
+        "Exit codes: 0 done; 1 a violation, or a workload that did not complete; 2 wrong usage; 3 not found; "
+        "4 refused; 5 not available."
+    ),
+    no_args_is_help=True,
+    # What goes wrong is told by failures.py, in a sentence.
+    pretty_exceptions_enable=False,
+    # Boxes and colours are for people.
+    rich_markup_mode="rich" if sys.stdout.isatty() and sys.stderr.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def topmast(address: AddressOption = None) -> None:
+    """A global scheduler for ML training: one queue, many regions."""
+
+
+def _add(panel: str, name: str, command: Callable[..., None], settings: dict[str, Any] | None = None) -> None:
+    app.command(name, rich_help_panel=panel, context_settings=settings)(reported()(command))
+
+
+_add(_SERVICE, "up", up.up)
+_add(_SERVICE, "down", down.down)
+_add(_SERVICE, "status", status.status)
+_add(_SERVICE, "apply", apply.apply)
+_add(_SERVICE, "version", version.version)
+app.add_typer(serve.app, rich_help_panel=_SERVICE)
+app.add_typer(database.app, rich_help_panel=_SERVICE)
+_add(_WORKLOADS, "submit", submit.submit)
+_add(_WORKLOADS, "run", run.run, run.CONTEXT_SETTINGS)
+_add(_WORKLOADS, "list", listing.list_workloads)
+_add(_WORKLOADS, "get", get.get)
+_add(_WORKLOADS, "watch", watch.watch)
+_add(_WORKLOADS, "logs", logs.logs)
+_add(_WORKLOADS, "cancel", cancel.cancel)
+_add(_WORKLOADS, "queue", queue.queue)
+_add(_RUNS, "events", events.events)
+_add(_RUNS, "validate", validate.validate)
+_add(_RUNS, "demo", demo.demo)
+
+
+def main() -> None:
+    """Runs the command line; ends the process with the exit code."""
+    app()

@@ -1,0 +1,96 @@
+"""Options that several commands have, so that they look alike everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from services.command_line.completion import complete_workload
+from services.command_line.files import STANDARD_INPUT
+
+
+def _or_of_topmast(context: typer.Context, said: str | None) -> str | None:
+    """What was said for the command, else what was said for `topmast` before it."""
+    return said or context.find_root().params.get("address")
+
+
+def _existing(files: list[Path]) -> list[Path]:
+    """The files, or standard input; refuses those that are not there."""
+    for file in files:
+        if file != STANDARD_INPUT and not file.is_file():
+            raise typer.BadParameter(f"there is no file {file}")
+    return files
+
+
+AddressOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        callback=_or_of_topmast,
+        help="Where Topmast is. Otherwise TOPMAST_ADDRESS, the file 'address' in TOPMAST_HOME, 127.0.0.1:7460.",
+        show_default=False,
+    ),
+]
+
+FilesOption: TypeAlias = Annotated[
+    list[Path],
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        callback=_existing,
+        help="What to read; - is standard input. May be repeated.",
+        show_default=False,
+    ),
+]
+
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+WorkloadArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="WORKLOAD", autocompletion=complete_workload, show_default=False)
+]
+
+TenantFilter: TypeAlias = Annotated[str, typer.Option("--tenant", help="Only of this tenant.", show_default=False)]
+
+IdempotencyKeyOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key",
+        help="Makes repeating the command safe: the same key and content always mean the same workload.",
+        show_default=False,
+    ),
+]
+
+HomeOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        file_okay=False,
+        help="The folder of a local Topmast. Otherwise TOPMAST_HOME, or ~/.topmast.",
+        show_default=False,
+    ),
+]
+
+DatabaseOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="PostgreSQL, as postgresql://user@host/name. Otherwise TOPMAST_DATABASE_URL, or the embedded server.",
+        show_default=False,
+    ),
+]
+
+ConfigurationOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--configuration",
+        exists=True,
+        dir_okay=False,
+        help="Settings of the tiers (YAML), see docs/operations.md.",
+        show_default=False,
+    ),
+]

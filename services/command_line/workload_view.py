@@ -1,0 +1,172 @@
+"""Workloads as people want to see them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from services.command_line.output import Table
+from services.command_line.wording import counted, duration, moment, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from topmast import Attempt, JobSpecification, Workload
+
+
+def list_table(workloads: Iterable[Workload]) -> Table:
+    """One row each."""
+    return Table(
+        "Workloads",
+        ("workload", "name", "tenant", "state", "region", "gpus", "submitted", "reason"),
+        [
+            (
+                workload.workload,
+                workload.name,
+                workload.tenant,
+                workload.state.value,
+                workload.region,
+                str(gpus_of(workload)),
+                moment(workload.submitted_s),
+                workload.reason,
+            )
+            for workload in workloads
+        ],
+        right=frozenset({5}),
+    )
+
+
+def gpus_of(workload: Workload) -> int:
+    """GPUs of all base tasks."""
+    return sum(job.tasks * job.gpus for job in workload.specification.jobs)
+
+
+def details_table(workload: Workload) -> Table:
+    """Everything about it but its attempts."""
+    rows = [
+        ("workload", workload.workload),
+        ("name", workload.name),
+        ("tenant", workload.tenant),
+        ("state", workload.state.value + (", to be cancelled" if workload.cancel_requested else "")),
+        ("reason", workload.reason),
+        ("submitted", moment(workload.submitted_s)),
+        ("ended", moment(workload.ended_s)),
+        ("region", workload.region),
+        ("queue", queue_words(workload)),
+        ("progress", progress_words(workload)),
+        ("failures", str(workload.failures) if workload.failures else ""),
+        *((f"job {job.name}", job_words(job)) for job in workload.specification.jobs),
+        ("tables", ", ".join(table.table + " (fresh)" * table.fresh for table in workload.specification.tables)),
+        ("regions", ", ".join(workload.specification.regions)),
+        ("labels", ", ".join(f"{key}={value}" for key, value in workload.specification.labels.items())),
+    ]
+    return Table("", ("field", "value"), [row for row in rows if row[1]])
+
+
+def job_words(job: JobSpecification) -> str:
+    """Its tasks, what each asks for, and what it runs."""
+    tasks = counted(job.tasks, "task") if job.max_tasks <= job.tasks else f"{job.tasks} to {job.max_tasks} tasks"
+    asked = []
+    if job.gpus:
+        model = "" if job.gpu_model in {"", "any"} else f"{job.gpu_model} "
+        asked.append(counted(job.gpus, f"{model}GPU"))
+    if job.cpus is not None:
+        asked.append(f"{number(job.cpus)} CPUs")
+    if job.memory_gib is not None:
+        asked.append(f"{number(job.memory_gib)} GiB")
+    if job.emulated is not None:
+        runs = f"emulated for {duration(job.emulated.duration_s)}"
+    else:
+        runs = " ".join(job.command) or job.python
+    return f"{tasks} of {', '.join(asked) or 'nothing'}: {runs}"
+
+
+def queue_words(workload: Workload) -> str:
+    """Its place in the queue; "" when it is in none."""
+    position = workload.queue_position
+    if position is None:
+        return ""
+    place = f"rank {position.rank:,}" if position.rank else "not ranked yet"
+    quota = "within" if position.within_quota else "over"
+    words = f"{place}, priority {position.priority}, level {position.level}, {quota} quota"
+    return f"{words}; {position.reason}" if position.reason else words
+
+
+def progress_words(workload: Workload) -> str:
+    """Progress, checkpoint and throughput in the workload's own unit; "" before the first step."""
+    if not workload.progress:
+        return ""
+    unit = "s of work" if is_emulated(workload) else "steps"
+    words = f"{number(workload.progress)} {unit}, saved at {number(workload.checkpoint_progress)}"
+    return f"{words}, {number(workload.throughput)} per second" if workload.throughput else words
+
+
+def is_emulated(workload: Workload) -> bool:
+    return all(job.emulated is not None for job in workload.specification.jobs)
+
+
+def attempts_table(attempts: Iterable[Attempt]) -> Table:
+    """One row per run."""
+    return Table(
+        "Attempts",
+        ("attempt", "region", "clusters", "machines", "started", "ran", "end", "from", "to", "reason"),
+        [
+            (
+                str(attempt.attempt),
+                attempt.region,
+                ",".join(attempt.clusters),
+                str(len({placement.machine for placement in attempt.placements})),
+                moment(attempt.started_s),
+                duration(attempt.ended_s - attempt.started_s) if attempt.started_s and attempt.ended_s else "",
+                attempt.end,
+                number(attempt.progress_at_start),
+                number(attempt.progress),
+                attempt.end_reason,
+            )
+            for attempt in attempts
+        ],
+        right=frozenset({0, 3, 7, 8}),
+    )
+
+
+def placements_table(attempt: Attempt) -> Table:
+    """Where the tasks of an attempt are."""
+    return Table(
+        f"Placement of attempt {attempt.attempt}",
+        ("job", "task", "cluster", "machine", "gpus", "cpus", "memory"),
+        [
+            (
+                placement.job,
+                str(placement.task),
+                placement.cluster,
+                placement.machine,
+                ",".join(map(str, placement.gpu_indices)),
+                number(placement.cpus),
+                f"{number(placement.memory_gib)} GiB",
+            )
+            for placement in attempt.placements
+        ],
+        right=frozenset({1, 5, 6}),
+    )
+
+
+def change_line(workload: Workload) -> str:
+    """What there is to know about it now, in one line."""
+    words = [workload.workload, workload.state.value]
+    if workload.region:
+        words.append(f"in {workload.region}")
+    if workload.attempts:
+        words.append(f"attempt {workload.attempts[-1].attempt}")
+    told = [
+        " ".join(words),
+        progress_words(workload),
+        queue_words(workload) if not workload.region or workload.state == "PENDING" else "",
+        workload.reason,
+    ]
+    return "; ".join(part for part in told if part)
+
+
+def count_by_state(workloads: Iterable[Workload]) -> str:
+    """3 COMPLETED, 1 FAILED."""
+    counts = Counter(workload.state.value for workload in workloads)
+    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))

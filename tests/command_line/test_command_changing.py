@@ -1,0 +1,229 @@
+"""Commands that change something: submit, run, apply, cancel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from formats.workload_file import dump_workload, parse_workload
+from services.wire.workloads import specification_from_proto
+from tests.client.loopback_server import LoopbackServer
+from tests.command_line.conftest import Topmast
+from topmast.v1 import workload_pb2
+
+WORKLOAD = """\
+name: click-model
+tenant: ads
+jobs:
+  - name: trainer
+    tasks: 2
+    resources: {gpus: 8, gpu_model: A100}
+    command: [python, train.py]
+"""
+
+FLEET = """\
+regions:
+  - region: east
+    clusters:
+      - cluster: east-a
+        machine_groups:
+          - {count: 2, gpu_model: A100, gpus: 8, cpus: 96, memory_gib: 1152}
+"""
+
+TENANTS = """\
+tenants:
+  - {tenant: ads, priority: 1, quota: {gpus: {A100: 8}, cpus: 256}}
+  - {tenant: vision, priority: 2, quota: {gpus: 16}}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "workload.yaml").write_text(WORKLOAD)
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+    (tmp_path / "tenants.yaml").write_text(TENANTS)
+    return tmp_path
+
+
+# ---------------------------------------------------------------- submit
+
+
+def test_submit_prints_the_names_of_the_workloads(server: LoopbackServer, topmast: Topmast, files: Path) -> None:
+    two = WORKLOAD + "---\n" + WORKLOAD.replace("click-model", "second")
+    submitted = topmast("submit", "-f", str(files / "workload.yaml"), "-f", "-", standard_input=two)
+    assert submitted.exit_code == 0, submitted.stderr
+    assert submitted.stdout == "w1\nw2\nw3\n"
+    sent = specification_from_proto(server.topmast.workloads["w1"].specification)
+    assert dump_workload(sent) == dump_workload(parse_workload(WORKLOAD))
+    assert server.topmast.workloads["w3"].specification.name == "second"
+
+
+def test_submit_again_with_the_same_key_is_harmless(topmast: Topmast, files: Path) -> None:
+    arguments = ("submit", "-f", str(files / "workload.yaml"), "--idempotency-key", "nightly", "--json")
+    assert json.loads(topmast(*arguments).stdout) == {"workload": "w1", "existed": False}
+    assert json.loads(topmast(*arguments).stdout) == {"workload": "w1", "existed": True}
+
+
+@pytest.mark.parametrize(("state", "code"), [("COMPLETED", 0), ("FAILED", 1), ("CANCELLED", 1)])
+def test_submit_may_wait_for_the_end(
+    server: LoopbackServer, topmast: Topmast, files: Path, state: str, code: int
+) -> None:
+    arguments = ("submit", "-f", str(files / "workload.yaml"), "--idempotency-key", "k")
+    topmast(*arguments)
+    ended = workload_pb2.WorkloadState.Value(f"WORKLOAD_STATE_{state}")
+    server.do(lambda: server.topmast.move("w1", ended))
+    waited = topmast(*arguments, "--wait")
+    assert waited.exit_code == code
+    assert waited.stdout == "w1\n"
+    assert f"w1 {state}" in waited.stderr
+
+
+def test_submit_names_what_is_wrong_in_the_file(topmast: Topmast, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(WORKLOAD.replace("tasks: 2", "tasks: none"))
+    refused = topmast("submit", "-f", str(bad))
+    assert refused.exit_code == 4
+    assert f"{bad}: jobs[0].tasks" in refused.stderr
+    assert refused.stdout == ""
+
+
+# ---------------------------------------------------------------- run
+
+
+def test_run_submits_a_workload_with_one_job(server: LoopbackServer, topmast: Topmast) -> None:
+    ran = topmast(
+        *("run", "--tenant", "vision", "--gpus", "8", "--tasks", "2", "--max-tasks", "4", "--gpu-model", "A100"),
+        *("--cpus", "12.5", "--memory-gib", "100", "--region", "eu", "--region", "us", "--table", "clicks"),
+        *(
+            "--fresh-table",
+            "users",
+            "--env",
+            "SEED=1=2",
+            "--env",
+            "NO_COLOR",
+            "--label",
+            "team=x",
+            "--max-retries",
+            "2",
+        ),
+        *("--stop-grace-s", "5", "--consolidate", "--", "python", "train.py", "--epochs", "3", "--json"),
+    )
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.stdout == "w1\n"
+    sent = server.topmast.workloads["w1"].specification
+    (job,) = sent.jobs
+    assert (sent.name, sent.tenant, list(sent.regions)) == ("train", "vision", ["eu", "us"])
+    assert list(job.command.arguments) == ["python", "train.py", "--epochs", "3", "--json"]
+    assert (job.tasks, job.max_tasks, job.consolidate) == (2, 4, True)
+    assert (job.resources.gpus, job.resources.cpus, job.resources.memory_gib) == (8, 12.5, 100.0)
+    assert dict(job.environment) == {"SEED": "1=2", "NO_COLOR": "1"}
+    assert [(table.table, table.fresh) for table in sent.tables] == [("clicks", False), ("users", True)]
+    assert (dict(sent.labels), sent.retry.max_retries, sent.stop_grace_s) == ({"team": "x"}, 2, 5.0)
+
+
+def test_run_needs_no_dashes_before_the_program(server: LoopbackServer, topmast: Topmast) -> None:
+    topmast("run", "--tenant", "vision", "--gpus", "1", "python", "train.py", "--gpus", "5")
+    (job,) = server.topmast.workloads["w1"].specification.jobs
+    assert list(job.command.arguments) == ["python", "train.py", "--gpus", "5"]
+    assert job.resources.gpus == 1
+
+
+def test_run_takes_other_entry_points(server: LoopbackServer, topmast: Topmast) -> None:
+    topmast("run", "--tenant", "vision", "--gpus", "1", "--python", "jobs:train", "--name", "n")
+    topmast("run", "--tenant", "vision", "--gpus", "1", "--emulate-s", "60")
+    assert server.topmast.workloads["w1"].specification.jobs[0].python.target == "jobs:train"
+    assert server.topmast.workloads["w2"].specification.jobs[0].emulated.duration_s == 60.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "say what to run"),
+        (("--python", "a:b", "--", "python"), "only one of them"),
+        (("--env", "NOT_SET_ANYWHERE", "--", "python"), "does not read NAME=VALUE; it is not set here"),
+        (("--label", "x", "--", "python"), "'x' does not read NAME=VALUE"),
+        (("--gpus", "-1", "--", "python"), "greater than or equal to 0"),
+    ],
+)
+def test_run_says_how_it_is_used(topmast: Topmast, arguments: tuple[str, ...], sentence: str) -> None:
+    refused = topmast("run", "--tenant", "vision", *arguments)
+    assert refused.exit_code == 2
+    assert sentence in refused.stderr
+
+
+def test_run_follows_logs_to_the_end(server: LoopbackServer, topmast: Topmast) -> None:
+    arguments = ("run", "--tenant", "vision", "--gpus", "1", "--idempotency-key", "k", "--follow", "--", "train")
+    server.start("eu-1")
+    prepare = topmast(*arguments[:7], "--", "train")
+    assert prepare.stdout == "w1\n"
+    server.do(lambda: server.topmast.dispatch("w1", {"main": "eu-1"}))
+    server.do(lambda: server.topmast.print_line("eu-1", "step 1\n"))
+    server.do(lambda: server.topmast.end_log("eu-1"))
+    server.do(lambda: server.topmast.move("w1", workload_pb2.WORKLOAD_STATE_FAILED, "exit code 3"))
+    followed = topmast(*arguments)
+    assert followed.exit_code == 1
+    assert followed.stdout == "w1\nstep 1\n"
+    assert "w1 FAILED in eu attempt 1; exit code 3" in followed.stderr
+
+
+def test_run_follows_what_is_cancelled_before_it_ran(server: LoopbackServer, topmast: Topmast) -> None:
+    arguments = ("run", "--tenant", "vision", "--gpus", "1", "--idempotency-key", "k")
+    topmast(*arguments, "--", "train")
+    server.do(lambda: server.topmast.move("w1", workload_pb2.WORKLOAD_STATE_CANCELLED, "not wanted"))
+    followed = topmast(*arguments, "--follow", "--", "train")
+    assert followed.exit_code == 1
+    assert "w1 CANCELLED" in followed.stderr
+
+
+# ---------------------------------------------------------------- apply and cancel
+
+
+def test_apply_recognises_files_by_their_content(server: LoopbackServer, topmast: Topmast, files: Path) -> None:
+    # The tenants come first on the line; the fleet goes first all the same.
+    applied = topmast("apply", "-f", str(files / "tenants.yaml"), "-f", str(files / "fleet.yaml"))
+    assert applied.exit_code == 0, applied.stderr
+    assert applied.stdout == "fleet applied: 1 region, 1 cluster, 2 machines, 16 GPUs\ntenants applied: 2\n"
+    assert server.topmast.tenants.tenants[1].gpu_quota["any"] == 16
+    as_json = json.loads(topmast("apply", "-f", str(files / "tenants.yaml"), "--json").stdout)
+    assert as_json == {"tenants": 2}
+
+
+def test_apply_takes_both_from_one_stream(topmast: Topmast) -> None:
+    applied = topmast("apply", "-f", "-", "--json", standard_input=f"{FLEET}---\n{TENANTS}")
+    assert json.loads(applied.stdout) == {
+        "fleet": {"regions": 1, "clusters": 1, "machines": 2, "gpus": 16},
+        "tenants": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (WORKLOAD, "has neither 'regions' (a fleet) nor 'tenants' at its top level; a workload is submitted"),
+        ("just text", "has neither 'regions' (a fleet) nor 'tenants'"),
+        (f"{FLEET}---\n{FLEET}", "is a second fleet"),
+        (f"{FLEET}---\n{TENANTS.replace('A100', 'H100')}", "H100"),
+        (FLEET.replace("count: 2", "count: -2"), "count"),
+        ("regions: [", "standard input"),
+    ],
+    ids=["workload", "text", "two_fleets", "unknown_model", "bad_count", "no_yaml"],
+)
+def test_apply_applies_nothing_when_something_is_wrong(
+    server: LoopbackServer, topmast: Topmast, text: str, sentence: str
+) -> None:
+    refused = topmast("apply", "-f", "-", standard_input=text)
+    assert refused.exit_code == 4
+    assert sentence in refused.stderr
+    assert not server.topmast.calls
+
+
+def test_cancel_tells_what_happened_to_each(topmast: Topmast, files: Path) -> None:
+    topmast("submit", "-f", str(files / "workload.yaml"))
+    topmast("submit", "-f", str(files / "workload.yaml"))
+    cancelled = topmast("cancel", "w1", "w2", "--reason", "a mistake")
+    assert cancelled.stdout == "w1 is cancelled\nw2 is cancelled\n"
+    again = topmast("cancel", "w1", "--json")
+    assert again.exit_code == 4
+    assert again.stderr == "topmast: it cannot be cancelled; w1: has ended\n"

@@ -1,0 +1,142 @@
+"""What goes wrong is one sentence that says what to do, an exit code, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import pty
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2
+
+from tests.client.loopback_server import LoopbackServer
+from tests.command_line.conftest import Topmast
+
+COMMAND = (sys.executable, "-c", "from services.command_line.main import main; main()")
+
+
+def test_what_is_not_there_is_not_found(topmast: Topmast) -> None:
+    for command in ("get", "watch", "logs", "cancel"):
+        told = topmast(command, "w9")
+        assert told.exit_code == 3, command
+        assert told.stderr == "topmast: there is no workload w9\n"
+        assert told.stdout == ""
+
+
+def test_nobody_there_says_how_to_start(topmast: Topmast) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    told = topmast("status", "--address", address)
+    assert told.exit_code == 5
+    assert told.stderr.startswith(f"topmast: Topmast at {address} does not answer")
+    assert "start it with 'topmast up', or say where it is with --address or TOPMAST_ADDRESS" in told.stderr
+    assert told.stderr.count("\n") == 1
+
+
+def test_the_address_may_stand_before_the_command(server: LoopbackServer) -> None:
+    nowhere = Topmast({"TOPMAST_ADDRESS": "127.0.0.1:1"})
+    assert nowhere("--address", server.address, "status").exit_code == 0
+    assert nowhere("--address", "127.0.0.1:1", "status", "--address", server.address).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, 4),
+        (grpc.StatusCode.FAILED_PRECONDITION, 4),
+        (grpc.StatusCode.ALREADY_EXISTS, 4),
+        (grpc.StatusCode.INTERNAL, 4),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, 5),
+    ],
+)
+def test_each_refusal_has_its_exit_code(
+    server: LoopbackServer, topmast: Topmast, code: grpc.StatusCode, exit_code: int
+) -> None:
+    server.do(lambda: server.topmast.fail("GetStatus", code, "as things are"))
+    told = topmast("status")
+    assert told.exit_code == exit_code
+    assert told.stderr.startswith("topmast: ")
+
+
+def test_an_overloaded_server_says_when_to_try_again(server: LoopbackServer, topmast: Topmast) -> None:
+    advice = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2))
+    server.do(lambda: server.topmast.fail("GetStatus", grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls", advice))
+    assert topmast("status").stderr == "topmast: too many calls; try again in 2 s\n"
+
+
+def test_what_nobody_foresaw_is_a_sentence_too(
+    server: LoopbackServer, topmast: Topmast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOPMAST_DEBUG", raising=False)
+    # JSON has no infinity: nobody foresaw that the server would tell one.
+    server.do(lambda: server.topmast.add_event(t=float("inf"), event="ranked"))
+    told = topmast("events", "--json")
+    assert told.exit_code == 70
+    assert told.stderr.startswith("topmast: internal error (ValueError: ")
+    assert "Traceback" not in told.stderr
+    monkeypatch.setenv("TOPMAST_DEBUG", "1")
+    assert "Traceback" in topmast("events", "--json").stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("fly",), ("list", "--state", "FLYING"), ("list", "--submitted-after", "soon"), ("submit",), ("get",)],
+    ids=["command", "state", "time", "no_file", "no_workload"],
+)
+def test_wrong_usage_is_told_as_such(topmast: Topmast, arguments: tuple[str, ...]) -> None:
+    told = topmast(*arguments)
+    assert told.exit_code == 2
+    assert "Traceback" not in told.stderr
+    assert told.stdout == ""
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(topmast: Topmast, tmp_path: Path) -> None:
+    assert topmast("submit", "-f", str(tmp_path / "none.yaml")).exit_code == 2
+    assert topmast("events", "--output", str(tmp_path / "none" / "events.jsonl")).exit_code == 2
+
+
+def test_a_reader_that_has_enough_is_no_error(server: LoopbackServer) -> None:
+    server.do(lambda: [server.topmast.add_event(t=1.0, event="ranked", workload="w1") for _ in range(5_000)])
+    environment = {**os.environ, "TOPMAST_ADDRESS": server.address}
+    with subprocess.Popen(
+        [*COMMAND, "events"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
+
+
+def test_a_terminal_gets_tables_and_no_markup(server: LoopbackServer) -> None:
+    environment = {**os.environ, "TOPMAST_ADDRESS": server.address, "TERM": "xterm", "COLUMNS": "120"}
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.run([*COMMAND, "status"], env=environment, stdout=theirs, timeout=60, check=True)
+        os.close(theirs)
+        shown = os.read(ours, 100_000).decode()
+    finally:
+        os.close(ours)
+    assert process.returncode == 0
+    assert "Regions" in shown
+    assert "─" in shown
+
+
+def test_nothing_heavy_is_imported_for_a_quick_answer() -> None:
+    program = (
+        "import sys\n"
+        "from services.command_line.main import app\n"
+        "app(['version'], standalone_mode=False)\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)\n"
+    )
+    quick = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert quick.stdout.startswith("topmast ")
+    loaded = set(quick.stderr.split())
+    assert "services" in loaded
+    assert not loaded & {"ray", "numba", "numpy", "sqlalchemy", "psycopg", "grpc", "google", "alembic", "yaml"}
