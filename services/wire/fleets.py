@@ -8,7 +8,7 @@ from domain.resources import Quota
 from domain.tenant import Tenant
 from topmast.v1 import fleet_pb2
 
-_DEFAULT_FAIR_SHARE_WEIGHT = 1.0
+DEFAULT_FAIR_SHARE_WEIGHT = 1.0
 
 
 def fleet_from_proto(message: fleet_pb2.Fleet) -> Fleet:
@@ -90,7 +90,7 @@ def tenant_from_proto(message: fleet_pb2.Tenant) -> Tenant:
             {GpuModel(model): gpus for model, gpus in message.gpu_quota.items()},
             message.cpu_quota if message.HasField("cpu_quota") else None,
         ),
-        message.fair_share_weight or _DEFAULT_FAIR_SHARE_WEIGHT,
+        message.fair_share_weight or DEFAULT_FAIR_SHARE_WEIGHT,
     )
 
 

@@ -15,7 +15,7 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey, Plan, Score, TaskPlacement
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
-from services.wire.events import event_from_proto, event_from_row, event_row_to_proto, event_to_proto, event_to_row
+from services.wire.events import event_from_proto, event_to_proto
 from services.wire.fleets import fleet_from_proto, fleet_to_proto, tenant_from_proto, tenant_to_proto
 from services.wire.malformed_message import MalformedMessage
 from services.wire.plans import (
@@ -84,13 +84,6 @@ def _numbers(value: object) -> list[object]:
     if isinstance(value, list):
         return [number for element in value for number in _numbers(element)]
     return [value]
-
-
-@given(domain_values.events, st.integers(0, 2**62))
-def test_never_tells_a_row_and_its_event_apart(event: Event, sequence: int) -> None:
-    row = event_to_row(event, sequence)
-    assert event_from_row(row) == event
-    assert event_row_to_proto(row) == event_to_proto(event, sequence)
 
 
 @given(domain_values.scores)

@@ -1,0 +1,69 @@
+"""topmast validate: exit code 1 on any violation, and its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from formats.fleet_file import dump_fleet
+from formats.tenants_file import dump_tenants
+from services.command_line.main import app
+from tests.simulator.log_builder import FLEET, TENANTS, LogBuilder, task
+
+
+def validate(folder: Path, log: LogBuilder, *options: str) -> Result:
+    """Runs the command on files; it talks to nobody."""
+    events, fleet, tenants = folder / "events.jsonl", folder / "fleet.yaml", folder / "tenants.yaml"
+    events.write_text("".join(json.dumps(record) + "\n" for record in log.records))
+    fleet.write_text(dump_fleet(FLEET))
+    tenants.write_text(dump_tenants(TENANTS))
+    return CliRunner().invoke(
+        app, ["validate", str(events), "--fleet", str(fleet), "--tenants", str(tenants), *options]
+    )
+
+
+@pytest.fixture
+def good() -> LogBuilder:
+    """w1 runs on two GPUs of e1."""
+    return LogBuilder().submit("w1").run("w1", task("e1", [0, 1]))
+
+
+def test_a_good_log_is_valid(tmp_path: Path, good: LogBuilder) -> None:
+    result = validate(tmp_path, good)
+    assert result.exit_code == 0, result.stdout
+    assert result.stdout.startswith("valid: 3 events, 1 workloads, 1 attempts\n")
+    as_json = json.loads(validate(tmp_path, good, "--json").stdout)
+    assert (as_json["valid"], as_json["violations"]) == (True, 0)
+
+
+def test_a_broken_log_is_not_and_says_what_is_broken(tmp_path: Path, good: LogBuilder) -> None:
+    broken = good.submit("w2").run("w2", task("e1", [1, 2]))
+    result = validate(tmp_path, broken)
+    assert result.exit_code == 1
+    assert "I1: line " in result.stdout
+    assert "workload w2" in result.stdout
+    assert json.loads(validate(tmp_path, broken, "--json").stdout)["violations_by_invariant"]["I1"] >= 1
+
+
+def test_a_run_that_should_be_over_must_be(tmp_path: Path, good: LogBuilder) -> None:
+    result = validate(tmp_path, good, "--complete")
+    assert result.exit_code == 1
+    assert "I8: end of log, workload w1" in result.stdout
+
+
+def test_an_empty_log_shows_nothing(tmp_path: Path) -> None:
+    result = validate(tmp_path, LogBuilder())
+    assert result.exit_code == 1
+    assert "nothing to validate" in result.stdout
+
+
+def test_files_that_cannot_be_used_are_refused(tmp_path: Path, good: LogBuilder) -> None:
+    validate(tmp_path, good)
+    arguments = ["validate", str(tmp_path / "events.jsonl"), "--fleet", str(tmp_path / "tenants.yaml")]
+    refused = CliRunner().invoke(app, [*arguments, "--tenants", str(tmp_path / "tenants.yaml")])
+    assert refused.exit_code == 4
+    assert refused.stderr.startswith(f"topmast: {tmp_path / 'tenants.yaml'}: ")
+    assert CliRunner().invoke(app, [*arguments, "--tenants", str(tmp_path / "none.yaml")]).exit_code == 2
