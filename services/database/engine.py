@@ -16,7 +16,7 @@ import structlog
 from services.database.backoff import Backoff
 from services.database.commit_marks import CommitMarks, Slot
 from services.database.connection import AnyConnection, ConnectionPool, PooledConnection
-from services.database.errors import DatabaseUnavailable, is_final, is_loss, is_passing
+from services.database.errors import DatabaseUnavailable, is_final, is_passing
 from services.database.watcher import HealthListener, Subscription, Watcher
 
 _log = structlog.get_logger(__name__)
@@ -92,7 +92,8 @@ class Database:
     async def transaction(self) -> AsyncIterator[AnyConnection]:
         """One transaction, tried once: committed at the end of the block, rolled back when the block raises.
 
-        Raises DatabaseUnavailable when the database cannot be reached or is lost on the way.
+        Raises DatabaseUnavailable when the database cannot be reached or is lost on the way, or when others were in
+        the way (a deadlock, a serialization failure): the same may well succeed a little later.
         """
         done = False
         try:
@@ -102,8 +103,9 @@ class Database:
                 await connection.commit()
                 self._request_wake_ups(connection.channels_to_wake)
         except psycopg.Error as error:
-            if is_loss(error):
-                raise DatabaseUnavailable(f"the database was lost: {error}", in_doubt=done) from error
+            if is_passing(error):
+                in_doubt = done and not is_final(error)
+                raise DatabaseUnavailable(f"the transaction did not succeed: {error}", in_doubt=in_doubt) from error
             raise
 
     async def run(

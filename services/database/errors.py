@@ -7,7 +7,7 @@ from psycopg import errors
 
 
 class DatabaseUnavailable(Exception):
-    """The database could not be reached for longer than the caller was ready to wait.
+    """The database could not be reached, or could not do it, for longer than the caller was ready to wait.
 
     `in_doubt` is True when the connection was lost during the commit and nobody could tell since whether it happened.
     """
@@ -40,17 +40,12 @@ _CONNECTION_LOSSES = (
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected, RepeatTransaction)
 
 
-def is_loss(error: Exception) -> bool:
-    """True when the server could not be reached, went away, or has no room for us: nothing works for the moment."""
-    if isinstance(error, _CONNECTION_LOSSES):
+def is_passing(error: Exception) -> bool:
+    """True when the same transaction may well succeed a little later."""
+    if isinstance(error, (*_CONNECTION_LOSSES, *_CONFLICTS)):
         return True
     # Without a code of the server it is the connection itself that broke or could not be made.
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
-
-
-def is_passing(error: Exception) -> bool:
-    """True when the same transaction may well succeed a little later."""
-    return isinstance(error, _CONFLICTS) or is_loss(error)
 
 
 def is_final(error: Exception) -> bool:

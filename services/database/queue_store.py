@@ -1,0 +1,272 @@
+"""The queue: loaded and ranked as columns by the scan pass, listed for people.
+
+A scan pass decides on a snapshot; what it stores reaches only entries that are still there and that nobody is
+dispatching or cancelling at that moment. It never waits for anybody, so it cannot block anybody for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from psycopg.rows import TupleRow
+
+from domain.identifiers import TenantId, WorkloadId
+from domain.life_cycle import State
+from domain.rank import QueuePosition, Standing
+from global_scheduler.scan_view import NOT_RANKED
+from global_scheduler.view_builder import PendingRows, RunningRows
+from services.database.columns import joined, packed, split, unpacked
+from services.database.connection import AnyConnection
+
+SCAN_PASSES_KEPT = 1_000
+
+# Ascending in this order is the order of the queue; it is the index queue_order.
+_ORDER = "priority, level, (-credit), submitted_s, workload"
+
+_PENDING = f"""
+    SELECT count(*), {joined("workload")}, {joined("tenant")}, {packed("submitted_s")}, {joined("gpu_model")},
+           {packed("gpus")}, {packed("cpus")}, {packed(f"coalesce(priority, {NOT_RANKED}::smallint)")},
+           {packed("level")}, {packed("credit")}, {packed("within_quota")},
+           array_agg(place) FILTER (WHERE more_gpus IS NOT NULL),
+           array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL)
+      FROM (SELECT *, row_number() OVER () - 1 AS place
+              FROM (SELECT * FROM queue_entries WHERE not_before_s <= %s ORDER BY submitted_s, workload) AS ordered
+           ) AS entries"""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedEntries:
+    """Columns: entries that a scan pass ranks anew."""
+
+    workloads: Sequence[WorkloadId]
+    priority: ArrayLike
+    level: ArrayLike
+    credit: ArrayLike
+    within_quota: ArrayLike
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScanPass:
+    """What the last scan pass did."""
+
+    number: int
+    now_s: float
+    entries: int
+    changed: int
+    reclassified: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """One entry of the queue as people see it."""
+
+    workload: WorkloadId
+    name: str
+    tenant: TenantId
+    state: State
+    submitted_s: float
+    gpus: int
+    reason: str
+    rank: int
+    """1 is the head."""
+    position: QueuePosition
+
+
+# ---------------------------------------------------------------- what a scan pass reads
+
+
+async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
+    """Every queued workload that need not wait any longer, by (submit time, id)."""
+    async with connection.cursor(binary=True) as cursor:
+        await cursor.execute(_PENDING, (now,))
+        row = await cursor.fetchone()
+    if row is None:
+        raise LookupError("an aggregate without a row")
+    count = int(row[0])
+    more_gpus: list[Mapping[str, int] | None] = [None] * count
+    for place, more in zip(row[11] or (), row[12] or (), strict=True):
+        more_gpus[place] = more
+    priority = unpacked(row[7], "int2", count)
+    level = unpacked(row[8], "int2", count)
+    return PendingRows(
+        workloads=[WorkloadId(name) for name in split(row[1])],
+        tenants=[TenantId(name) for name in split(row[2])],
+        submitted_s=unpacked(row[3], "float8", count),
+        gpu_model=split(row[4]),
+        gpus=unpacked(row[5], "int4", count),
+        cpus=unpacked(row[6], "float8", count),
+        more_gpus=more_gpus,
+        level=level,
+        stored_priority=[None if value == NOT_RANKED else value for value in priority.tolist()],
+        stored_level=level,
+        stored_credit=unpacked(row[9], "float8", count),
+        stored_within_quota=unpacked(row[10], "bool", count),
+    )
+
+
+async def load_running(connection: AnyConnection) -> RunningRows:
+    """Every attempt that has not ended, sorted by workload."""
+    cursor = await connection.execute(
+        """SELECT workload, attempt, tenant, coalesce(started_s, dispatched_s), priority, level, within_quota,
+                  state = 'PREEMPTING', charges
+             FROM attempts WHERE ended_s IS NULL ORDER BY workload, attempt"""
+    )
+    rows = await cursor.fetchall()
+    return RunningRows(
+        workloads=[WorkloadId(row[0]) for row in rows],
+        attempts=np.array([row[1] for row in rows], dtype=np.int32),
+        tenants=[TenantId(row[2]) for row in rows],
+        started_s=np.array([row[3] for row in rows], dtype=np.float64),
+        priority=np.array([row[4] for row in rows], dtype=np.int8),
+        level=np.array([row[5] for row in rows], dtype=np.int16),
+        within_quota=np.array([row[6] for row in rows], dtype=np.bool_),
+        leaving=np.array([row[7] for row in rows], dtype=np.bool_),
+        charges=[row[8] for row in rows],
+    )
+
+
+# ---------------------------------------------------------------- what a scan pass writes
+
+
+async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[WorkloadId]:
+    """Writes where these entries stand from now on; returns those that were written.
+
+    An entry that has left the queue is left alone, and so is one that somebody else has locked to take it out: the
+    next pass finds it unchanged, if it is still there.
+    """
+    if not ranked.workloads:
+        return []
+    cursor = await connection.execute(
+        """WITH u AS MATERIALIZED (
+                    SELECT * FROM unnest(%s::text[], %s::smallint[], %s::smallint[], %s::float8[], %s::bool[])
+                               AS u (workload, priority, level, credit, within_quota)),
+                free AS MATERIALIZED (
+                    SELECT q.workload FROM queue_entries q JOIN u USING (workload) FOR UPDATE OF q SKIP LOCKED)
+           UPDATE queue_entries q
+              SET priority = u.priority, level = u.level, credit = u.credit, within_quota = u.within_quota
+             FROM u JOIN free USING (workload)
+            WHERE q.workload = u.workload
+        RETURNING q.workload""",
+        (
+            list(ranked.workloads),
+            np.asarray(ranked.priority, dtype=np.int16).tolist(),
+            np.asarray(ranked.level, dtype=np.int16).tolist(),
+            np.asarray(ranked.credit, dtype=np.float64).tolist(),
+            np.asarray(ranked.within_quota, dtype=np.bool_).tolist(),
+        ),
+    )
+    return [WorkloadId(row[0]) for row in await cursor.fetchall()]
+
+
+async def store_scan_pass(
+    connection: AnyConnection, *, now: float, entries: int, changed: int, reclassified: int
+) -> int:
+    """Records that a pass was made and returns its number; old records are dropped now and then."""
+    cursor = await connection.execute(
+        """INSERT INTO scan_passes (now_s, entries, changed, reclassified) VALUES (%s, %s, %s, %s)
+           RETURNING scan_pass""",
+        (now, entries, changed, reclassified),
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise LookupError("the scan pass was not recorded")
+    number = int(row[0])
+    if number % 256 == 0:
+        await connection.execute("DELETE FROM scan_passes WHERE scan_pass < %s", (number - SCAN_PASSES_KEPT,))
+    return number
+
+
+# ---------------------------------------------------------------- what people see
+
+
+async def newest_scan_pass(connection: AnyConnection) -> StoredScanPass | None:
+    """The last pass; None before the first."""
+    cursor = await connection.execute(
+        """SELECT scan_pass, now_s, entries, changed, reclassified FROM scan_passes
+            ORDER BY scan_pass DESC LIMIT 1"""
+    )
+    row = await cursor.fetchone()
+    return None if row is None else StoredScanPass(*row)
+
+
+async def count_queued(connection: AnyConnection, tenant: TenantId | None = None) -> int:
+    """How many workloads are queued, ranked or not."""
+    cursor = await connection.execute(
+        "SELECT count(*) FROM queue_entries WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s", {"tenant": tenant}
+    )
+    row = await cursor.fetchone()
+    return 0 if row is None else int(row[0])
+
+
+async def list_head(connection: AnyConnection, limit: int, tenant: TenantId | None = None) -> list[QueueLine]:
+    """The first ranked entries, from the head on; with `tenant` only its own, but with their ranks among all."""
+    if tenant is None:
+        cursor = await connection.execute(
+            f"""SELECT q.*, w.name, w.gpus, row_number() OVER (ORDER BY {_qualified("q")}) AS rank
+                  FROM (SELECT workload, tenant, submitted_s, state, reason, priority, level, credit, within_quota
+                          FROM queue_entries WHERE priority IS NOT NULL ORDER BY {_ORDER} LIMIT %s) AS q
+                  JOIN workloads w USING (workload) ORDER BY rank""",
+            (limit,),
+        )
+    else:
+        cursor = await connection.execute(
+            f"""SELECT q.workload, q.tenant, q.submitted_s, q.state, q.reason, q.priority, q.level, q.credit,
+                       q.within_quota, w.name, w.gpus, q.rank
+                  FROM (SELECT *, row_number() OVER (ORDER BY {_ORDER}) AS rank
+                          FROM queue_entries WHERE priority IS NOT NULL) AS q
+                  JOIN workloads w USING (workload) WHERE q.tenant = %s ORDER BY q.rank LIMIT %s""",
+            (tenant, limit),
+        )
+    return [_queue_line(row) for row in await cursor.fetchall()]
+
+
+def _qualified(table: str) -> str:
+    return f"{table}.priority, {table}.level, (-{table}.credit), {table}.submitted_s, {table}.workload"
+
+
+def _queue_line(row: TupleRow) -> QueueLine:
+    workload = WorkloadId(row[0])
+    return QueueLine(
+        workload=workload,
+        name=row[9],
+        tenant=TenantId(row[1]),
+        state=State(row[3]),
+        submitted_s=row[2],
+        gpus=row[10],
+        reason=row[4],
+        rank=row[11],
+        position=QueuePosition(workload, Standing(row[5], row[6]), row[7], row[2], row[8]),
+    )
+
+
+async def rank_of(connection: AnyConnection, position: QueuePosition) -> int:
+    """The rank of a queued workload that stands there: 1 plus the entries before it."""
+    cursor = await connection.execute(
+        f"""SELECT count(*) + 1 FROM queue_entries
+             WHERE priority IS NOT NULL AND ({_ORDER}) < (%s, %s, %s, %s, %s)""",
+        position.sort_key,
+    )
+    row = await cursor.fetchone()
+    return 0 if row is None else int(row[0])
+
+
+async def ranks_of(connection: AnyConnection, workloads: Sequence[WorkloadId]) -> dict[WorkloadId, int]:
+    """The ranks of those that are queued and ranked, in one pass over the queue's index."""
+    cursor = await connection.execute(
+        f"""SELECT workload, rank
+              FROM (SELECT workload, row_number() OVER (ORDER BY {_ORDER}) AS rank
+                      FROM queue_entries WHERE priority IS NOT NULL) AS ranked
+             WHERE workload = ANY(%s)""",
+        (list(workloads),),
+    )
+    return {WorkloadId(row[0]): int(row[1]) for row in await cursor.fetchall()}
+
+
+async def next_due_s(connection: AnyConnection, now: float) -> float | None:
+    """When the next of those that must wait after a failure may be ranked; None when nobody has to wait."""
+    cursor = await connection.execute("SELECT min(not_before_s) FROM queue_entries WHERE not_before_s > %s", (now,))
+    row = await cursor.fetchone()
+    return None if row is None else row[0]

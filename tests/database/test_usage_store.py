@@ -1,0 +1,164 @@
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from domain.identifiers import TenantId, WorkloadId
+from domain.life_cycle import State
+from global_scheduler.usage_window import window_averages
+from services.database import attempt_store, usage_store
+from services.database.attempt_store import AttemptEnd, NewAttempt
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.usage_store import STRETCH_S
+from tests.database.small_world import ADS, VISION, dispatch, new_attempt, submission, submit
+
+
+@dataclass(frozen=True)
+class Run:
+    """An attempt's life, in seconds; it is told as ended `late_s` after it has."""
+
+    tenant: TenantId
+    start_s: float
+    length_s: float
+    late_s: float
+    gpus: int
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.length_s
+
+    def used(self, begin_s: float, end_s: float) -> float:
+        """GPU-seconds within that time."""
+        return self.gpus * max(min(end_s, self.end_s) - max(begin_s, self.start_s), 0.0)
+
+
+def _attempt(number: int, run: Run) -> NewAttempt:
+    return new_attempt(
+        WorkloadId(f"w{number:06d}"),
+        dispatched_s=run.start_s,
+        machine=f"east-b-r0-m{number}",
+        gpus=run.gpus,
+        tenant=run.tenant,
+    )
+
+
+async def _end(connection: AnyConnection, number: int, run: Run) -> None:
+    end = AttemptEnd(_attempt(number, run).key, "completed", "", run.end_s, 0.0, 0.0, State.COMPLETED)
+    await attempt_store.record_ends(connection, [end], {})
+
+
+async def _used_gpu_seconds(database: Database, now: float, window_s: float) -> dict[str, float]:
+    stretches = await database.run(lambda connection: usage_store.load_use(connection, now, window_s))
+    return {tenant: use.gpus * window_s for tenant, use in window_averages(stretches, now, window_s).items()}
+
+
+def test_nothing_was_used_yet(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: usage_store.count_use(connection, 5_000.0))
+            assert await _used_gpu_seconds(database, 5_000.0, 3_600.0) == {}
+
+    asyncio.run(scenario())
+
+
+def test_use_is_the_same_before_and_after_it_is_counted(database_url: str) -> None:
+    run = Run(ADS, 1_000.0, 10_000.0, 0.0, 8)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: submit(connection, [submission(1)]))
+            await database.run(lambda connection: dispatch(connection, _attempt(1, run)))
+            for counted in (False, True, True):
+                assert await _used_gpu_seconds(database, 4_000.0, 3_600.0) == pytest.approx({ADS: 8 * 3_000.0})
+                if not counted:
+                    await database.run(lambda connection: usage_store.count_use(connection, 4_000.0))
+            async with database.transaction() as connection:
+                cursor = await connection.execute("SELECT window_start_s, gpu_seconds FROM usage_windows ORDER BY 1")
+                assert await cursor.fetchall() == [(900.0, 8 * 800.0), (1800.0, 8 * 900.0), (2700.0, 8 * 900.0)]
+
+    asyncio.run(scenario())
+
+
+def test_what_changes_its_size_is_counted_before(database_url: str) -> None:
+    run = Run(ADS, 1_000.0, 10_000.0, 0.0, 8)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: submit(connection, [submission(1)]))
+            await database.run(lambda connection: dispatch(connection, _attempt(1, run)))
+            async with database.transaction() as connection:
+                await usage_store.count_use_of(connection, [_attempt(1, run).key], 2_500.0)
+                await connection.execute("UPDATE attempts SET gpus = 2")
+            await database.run(lambda connection: usage_store.count_use(connection, 4_000.0))
+            assert await _used_gpu_seconds(database, 4_000.0, 3_600.0) == pytest.approx({ADS: 8 * 1500.0 + 2 * 1500.0})
+
+    asyncio.run(scenario())
+
+
+def test_old_use_is_forgotten(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: submit(connection, [submission(1)]))
+            await database.run(lambda connection: dispatch(connection, _attempt(1, Run(ADS, 0.0, 1e6, 0.0, 1))))
+            await database.run(lambda connection: usage_store.count_use(connection, 9_000.0))
+            assert await database.run(lambda connection: usage_store.forget_use(connection, 4_500.5)) == 5
+            assert await _used_gpu_seconds(database, 9_000.0, 9_000.0) == pytest.approx({ADS: 4_500.0})
+
+    asyncio.run(scenario())
+
+
+_runs = st.lists(
+    st.builds(
+        Run,
+        st.sampled_from([ADS, VISION]),
+        st.floats(0.0, 5_000.0),
+        st.floats(0.0, 6_000.0),
+        st.floats(0.0, 4_000.0),
+        st.integers(0, 8),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_runs, st.lists(st.floats(100.0, 12_000.0), min_size=1, max_size=4))
+def test_never_loses_or_doubles_a_second_of_use_however_late_ends_are_told(
+    database_url: str, runs: list[Run], counted_at_s: list[float]
+) -> None:
+    """Dispatches, ends (told late) and counts in the order of time; at the end all use adds up to what was used."""
+    happenings: list[tuple[float, int, int]] = [(now, 2, 0) for now in counted_at_s]
+    for number, run in enumerate(runs):
+        happenings += [(run.start_s, 0, number), (run.end_s + run.late_s, 1, number)]
+    now = 15_000.0 + STRETCH_S
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await connection.execute("DELETE FROM workloads")
+                await connection.execute("DELETE FROM usage_windows")
+                await submit(connection, [submission(number) for number in range(len(runs))])
+            for t, kind, number in sorted(happenings):
+                async with database.transaction() as connection:
+                    if kind == 0:
+                        await dispatch(connection, _attempt(number, runs[number]))
+                    elif kind == 1:
+                        await _end(connection, number, runs[number])
+                    else:
+                        await usage_store.count_use(connection, t)
+            expected: dict[str, float] = {}
+            for run in runs:
+                expected[run.tenant] = expected.get(run.tenant, 0.0) + run.used(0.0, now)
+            await database.run(lambda connection: usage_store.count_use(connection, now))
+            used = await _used_gpu_seconds(database, now, now)
+            assert {tenant: used.get(tenant, 0.0) for tenant in expected} == pytest.approx(expected, abs=1e-6)
+            async with database.transaction() as connection:
+                cursor = await connection.execute(
+                    "SELECT count(*) FROM attempts WHERE counted_s IS DISTINCT FROM ended_s"
+                )
+                assert await cursor.fetchone() == (0,)
+
+    asyncio.run(scenario())
