@@ -309,14 +309,12 @@ class Emulation:
         """A stop that overtook its order, or came after a restart: the attempt must never start any more."""
         if key in self._tombstones:
             return []
-        changed: list[AttemptStatus] = []
         try:
             self._register.admit(key)
         except StaleAttempt:
-            if self._register.newest(key.workload) == key.attempt:
-                return []
-        else:
-            changed = self._end_older(key, now)
+            # It is over and was told as such, or could not start any more in any case.
+            return []
+        changed = self._end_older(key, now)
         return [*changed, self._bury(key, AttemptPhase.STOPPED, "it was not running here", now)]
 
     def _bury(self, key: AttemptKey, phase: AttemptPhase, reason: str, now: float) -> AttemptStatus:

@@ -175,7 +175,8 @@ class Executor(Protocol):
     async def stop(self, key: AttemptKey, grace_s: float) -> None:
         """Asks an attempt to save a checkpoint and end within `grace_s` seconds; with 0 it is killed at once.
 
-        A second call can only shorten the grace. An attempt that is not known is from now on known as stopped.
+        A second call can only shorten the grace. An attempt that was never heard of is from now on known as stopped:
+        its order, should it still come, starts nothing.
         """
         ...
 

@@ -134,10 +134,9 @@ class RayExecutor:
         try:
             self._register.admit(key)
         except StaleAttempt:
-            if self._register.newest(key.workload) == key.attempt:
-                return
-        else:
-            self._fence(key)
+            # It is over and was told as such, or could not start any more in any case.
+            return
+        self._fence(key)
         self._bury(key, AttemptPhase.STOPPED, "it was not running here", 0.0)
 
     async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:

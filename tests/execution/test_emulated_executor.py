@@ -1,0 +1,118 @@
+import asyncio
+import time
+
+import pytest
+
+from domain.identifiers import MachineId, WorkloadId
+from services.clock import CompressedClock, SystemClock
+from services.execution.emulated_executor import EmulatedExecutor
+from services.execution.executor import (
+    AttemptPhase,
+    AttemptStatus,
+    Change,
+    LogRequest,
+    MachineStatus,
+    TaskReference,
+    UnknownAttempt,
+)
+from services.execution.change_feed import Subscription
+from tests.execution.orders import emulated, key
+
+FAST = 100_000.0
+
+
+def fast_clock() -> CompressedClock:
+    return CompressedClock(origin_real_s=time.time(), origin_s=1_000_000.0, speed=FAST)
+
+
+async def ends(subscription: Subscription[Change], count: int) -> list[AttemptStatus]:
+    """The first so many ends that are told."""
+    ended: list[AttemptStatus] = []
+    async with asyncio.timeout(60):
+        while len(ended) < count:
+            for change in await subscription.next():
+                if isinstance(change, AttemptStatus) and change.ended:
+                    ended.append(change)
+    return ended
+
+
+def test_thousands_of_attempts_end_when_they_are_due() -> None:
+    async def scenario() -> None:
+        executor = EmulatedExecutor(fast_clock())
+        with executor.subscribe() as subscription:
+            for number in range(3_000):
+                await executor.execute(emulated(1_000.0 + 10 * (number * 7919 % 3_000), workload=f"w{number}"))
+            ended = await ends(subscription, 3_000)
+        assert len({status.key for status in ended}) == 3_000
+        assert all(status.phase is AttemptPhase.COMPLETED for status in ended)
+        assert [status.since_s for status in ended] == sorted(status.since_s for status in ended)
+        assert all(status.since_s - status.started_s == pytest.approx(status.progress) for status in ended)
+        await executor.forget([status.key for status in ended])
+        assert executor.statuses() == ()
+        await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_timer_follows_the_one_that_is_due_first() -> None:
+    async def scenario() -> None:
+        executor = EmulatedExecutor(fast_clock())
+        with executor.subscribe() as subscription:
+            await executor.execute(emulated(1e9, workload="long"))
+            await executor.execute(emulated(100.0, workload="short"))
+            (first,) = await ends(subscription, 1)
+            assert first.key == key("short")
+            await executor.stop(key("long"), 10.0)
+            (second,) = await ends(subscription, 1)
+            assert (second.key, second.phase) == (key("long"), AttemptPhase.STOPPED)
+            assert second.checkpoint_progress == second.progress > 0
+        await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_machine_is_told_before_what_was_on_it() -> None:
+    async def scenario() -> None:
+        executor = EmulatedExecutor(SystemClock())
+        with executor.subscribe() as subscription:
+            await executor.execute(emulated(1e6))
+            executor.set_machine(MachineId("m0"), up=False, reason="test")
+            told = await subscription.next()
+        assert [change.phase if isinstance(change, AttemptStatus) else change for change in told] == [
+            AttemptPhase.RUNNING,
+            MachineStatus(MachineId("m0"), False, "test"),
+            AttemptPhase.LOST,
+        ]
+        assert executor.machines() == (MachineStatus(MachineId("m0"), False, "test"),)
+        await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_emulated_attempts_have_no_tasks_and_print_nothing() -> None:
+    async def scenario() -> None:
+        executor = EmulatedExecutor(SystemClock())
+        await executor.execute(emulated(1e6))
+        task = TaskReference(key(), emulated(1.0).specification.jobs[0].name, 0)
+        with pytest.raises(UnknownAttempt):
+            await executor.heartbeat(task, 1.0, 1.0)
+        with pytest.raises(UnknownAttempt):
+            await executor.checkpoint_saved(task, 1.0, "")
+        assert [chunk async for chunk in executor.read_logs(LogRequest(WorkloadId("w")))] == []
+        with pytest.raises(UnknownAttempt):
+            _ = [chunk async for chunk in executor.read_logs(LogRequest(WorkloadId("nobody")))]
+        await executor.close()
+
+    asyncio.run(scenario())
+
+
+def test_clocks_refuse_to_stand_still_or_run_backwards() -> None:
+    for speed in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="clock"):
+            CompressedClock(0.0, 0.0, speed)
+
+
+def test_a_compressed_clock_says_how_long_to_wait_for_it() -> None:
+    clock = CompressedClock(origin_real_s=time.time() - 2.0, origin_s=500.0, speed=100.0)
+    assert 700.0 <= clock.now() < 1_000.0
+    assert clock.real_seconds(50.0) == 0.5
