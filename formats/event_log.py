@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 from domain.events import Event, EventKind, JsonValue
@@ -18,7 +19,7 @@ from formats.text_stream import read_lines, write_text_stream
 
 _COMMON_FIELDS = ("t", "event", "workload", "attempt", "tenant", "priority", "level", "region", "cluster")
 _GREATEST = 1e300
-_KINDS = {kind.value: kind for kind in EventKind}
+_KINDS = MappingProxyType({kind.value: kind for kind in EventKind})
 
 
 class BadRecord(Exception):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
+from types import MappingProxyType, UnionType
 from typing import Annotated, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -79,19 +79,21 @@ def _describe(model: type[Schema], location: tuple[int | str, ...], kind: str, e
     return f"{entry.get('msg')}, {got}"
 
 
-_EXPECTED = {
-    "int_type": "a whole number",
-    "int_parsing_size": "a whole number of reasonable size",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "string_type": "text (put it in quotes)",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-}
-_LIMITS = {"ge": "at least", "gt": "greater than", "le": "at most", "lt": "less than"}
+_EXPECTED = MappingProxyType(
+    {
+        "int_type": "a whole number",
+        "int_parsing_size": "a whole number of reasonable size",
+        "float_type": "a number",
+        "finite_number": "a finite number",
+        "string_type": "text (put it in quotes)",
+        "bool_type": "true or false",
+        "list_type": "a list",
+        "dict_type": "a mapping",
+        "model_type": "a mapping",
+        "model_attributes_type": "a mapping",
+    }
+)
+_LIMITS = MappingProxyType({"ge": "at least", "gt": "greater than", "le": "at most", "lt": "less than"})
 _LIMIT_KINDS = frozenset({"greater_than_equal", "greater_than", "less_than_equal", "less_than"})
 
 
@@ -120,7 +122,7 @@ def _without_none(annotation: object) -> object:
     origin = get_origin(annotation)
     if origin is Annotated:
         return _without_none(get_args(annotation)[0])
-    if origin is Union or origin is types.UnionType:
+    if origin is Union or origin is UnionType:
         rest = [argument for argument in get_args(annotation) if argument is not type(None)]
         return _without_none(rest[0]) if len(rest) == 1 else annotation
     return annotation

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 DAY_S = 86_400.0
-_STANDARD_NORMAL = {0.10: -1.2815515655446004, 0.50: 0.0, 0.90: 1.2815515655446004, 0.99: 2.3263478740408408}
+_STANDARD_NORMAL = MappingProxyType(
+    {0.10: -1.2815515655446004, 0.50: 0.0, 0.90: 1.2815515655446004, 0.99: 2.3263478740408408}
+)
 """Quantiles of the standard normal distribution, for the shares that the papers publish."""
 _FARTHEST = 6.0
 """Standard deviations to which the outermost pieces of a distribution are continued."""

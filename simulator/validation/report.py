@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from domain.events import JsonValue
 
@@ -25,16 +26,18 @@ class Invariant(StrEnum):
     I9 = "I9"
 
 
-MEANINGS: Mapping[Invariant, str] = {
-    Invariant.LOG: "the log is well-formed",
-    Invariant.I1: "no machine is over-committed",
-    Invariant.I2: "gangs are whole, elastic jobs within their bounds",
-    Invariant.I3: "one region at a time, which held all input tables",
-    Invariant.I4: "within-quota use never exceeds the quota",
-    Invariant.I5: "victims stand strictly worse than whom they made room for",
-    Invariant.I8: "every workload ends exactly once, attempts never overlap",
-    Invariant.I9: "progress is never invented",
-}
+MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
+    {
+        Invariant.LOG: "the log is well-formed",
+        Invariant.I1: "no machine is over-committed",
+        Invariant.I2: "gangs are whole, elastic jobs within their bounds",
+        Invariant.I3: "one region at a time, which held all input tables",
+        Invariant.I4: "within-quota use never exceeds the quota",
+        Invariant.I5: "victims stand strictly worse than whom they made room for",
+        Invariant.I8: "every workload ends exactly once, attempts never overlap",
+        Invariant.I9: "progress is never invented",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
