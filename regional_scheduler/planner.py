@@ -98,9 +98,9 @@ def _place_all(
         granted = _place_in_order(draft, order, standing, now, evicting=evicting)
         if not isinstance(granted, _Failure):
             return granted
+        draft.undo()
         if granted.alone or granted.demand.position in went_first:
             return granted
-        draft.undo()
         went_first.add(granted.demand.position)
         order.remove(granted.demand)
         order.insert(0, granted.demand)
