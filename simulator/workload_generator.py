@@ -38,18 +38,21 @@ from simulator.published_statistics import (
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+
+class Profile(StrEnum):
+    MAST = "mast"
+    HIVED = "hived"
+
+
 DAY_S = 86_400.0
 _STANDARD_NORMAL = MappingProxyType(
     {0.10: -1.2815515655446004, 0.50: 0.0, 0.90: 1.2815515655446004, 0.99: 2.3263478740408408}
 )
 """Quantiles of the standard normal distribution, for the shares that the papers publish."""
+_LARGEST_COMMON_GANG = MappingProxyType({Profile.MAST: 128, Profile.HIVED: 64})
+"""GPUs: MAST's 99th percentile, and the largest job of the public Philly trace."""
 _FARTHEST = 6.0
 """Standard deviations to which the outermost pieces of a distribution are continued."""
-
-
-class Profile(StrEnum):
-    MAST = "mast"
-    HIVED = "hived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,30 @@ class GeneratorSettings:
     """0: as many at night as by day; 1: none at the quietest hour."""
     peak_s: float = 14 * 3600.0
     """The busiest second of the day."""
+
+    @staticmethod
+    def for_fleet(
+        fleet: Fleet,
+        tenants: Sequence[Tenant],
+        workloads: int,
+        *,
+        profile: Profile = Profile.MAST,
+        span_s: float = DAY_S,
+    ) -> GeneratorSettings:
+        """Workloads that this fleet can host, for these tenants: the largest common gang is cut to what it can.
+
+        Raises ValueError for a fleet without GPUs.
+        """
+        offers = offers_of_fleet(fleet)
+        greatest = max(offer.greatest_gpus or 1 for offer in offers)
+        return GeneratorSettings(
+            workloads,
+            span_s,
+            profile=profile,
+            tenants=tuple(tenants),
+            size_factor=min(1.0, greatest / _LARGEST_COMMON_GANG[profile]),
+            offers=offers,
+        )
 
 
 def generate_workloads(settings: GeneratorSettings, rng: np.random.Generator) -> Iterator[TraceRow]:

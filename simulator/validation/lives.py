@@ -10,8 +10,8 @@ from simulator.validation.quotas import Charge
 from simulator.validation.record_fields import BadField, Record, text_field, whole_field
 from simulator.validation.report import Findings, Invariant
 
-CLOCK_SLACK_S = 1e-3
-"""How far the clocks of two tiers may differ: a workload's events may go back in time by so much."""
+CLOCK_SLACK_S = 1.0
+"""How far the clocks of two machines may differ: what an attempt reports may go back in time by so much."""
 
 Standing = tuple[int, int]
 """(priority, level): smaller is better."""
@@ -24,6 +24,7 @@ class AttemptLife:
         "checkpoint",
         "claims",
         "dispatched_line",
+        "last_t_s",
         "name",
         "number",
         "placement",
@@ -45,6 +46,7 @@ class AttemptLife:
         number: int,
         region: str,
         line: int,
+        t_s: float,
         placement: Sequence[Record],
         planned: list[Claim],
         kept: float,
@@ -55,6 +57,8 @@ class AttemptLife:
         self.standing: Standing | None = None
         self.within_quota = False
         self.dispatched_line = line
+        self.last_t_s = t_s
+        """When it was dispatched, or last did something itself."""
         self.placement = placement
         """As dispatched, to be compared with what is started."""
         self.planned = planned
@@ -83,7 +87,6 @@ class WorkloadLife:
         "emulated",
         "jobs",
         "kept",
-        "last_t_s",
         "name",
         "regions",
         "tables",
@@ -116,7 +119,6 @@ class WorkloadLife:
         """Progress of the newest checkpoint of all attempts that have ended."""
         self.cancelling = False
         """Evicted because it was cancelled: only `cancelled` may follow."""
-        self.last_t_s = 0.0
 
 
 class Lives:
@@ -146,7 +148,7 @@ class Lives:
         self.submitted += 1
         self._open[life.name] = life
 
-    def of_record(self, record: Record, t_s: float) -> WorkloadLife | None:
+    def of_record(self, record: Record) -> WorkloadLife | None:
         """The workload that the record is about; reports what cannot happen to it and returns None."""
         name = text_field(record, "workload")
         life = self._open.get(name)
@@ -157,11 +159,6 @@ class Lives:
             else:
                 self._add(f"has event {record.get('event')}, but was never submitted")
             return None
-        if t_s < life.last_t_s - CLOCK_SLACK_S:
-            earlier = life.last_t_s
-            life.last_t_s = t_s
-            raise BadField(f"has t {t_s:.6f}, but the workload's event before it has {earlier:.6f}: time goes back")
-        life.last_t_s = max(life.last_t_s, t_s)
         tenant = record.get("tenant")
         if tenant is not None and tenant != life.tenant:
             raise BadField(f"has tenant {tenant}, but the workload was submitted by {life.tenant}")
@@ -180,6 +177,13 @@ class Lives:
         if region is not None and region != attempt.region:
             raise BadField(f"has region {region}, but the attempt was dispatched to {attempt.region}")
         return attempt
+
+    def check_time(self, attempt: AttemptLife, t_s: float) -> None:
+        """What an attempt does itself (not what is decided about it) comes in the order of time. Raises BadField."""
+        earlier = attempt.last_t_s
+        attempt.last_t_s = t_s
+        if t_s < earlier - CLOCK_SLACK_S:
+            raise BadField(f"has t {t_s:.6f}, but {attempt.name} was at {earlier:.6f} before: time goes back")
 
     def check_dispatch(self, life: WorkloadLife, number: int) -> None:
         """Whether an attempt of this number may begin now."""

@@ -130,7 +130,7 @@ class LogChecker:
 
     # In the queue.
 
-    def _submitted(self, record: Record, t_s: float) -> None:
+    def _submitted(self, record: Record, _t_s: float) -> None:
         name = text_field(record, "workload")
         text_field(record, "name")
         tenant = text_field(record, "tenant")
@@ -143,27 +143,27 @@ class LogChecker:
         if self._lives.may_submit(name):
             charge = self._quotas.charge_of(tenant, jobs.values())
             life = WorkloadLife(name, tenant, jobs, tables, regions, charge)
-            life.emulated, life.work_s, life.last_t_s = emulated, work_s, t_s
+            life.emulated, life.work_s = emulated, work_s
             self._lives.begin(life)
 
-    def _ranked(self, record: Record, t_s: float) -> None:
+    def _ranked(self, record: Record, _t_s: float) -> None:
         priority, _ = _standing(record)
         within_quota = flag_field(record, "within_quota")
         credit = record.get("credit")
         if isinstance(credit, bool) or not isinstance(credit, int | float):
             raise BadField("has no credit, which must be a number")
-        life = self._lives.of_record(record, t_s)
+        life = self._lives.of_record(record)
         if life is not None:
             self._quotas.check_standing(life.tenant, priority, within_quota=within_quota)
 
-    def _waiting(self, record: Record, t_s: float) -> None:
+    def _waiting(self, record: Record, _t_s: float) -> None:
         text_field(record, "reason")
-        self._lives.of_record(record, t_s)
+        self._lives.of_record(record)
 
-    def _awaiting_data(self, record: Record, t_s: float) -> None:
+    def _awaiting_data(self, record: Record, _t_s: float) -> None:
         text_field(record, "reason")
         texts_field(record, "tables")
-        self._lives.of_record(record, t_s)
+        self._lives.of_record(record)
 
     # Attempts.
 
@@ -172,7 +172,7 @@ class LogChecker:
         number = whole_field(record, "attempt", 1)
         standing, within_quota = _standing(record), flag_field(record, "within_quota")
         placement, evicts = records_field(record, "placement"), records_field(record, "evicts")
-        life = self._lives.of_record(record, t_s)
+        life = self._lives.of_record(record)
         if life is None:
             return
         self._lives.check_dispatch(life, number)
@@ -181,7 +181,7 @@ class LogChecker:
         self._regions.check(region, life.tables, life.regions)
         planned = self._machines.read_placement(placement, region)
         self._gangs.check(life.jobs, planned, as_asked=True)
-        attempt = AttemptLife(life.name, number, region, self._findings.line, placement, planned, life.kept)
+        attempt = AttemptLife(life.name, number, region, self._findings.line, t_s, placement, planned, life.kept)
         self._lives.attempts += 1
         life.attempts, life.attempt = number, attempt
         self._evictions.dispatched(life.name, standing, region, evicts)
@@ -190,7 +190,7 @@ class LogChecker:
     def _started(self, record: Record, t_s: float) -> None:
         standing, within_quota = _standing(record), flag_field(record, "within_quota")
         placement = records_field(record, "placement")
-        life, attempt = self._attempt(record, t_s)
+        life, attempt = self._acting_attempt(record, t_s)
         if life is None or attempt is None:
             return
         if flag_field(record, "emulated") != life.emulated:
@@ -211,9 +211,9 @@ class LogChecker:
         self._classify(life, attempt, standing, within_quota=within_quota)
         self._progress.started(life, attempt, record, t_s)
 
-    def _reclassified(self, record: Record, t_s: float) -> None:
+    def _reclassified(self, record: Record, _t_s: float) -> None:
         standing, within_quota = _standing(record), flag_field(record, "within_quota")
-        life, attempt = self._attempt(record, t_s)
+        life, attempt = self._attempt(record)
         if life is not None and attempt is not None:
             self._classify(life, attempt, standing, within_quota=within_quota)
 
@@ -243,13 +243,13 @@ class LogChecker:
         attempt.claims = claims
         self._progress.speed_changed(attempt, record, t_s)
 
-    def _evicting(self, record: Record, t_s: float) -> None:
-        life, attempt = self._attempt(record, t_s)
+    def _evicting(self, record: Record, _t_s: float) -> None:
+        life, attempt = self._attempt(record)
         if life is not None and attempt is not None:
             self._evictions.evicted(life, attempt, record)
 
     def _evicted(self, record: Record, t_s: float) -> None:
-        life, attempt = self._attempt(record, t_s)
+        life, attempt = self._acting_attempt(record, t_s)
         if life is None or attempt is None:
             return
         cause = self._evictions.evicted(life, attempt, record)
@@ -271,9 +271,9 @@ class LogChecker:
         final = flag_field(record, "final")
         if final and record.get("attempt") is None:
             # Given up in the queue: there is no attempt that could have failed.
-            life = self._idle_life(record, t_s)
+            life = self._idle_life(record)
         else:
-            life, attempt = self._attempt(record, t_s)
+            life, attempt = self._acting_attempt(record, t_s)
             if life is not None and attempt is not None:
                 self._progress.ended(life, attempt, record, t_s)
                 self._release(life, attempt)
@@ -284,9 +284,9 @@ class LogChecker:
 
     def _cancelled(self, record: Record, t_s: float) -> None:
         if record.get("attempt") is None:
-            life = self._idle_life(record, t_s)
+            life = self._idle_life(record)
         else:
-            life, attempt = self._attempt(record, t_s)
+            life, attempt = self._acting_attempt(record, t_s)
             if life is not None and attempt is not None:
                 self._progress.stopped_for_good(life, attempt, record, t_s)
                 self._release(life, attempt)
@@ -311,21 +311,29 @@ class LogChecker:
 
     # What several kinds have in common.
 
-    def _attempt(self, record: Record, t_s: float) -> tuple[WorkloadLife | None, AttemptLife | None]:
-        life = self._lives.of_record(record, t_s)
+    def _attempt(self, record: Record) -> tuple[WorkloadLife | None, AttemptLife | None]:
+        """Workload and live attempt of something that is decided about the attempt."""
+        life = self._lives.of_record(record)
         return life, self._lives.attempt_of_record(life, record) if life is not None else None
+
+    def _acting_attempt(self, record: Record, t_s: float) -> tuple[WorkloadLife | None, AttemptLife | None]:
+        """Workload and live attempt of something that the attempt does itself."""
+        life, attempt = self._attempt(record)
+        if attempt is not None:
+            self._lives.check_time(attempt, t_s)
+        return life, attempt
 
     def _running_attempt(self, record: Record, t_s: float) -> tuple[WorkloadLife | None, AttemptLife | None]:
         """The attempt when it has started; reports it when it has not."""
-        life, attempt = self._attempt(record, t_s)
+        life, attempt = self._acting_attempt(record, t_s)
         if attempt is not None and not attempt.started:
             self._lives.report_not_started(attempt, record)
             return life, None
         return life, attempt
 
-    def _idle_life(self, record: Record, t_s: float) -> WorkloadLife | None:
+    def _idle_life(self, record: Record) -> WorkloadLife | None:
         """The workload when no attempt of it is live; reports one that is, and lets go of what it holds."""
-        life = self._lives.of_record(record, t_s)
+        life = self._lives.of_record(record)
         if life is not None and life.attempt is not None:
             self._lives.report_still_live(life.attempt, record)
             self._release(life, life.attempt)

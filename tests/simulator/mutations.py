@@ -223,5 +223,5 @@ MUTATIONS: dict[str, Mutation] = {
     "evictions that the dispatch does not list": _change({"dispatched"}, _without_a_word, {I5}),
     "beyond quota with a good priority": _change({"dispatched", "ranked"}, _good_priority_beyond_quota, {I4}),
     "within quota with a foreign priority": _change({"dispatched", "ranked"}, _foreign_priority, {I4}),
-    "time goes back": _change(OF_ATTEMPTS, _back_in_time, {LOG}),
+    "time goes back": _change(OF_ATTEMPTS - {"evicting", "reclassified"}, _back_in_time, {LOG}),
 }

@@ -167,6 +167,18 @@ GOOD: dict[str, LogBuilder] = {
     "numbers from a protocol that knows doubles only": (
         log().submit("w").run("w", {**ON_E1, "task": 0.0, "gpus": [0.0, 1.0]}).wait(100).complete("w")
     ),
+    "a start that is recorded after the decision to stop it, and a clock that is a little behind": (
+        log()
+        .submit("a", work_s=None)
+        .dispatch("a", ON_E1)
+        .wait(5)
+        .evicting("a", "reclaimed")
+        .wait(-3)
+        .start("a")
+        .wait(-0.5)
+        .evict("a", "reclaimed")
+        .cancel("a")
+    ),
     "events of the queue": (
         log()
         .submit("w")

@@ -169,8 +169,8 @@ def test_names_what_is_broken_in_progress(builder: LogBuilder, words: str) -> No
 
 RECORDS: Broken = {
     "time goes back": (
-        log().submit("a").wait(-1).cancel("a"),
-        "has t 999.000000, but the workload's event before it has 1000.000000: time goes back",
+        log().submit("a", work_s=None).run("a", ON_E1).wait(-1.5).checkpoint("a", 1).complete("a", progress=1),
+        "has t 998.500000, but attempt 1 of a was at 1000.000000 before: time goes back",
     ),
     "an unknown kind": (log().submit("a").cancel("a").add("begun"), "has event begun, which is no kind"),
     "another tenant": (

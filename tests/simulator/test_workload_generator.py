@@ -143,14 +143,9 @@ def test_sizes_and_durations_scale() -> None:
 @pytest.mark.parametrize("profile", Profile)
 def test_the_demo_fleet_can_host_every_workload(profile: Profile) -> None:
     fleet, tenants = read_fleet(DEMO / "fleet.yaml"), read_tenants(DEMO / "tenants.yaml")
-    rows = generate(
-        workloads=2_000,
-        profile=profile,
-        tenants=tenants,
-        size_factor=1 / 8,
-        offers=offers_of_fleet(fleet),
-        checkpoint_s=600.0,
-    )
+    fitted = GeneratorSettings.for_fleet(fleet, tenants, 2_000, profile=profile)
+    assert fitted.size_factor == (0.25 if profile is Profile.MAST else 0.5)
+    rows = list(generate_workloads(fitted, np.random.default_rng(1)))
     names = {tenant.tenant for tenant in tenants}
     assert {row.tenant for row in rows} == names
     assert sum(bool(row.tables) for row in rows) > 500
