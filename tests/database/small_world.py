@@ -24,6 +24,7 @@ from domain.workload import Command, Emulated, JobSpecification, WorkloadSpecifi
 from services.database import attempt_store, tenant_store, workload_store
 from services.database.attempt_store import NewAttempt
 from services.database.connection import AnyConnection
+from services.database.engine import Database
 from services.database.workload_store import Submission, SubmissionResult
 
 EAST = RegionId("east")
@@ -127,3 +128,15 @@ def new_attempt(
 
 async def dispatch(connection: AnyConnection, *attempts: NewAttempt) -> None:
     await attempt_store.dispatch(connection, EAST, attempts)
+
+
+async def until_somebody_waits(database: Database) -> None:
+    """Until another transaction waits for a lock of ours."""
+    while True:
+        async with database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            row = await cursor.fetchone()
+        if row is not None and row[0] > 0:
+            return

@@ -16,7 +16,18 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import RepeatTransaction
 from services.database.workload_store import IdempotencyConflict, SubmissionResult, UnknownTenants
-from tests.database.small_world import A100, ADS, EAST, VISION, dispatch, new_attempt, specification, submission, submit
+from tests.database.small_world import (
+    A100,
+    ADS,
+    EAST,
+    VISION,
+    dispatch,
+    new_attempt,
+    specification,
+    submission,
+    submit,
+    until_somebody_waits,
+)
 
 _TABLES = ("workloads", "jobs", "queue_entries", "events")
 
@@ -237,7 +248,7 @@ def test_cancel_and_dispatch_at_the_same_time_end_in_one_of_both(database_url: s
                 cancelling = asyncio.create_task(
                     database.run(lambda connection: workload_store.cancel(connection, name, "stop", 50.0))
                 )
-                await _until_somebody_waits(database)
+                await until_somebody_waits(database)
                 await dispatch(dispatching, new_attempt(name))
             assert await cancelling is State.DISPATCHED
 
@@ -258,24 +269,12 @@ def test_cancel_of_a_workload_that_returns_to_the_queue_meanwhile_is_repeated(da
                 cancelling = asyncio.create_task(
                     database.run(lambda connection: workload_store.cancel(connection, name, "stop", 70.0))
                 )
-                await _until_somebody_waits(database)
+                await until_somebody_waits(database)
             assert await cancelling is State.CANCELLED
             counts = await database.run(workload_reader.count_by_state)
             assert counts == {State.CANCELLED: 1}
 
     asyncio.run(scenario())
-
-
-async def _until_somebody_waits(database: Database) -> None:
-    """Until another transaction waits for a lock of ours."""
-    while True:
-        async with database.transaction() as connection:
-            cursor = await connection.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            )
-            row = await cursor.fetchone()
-        if row is not None and row[0] > 0:
-            return
 
 
 def test_outside_of_run_a_race_is_told(database_url: str) -> None:
@@ -290,7 +289,7 @@ def test_outside_of_run_a_race_is_told(database_url: str) -> None:
                         await workload_store.insert_submissions(connection, [submission(2, key="k", digest=b"1")])
 
                 racing = asyncio.create_task(second())
-                await _until_somebody_waits(database)
+                await until_somebody_waits(database)
             with pytest.raises(RepeatTransaction):
                 await racing
 

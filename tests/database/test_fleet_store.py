@@ -1,0 +1,183 @@
+import asyncio
+import dataclasses
+from functools import partial
+
+import pytest
+
+from domain.fleet import Cluster, Fleet, MachineState, Region, Table
+from domain.identifiers import MachineId, RackId, RegionId, TableId, WorkloadId
+from domain.life_cycle import State
+from services.database import attempt_store, fleet_store, lease_store
+from services.database.attempt_store import AttemptEnd
+from services.database.engine import Database
+from services.database.fleet_store import FLEET_CHANNEL, FleetRefused, RegionSummary
+from services.database.lease_store import LeaseLost
+from tests.database.small_world import EAST, FLEET, cluster, dispatch, new_attempt, submission, submit
+
+
+def _without_machine(fleet: Fleet, name: str) -> Fleet:
+    return dataclasses.replace(
+        fleet,
+        regions=tuple(
+            Region(
+                region.region,
+                tuple(
+                    Cluster(
+                        old.cluster,
+                        tuple(
+                            dataclasses.replace(rack, machines=tuple(m for m in rack.machines if m.machine != name))
+                            for rack in old.racks
+                        ),
+                    )
+                    for old in region.clusters
+                ),
+            )
+            for region in fleet.regions
+        ),
+    )
+
+
+def test_fleet_comes_back_as_it_was_applied(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            assert await database.run(fleet_store.load_fleet) == (Fleet(()), {})
+            assert await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET)) == 1
+            fleet, states = await database.run(fleet_store.load_fleet)
+            assert fleet == FLEET
+            assert states == {m.machine: MachineState.UP for region in FLEET.regions for m in region.machines()}
+            assert await database.run(fleet_store.fleet_revision) == 1
+
+    asyncio.run(scenario())
+
+
+def test_same_fleet_again_changes_nothing_and_wakes_nobody(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            async with database.listen(FLEET_CHANNEL) as subscription:
+                await subscription.wait()
+                assert await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET)) == 1
+                larger = Fleet((*FLEET.regions, Region(RegionId("north"), ())), FLEET.tables)
+                assert await database.run(lambda connection: fleet_store.apply_fleet(connection, larger)) == 2
+                assert await subscription.wait(10.0)
+            assert (await database.run(fleet_store.load_fleet))[0] == larger
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Fleet((FLEET.regions[1], FLEET.regions[0]), FLEET.tables),
+        Fleet(FLEET.regions, (Table(TableId("clicks"), 1, EAST), Table(TableId("new"), 2, EAST, (EAST,)))),
+        Fleet((Region(EAST, (cluster("east-c"),)),)),
+        Fleet(
+            (Region(EAST, (cluster("east-b", gpus=4), cluster("coast-a", racks=1))),),
+        ),
+        Fleet(()),
+    ],
+    ids=["order", "tables", "clusters", "hardware and region", "nothing left"],
+)
+def test_any_idle_fleet_can_be_replaced(database_url: str, changed: Fleet) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            assert await database.run(lambda connection: fleet_store.apply_fleet(connection, changed)) == 2
+            assert (await database.run(fleet_store.load_fleet))[0] == changed
+
+    asyncio.run(scenario())
+
+
+def test_machine_states_survive(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            async with database.transaction() as connection:
+                await connection.execute("UPDATE machines SET state = 'draining' WHERE machine = 'east-b-r0-m1'")
+                await connection.execute("UPDATE machines SET state = 'down' WHERE machine = 'east-b-r0-m0'")
+            smaller = _without_machine(FLEET, "east-b-r0-m0")
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, smaller))
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            fleet, states = await database.run(fleet_store.load_fleet)
+            assert fleet == FLEET
+            assert states[MachineId("east-b-r0-m1")] is MachineState.DRAINING
+            assert states[MachineId("east-b-r0-m0")] is MachineState.UP  # a new one of the same name
+
+    asyncio.run(scenario())
+
+
+def test_machine_in_use_must_not_disappear_or_change(database_url: str) -> None:
+    name = WorkloadId("w000001")
+    other_rack = tuple(
+        dataclasses.replace(rack, rack=RackId(f"new-{rack.rack}")) for rack in FLEET.regions[0].clusters[0].racks
+    )
+    renamed = Fleet(
+        (
+            Region(EAST, (Cluster(FLEET.regions[0].clusters[0].cluster, other_rack), FLEET.regions[0].clusters[1])),
+            FLEET.regions[1],
+        ),
+        FLEET.tables,
+    )
+    smaller = Fleet((Region(EAST, (cluster("east-b", gpus=4), FLEET.regions[0].clusters[1])), FLEET.regions[1]))
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            await database.run(lambda connection: submit(connection, [submission(1)]))
+            await database.run(lambda connection: dispatch(connection, new_attempt(name)))
+            for bad in (_without_machine(FLEET, "east-b-r0-m0"), smaller, Fleet(())):
+                with pytest.raises(FleetRefused, match=r"east-b-r0-m0 \(w000001#1\)"):
+                    await database.run(partial(fleet_store.apply_fleet, fleet=bad))
+            assert (await database.run(fleet_store.load_fleet))[0] == FLEET
+            # Another machine may go, and a rack may get another name, under running work.
+            await database.run(
+                lambda connection: fleet_store.apply_fleet(connection, _without_machine(FLEET, "east-b-r1-m1"))
+            )
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, renamed))
+            assert (await database.run(fleet_store.load_fleet))[0] == renamed
+            end = AttemptEnd(new_attempt(name).key, "completed", "", 60.0, 1.0, 1.0, State.COMPLETED)
+            await database.run(lambda connection: attempt_store.record_ends(connection, [end], {}))
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, Fleet(())))
+
+    asyncio.run(scenario())
+
+
+def test_region_that_loses_a_machine_cannot_go_on_with_the_old_fleet(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            leases = {}
+            for region in ("east", "coast"):
+                async with database.transaction() as connection:
+                    leases[region] = await lease_store.acquire(
+                        connection, f"regional/{region}", "me", "here:1", 1, 60.0
+                    )
+            east, coast = leases["east"], leases["coast"]
+            assert east is not None
+            assert coast is not None
+            smaller = _without_machine(FLEET, "east-b-r0-m0")
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, smaller))
+            with pytest.raises(LeaseLost):
+                await database.run(lambda connection: lease_store.assert_held(connection, east))
+            await database.run(lambda connection: lease_store.assert_held(connection, coast))
+
+    asyncio.run(scenario())
+
+
+def test_regions_at_a_glance(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            await database.run(lambda connection: submit(connection, [submission(1), submission(2)]))
+            await database.run(lambda connection: dispatch(connection, new_attempt(WorkloadId("w000001"))))
+            second = new_attempt(WorkloadId("w000002"), machine="east-b-r0-m1", gpus=4)
+            await database.run(lambda connection: dispatch(connection, second))
+            async with database.transaction() as connection:
+                await connection.execute("UPDATE machines SET state = 'down' WHERE machine = 'east-b-r1-m1'")
+                summaries = await fleet_store.summarise_regions(connection)
+            assert summaries == [
+                RegionSummary(EAST, 2, 6, 5, 48, 12, 2),
+                RegionSummary(RegionId("coast"), 1, 1, 1, 8, 0, 0),
+            ]
+
+    asyncio.run(scenario())
