@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from domain.identifiers import AttemptNumber, ClusterId, RegionId, TableId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, GpuModel, RegionId, TableId, WorkloadId
 from domain.placement import Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, RoundOutcome, Verdict, Waiting, Won
 from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.rounds import Abandoned, Abandonment, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse
+from regional_scheduler.shadow import IdleMachines
 
 Document = dict[str, Any]
 
@@ -64,6 +65,7 @@ def response_document(response: RegionResponse) -> Document:
         "assumed_wins": list(response.assumed_wins),
         "gpus": response.gpus,
         "cpus": response.cpus,
+        "idle": [[idle.gpu_model, idle.idle_gpus, idle.machines] for idle in response.idle],
     }
 
 
@@ -76,6 +78,7 @@ def response_from_document(round_number: int, region: RegionId, document: Mappin
         tuple(WorkloadId(workload) for workload in document["assumed_wins"]),
         document["gpus"],
         document["cpus"],
+        tuple(IdleMachines(GpuModel(model), gpus, machines) for model, gpus, machines in document["idle"]),
     )
 
 
