@@ -24,7 +24,7 @@ async def charge(
 
     A bucket without a limit is 0, but CPUs without one are not limited (`domain.tenant.quota_limits`).
     """
-    in_use = await _lock(connection, [(tenant, bucket) for tenant, charges in wanted for bucket in charges])
+    in_use = await lock(connection, [(tenant, bucket) for tenant, charges in wanted for bucket in charges])
     changed: dict[Bucket, int] = {}
     fits = []
     for tenant, charges in wanted:
@@ -42,7 +42,7 @@ async def charge(
 
 async def release(connection: AnyConnection, returned: Sequence[tuple[TenantId, Mapping[str, int]]]) -> None:
     """Gives back what ended (or never started)."""
-    in_use = await _lock(connection, [(tenant, bucket) for tenant, charges in returned for bucket in charges])
+    in_use = await lock(connection, [(tenant, bucket) for tenant, charges in returned for bucket in charges])
     changed: dict[Bucket, int] = {}
     for tenant, charges in returned:
         _add(in_use, changed, tenant, charges, -1)
@@ -66,7 +66,7 @@ def _add(
         changed[tenant, bucket] = in_use[tenant, bucket]
 
 
-async def _lock(connection: AnyConnection, buckets: Sequence[Bucket]) -> dict[Bucket, int]:
+async def lock(connection: AnyConnection, buckets: Sequence[Bucket]) -> dict[Bucket, int]:
     """Locks these rows, making those that are missing; returns what is in use."""
     ordered = sorted(set(buckets))
     if not ordered:

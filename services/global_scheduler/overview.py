@@ -1,0 +1,80 @@
+"""Everything in one look: who serves, what the regions have and use, how many workloads are in which state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+
+from domain.life_cycle import State
+from services.database import fleet_store, lease_store, workload_reader
+from services.database.connection import AnyConnection
+from services.database.fleet_store import RegionSummary
+from services.database.lease_store import LeaseRecord
+from services.database.queue_store import newest_scan_pass
+from topmast.v1 import global_scheduler_pb2 as messages
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One snapshot."""
+
+    leases: Sequence[LeaseRecord]
+    regions: Sequence[RegionSummary]
+    workloads: Mapping[State, int]
+    scan_pass: int
+    """0: there was none yet."""
+
+
+async def load_overview(connection: AnyConnection) -> Overview:
+    newest = await newest_scan_pass(connection)
+    return Overview(
+        leases=await lease_store.list_leases(connection),
+        regions=await fleet_store.summarise_regions(connection),
+        workloads=await workload_reader.count_by_state(connection),
+        scan_pass=0 if newest is None else newest.number,
+    )
+
+
+def overview_message(overview: Overview, now: float) -> messages.GetStatusResponse:
+    return messages.GetStatusResponse(
+        now_s=now,
+        version=_version(),
+        tiers=[_tier_message(lease) for lease in overview.leases],
+        regions=[
+            messages.RegionStatus(
+                region=region.region,
+                clusters=region.clusters,
+                machines=region.machines,
+                machines_up=region.machines_up,
+                gpus=region.gpus,
+                gpus_in_use=region.gpus_in_use,
+                live_attempts=region.live_attempts,
+            )
+            for region in overview.regions
+        ],
+        workloads={state.value: count for state, count in overview.workloads.items()},
+        scan_pass=overview.scan_pass,
+    )
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("topmast")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _tier_message(lease: LeaseRecord) -> messages.TierStatus:
+    """Leases are called global, regional/<region> and cluster/<cluster>."""
+    tier, _, name = lease.name.partition("/")
+    return messages.TierStatus(
+        tier=tier,
+        name=name,
+        address=lease.address,
+        alive=lease.live,
+        process_id=lease.process_id,
+        lease_expires_s=lease.expires_at.timestamp(),
+    )

@@ -1,0 +1,90 @@
+"""Workloads and the queue as people see them: with ranks, and with the reason why something is pending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from domain.identifiers import TenantId, WorkloadId
+from domain.life_cycle import QUEUED
+from domain.rank import QueuePosition
+from services.database import queue_store, workload_reader
+from services.database.connection import AnyConnection
+from services.database.queue_store import QueueLine
+from services.database.workload_reader import StoredWorkload, WorkloadFilter
+from services.global_scheduler.workload_messages import NOT_RANKED, position_message, workload_message
+from services.wire.workloads import state_to_proto
+from topmast.v1 import global_scheduler_pb2 as messages
+from topmast.v1 import workload_pb2
+
+_NOT_RANKED = "not ranked yet: it waits for the next scan pass, or for the end of its pause after a failure"
+_OVER_QUOTA = "over its tenant's quota, so at the lowest priority"
+_ITS_TURN = "waits for its turn in the auctions"
+
+
+class QueueLook:
+    """Answers of the reading calls. Every method wants a snapshot, so that states, ranks and counts agree."""
+
+    def __init__(self, explain: Callable[[WorkloadId], str]) -> None:
+        """`explain` says why the last scan pass put a workload within or over its quota; empty: it did not see it."""
+        self._explain = explain
+
+    async def workload(self, connection: AnyConnection, workload: WorkloadId) -> workload_pb2.Workload | None:
+        """The workload with its attempts; None when there is none of that name."""
+        stored = await workload_reader.get(connection, workload)
+        if stored is None:
+            return None
+        rank = NOT_RANKED if stored.position is None else await queue_store.rank_of(connection, stored.position)
+        attempts = await workload_reader.load_attempts(connection, workload) if stored.attempt else []
+        return workload_message(stored, rank, self._why_pending(stored), attempts)
+
+    async def page(
+        self, connection: AnyConnection, wanted: WorkloadFilter, page_size: int, page_token: str
+    ) -> messages.ListWorkloadsResponse:
+        """Raises BadPageToken."""
+        page = await workload_reader.list_page(connection, wanted, page_size, page_token)
+        ranked = [stored.workload for stored in page.workloads if stored.position is not None]
+        ranks = await queue_store.ranks_of(connection, ranked) if ranked else {}
+        return messages.ListWorkloadsResponse(
+            workloads=[
+                workload_message(
+                    stored, ranks.get(stored.workload, NOT_RANKED), _in_short(stored.position, stored.reason)
+                )
+                for stored in page.workloads
+            ],
+            next_page_token=page.next_page_token,
+        )
+
+    async def queue(self, connection: AnyConnection, tenant: TenantId | None, limit: int) -> messages.GetQueueResponse:
+        lines = await queue_store.list_head(connection, limit, tenant)
+        newest = await queue_store.newest_scan_pass(connection)
+        return messages.GetQueueResponse(
+            entries=[_entry_message(line) for line in lines],
+            queued=await queue_store.count_queued(connection, tenant),
+            scan_pass=0 if newest is None else newest.number,
+            scan_pass_s=0.0 if newest is None else newest.now_s,
+        )
+
+    def _why_pending(self, stored: StoredWorkload) -> str:
+        if stored.state not in QUEUED:
+            return ""
+        explained = self._explain(stored.workload)
+        short = _in_short(stored.position, stored.reason)
+        return f"{short} ({explained.rstrip('.')})" if explained else short
+
+
+def _in_short(position: QueuePosition | None, reason: str) -> str:
+    if position is None:
+        return reason or _NOT_RANKED
+    return reason or (_ITS_TURN if position.within_quota else _OVER_QUOTA)
+
+
+def _entry_message(line: QueueLine) -> messages.QueueEntry:
+    return messages.QueueEntry(
+        workload=line.workload,
+        name=line.name,
+        tenant=line.tenant,
+        state=state_to_proto(line.state),
+        position=position_message(line.position, line.rank, _in_short(line.position, line.reason)),
+        submitted_s=line.submitted_s,
+        gpus=line.gpus,
+    )

@@ -1,0 +1,117 @@
+"""Is this fleet, are these tenants acceptable? The checks of the files, on messages; paths are those of the message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from domain.fleet import Fleet
+from domain.tenant import CPU_BUCKET, Tenant
+from formats.fleet_file import GREATEST_MACHINES, fleet_from_document
+from formats.problems import FieldProblem, FormatError
+from formats.tenants_file import tenants_from_document
+from services.grpc_errors import InvalidArgument
+from services.wire.fleets import DEFAULT_FAIR_SHARE_WEIGHT
+from topmast.v1 import fleet_pb2
+
+GREATEST_TENANTS = 100_000
+
+_RESERVED_MODEL = f"must not be {CPU_BUCKET!r}, which is what the quota of CPUs is called"
+
+
+def checked_fleet(message: fleet_pb2.Fleet) -> Fleet:
+    """The fleet of the message; raises InvalidArgument with every problem."""
+    machines = sum(
+        len(rack.machines) for region in message.regions for cluster in region.clusters for rack in cluster.racks
+    )
+    if machines > GREATEST_MACHINES:
+        raise InvalidArgument.of(
+            "fleet.regions", f"have {machines} machines together; at most {GREATEST_MACHINES} are possible"
+        )
+    try:
+        fleet = fleet_from_document(_fleet_document(message))
+    except FormatError as error:
+        raise InvalidArgument(
+            [replace(problem, field=_under_fleet(problem.field)) for problem in error.problems]
+        ) from error
+    if CPU_BUCKET in fleet.gpu_models():
+        raise InvalidArgument.of("fleet.regions", f"a GPU model {_RESERVED_MODEL}")
+    return fleet
+
+
+def checked_tenants(messages: tuple[fleet_pb2.Tenant, ...]) -> tuple[Tenant, ...]:
+    """The tenants of the messages; raises InvalidArgument with every problem."""
+    if len(messages) > GREATEST_TENANTS:
+        raise InvalidArgument.of("tenants", f"are {len(messages)}; at most {GREATEST_TENANTS} are possible")
+    try:
+        tenants = tenants_from_document({"tenants": [_tenant_document(message) for message in messages]})
+    except FormatError as error:
+        raise InvalidArgument(
+            [replace(problem, field=_as_in_message(problem.field)) for problem in error.problems]
+        ) from error
+    reserved = [
+        FieldProblem(f"tenants[{index}].gpu_quota.{CPU_BUCKET}", f"a GPU model {_RESERVED_MODEL}: set cpu_quota")
+        for index, message in enumerate(messages)
+        if CPU_BUCKET in message.gpu_quota
+    ]
+    if reserved:
+        raise InvalidArgument(reserved)
+    return tenants
+
+
+def _under_fleet(field: str) -> str:
+    return f"fleet.{field}" if field else "fleet"
+
+
+def _as_in_message(field: str) -> str:
+    """tenants.yaml groups the quotas, the message does not."""
+    return field.replace(".quota.gpus", ".gpu_quota").replace(".quota.cpus", ".cpu_quota")
+
+
+def _fleet_document(message: fleet_pb2.Fleet) -> dict[str, object]:
+    return {
+        "regions": [
+            {"region": region.region, "clusters": [_cluster_document(cluster) for cluster in region.clusters]}
+            for region in message.regions
+        ],
+        "tables": [
+            {
+                "table": table.table,
+                "size_bytes": table.size_bytes,
+                "home": table.home,
+                "replicas": list(table.replicas),
+            }
+            for table in message.tables
+        ],
+    }
+
+
+def _cluster_document(message: fleet_pb2.Cluster) -> dict[str, object]:
+    return {
+        "cluster": message.cluster,
+        "racks": [
+            {"rack": rack.rack, "machines": [_machine_document(machine) for machine in rack.machines]}
+            for rack in message.racks
+        ],
+    }
+
+
+def _machine_document(message: fleet_pb2.Machine) -> dict[str, object]:
+    return {
+        "machine": message.machine,
+        "gpu_model": message.gpu_model or None,
+        "gpus": message.gpus,
+        "cpus": message.cpus,
+        "memory_gib": message.memory_gib,
+    }
+
+
+def _tenant_document(message: fleet_pb2.Tenant) -> dict[str, object]:
+    return {
+        "tenant": message.tenant,
+        "priority": message.priority,
+        "quota": {
+            "gpus": dict(message.gpu_quota),
+            "cpus": message.cpu_quota if message.HasField("cpu_quota") else None,
+        },
+        "fair_share_weight": message.fair_share_weight or DEFAULT_FAIR_SHARE_WEIGHT,
+    }

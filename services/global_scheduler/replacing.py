@@ -1,0 +1,85 @@
+"""A new fleet, new tenants: stored as a whole or refused.
+
+When a tenant's quota gets other buckets, its live attempts are charged to other buckets too: their charges and the
+ledger of within-quota use change in the same transaction, so that I4 can be kept with the new quota from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg.types.json import Jsonb
+
+from domain.fleet import Fleet
+from domain.identifiers import TenantId
+from domain.resources import Quota
+from domain.tenant import Tenant, quota_charges
+from services.database import fleet_store, tenant_store
+from services.database.channels import SCAN_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
+from services.database.fleet_store import FleetRefused
+from services.database.tenant_store import TenantsRefused
+from services.grpc_errors import PreconditionFailed
+from services.wire.workloads import specification_from_proto
+from topmast.v1 import workload_pb2
+
+
+async def replace_fleet(connection: AnyConnection, fleet: Fleet) -> None:
+    """Raises PreconditionFailed while something runs on a machine that would disappear."""
+    try:
+        await fleet_store.apply_fleet(connection, fleet)
+    except FleetRefused as refused:
+        raise PreconditionFailed("MACHINES_IN_USE", "fleet", str(refused)) from refused
+    wake_after_commit(connection, SCAN_CHANNEL)
+
+
+async def replace_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
+    """Raises PreconditionFailed while a tenant that would disappear has workloads that have not ended."""
+    before = {tenant.tenant: tenant.quota for tenant in await tenant_store.load_tenants(connection)}
+    try:
+        # From here on no region writes anything in the name of its present lease, and no scan pass re-classifies.
+        await tenant_store.apply_tenants(connection, tenants)
+    except TenantsRefused as refused:
+        raise PreconditionFailed("TENANTS_IN_USE", "tenants", str(refused)) from refused
+    rebucketed = {
+        tenant.tenant: tenant.quota
+        for tenant in tenants
+        if tenant.tenant in before and _buckets(before[tenant.tenant]) != _buckets(tenant.quota)
+    }
+    await _charge_anew(connection, rebucketed)
+
+
+def _buckets(quota: Quota) -> tuple[str, ...]:
+    return tuple(model for model, _ in quota.gpus)
+
+
+async def _charge_anew(connection: AnyConnection, quotas: dict[TenantId, Quota]) -> None:
+    """Charges the live attempts of these tenants to the buckets of their present quotas."""
+    if not quotas:
+        return
+    cursor = await connection.execute(
+        """SELECT a.workload, a.attempt, a.tenant, w.specification FROM attempts a JOIN workloads w USING (workload)
+            WHERE a.ended_s IS NULL AND a.tenant = ANY(%s) ORDER BY a.workload, a.attempt FOR UPDATE OF a""",
+        (sorted(quotas),),
+    )
+    workloads, attempts, charges = [], [], []
+    for workload, attempt, tenant, serialized in await cursor.fetchall():
+        specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(bytes(serialized)))
+        workloads.append(workload)
+        attempts.append(attempt)
+        charges.append(Jsonb(quota_charges(specification, quotas[TenantId(tenant)])))
+    await connection.execute(
+        """UPDATE attempts a SET charges = u.charges
+             FROM unnest(%s::text[], %s::int[], %s::jsonb[]) AS u (workload, attempt, charges)
+            WHERE a.workload = u.workload AND a.attempt = u.attempt""",
+        (workloads, attempts, charges),
+    )
+    await connection.execute("DELETE FROM quota_use WHERE tenant = ANY(%s)", (sorted(quotas),))
+    await connection.execute(
+        """INSERT INTO quota_use (tenant, bucket, amount)
+           SELECT a.tenant, c.bucket, sum(c.amount::bigint)
+             FROM attempts a CROSS JOIN LATERAL jsonb_each_text(a.charges) AS c (bucket, amount)
+            WHERE a.ended_s IS NULL AND a.within_quota AND a.tenant = ANY(%s)
+            GROUP BY a.tenant, c.bucket""",
+        (sorted(quotas),),
+    )

@@ -1,0 +1,94 @@
+"""What a scan pass sees, and what it decides on it: a snapshot of the database in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+from domain.identifiers import TenantId, WorkloadId
+from domain.tenant import Tenant
+from global_scheduler.scan_pass import scan_pass
+from global_scheduler.scan_plan import ScanPlan
+from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.scan_view import ScanView
+from global_scheduler.usage_window import WindowedUse, window_averages
+from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
+from services.database import queue_store, tenant_store, usage_store
+from services.database.connection import AnyConnection
+from services.database.queue_store import StoredScanPass
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSnapshot:
+    """The rows that one pass decides on, all from one moment."""
+
+    now: float
+    tenants: tuple[Tenant, ...]
+    tenants_revision: int
+    use: Mapping[TenantId, WindowedUse]
+    pending: PendingRows
+    running: RunningRows
+    next_due_s: float | None
+    """When an entry that waits after a failure comes back; None: there is none."""
+    last_pass: StoredScanPass | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanDecision:
+    """A view and the plan for it."""
+
+    view: ScanView
+    plan: ScanPlan
+    tenants: Mapping[TenantId, Tenant]
+    tenants_revision: int
+    reclassified_charges: tuple[tuple[TenantId, Mapping[str, int]], ...]
+    """What the attempts that the plan re-classifies are charged."""
+
+    def entry_of(self, workload: WorkloadId) -> int | None:
+        """The workload's place in the view; None when it was not queued, or had to wait."""
+        try:
+            return self.view.pending.workloads.index(workload)
+        except ValueError:
+            return None
+
+
+async def load_snapshot(connection: AnyConnection, now: float, settings: ScanSettings) -> ScanSnapshot:
+    """Everything a pass looks at. The connection's transaction must be a snapshot."""
+    return ScanSnapshot(
+        now=now,
+        tenants=await tenant_store.load_tenants(connection),
+        tenants_revision=await tenant_store.tenants_revision(connection),
+        use=window_averages(
+            await usage_store.load_use(connection, now, settings.credit.usage_window_s),
+            now,
+            settings.credit.usage_window_s,
+        ),
+        pending=await queue_store.load_pending(connection, now),
+        running=await queue_store.load_running(connection),
+        next_due_s=await queue_store.next_due_s(connection, now),
+        last_pass=await queue_store.newest_scan_pass(connection),
+    )
+
+
+def decide(snapshot: ScanSnapshot, settings: ScanSettings) -> ScanDecision:
+    """Ranks the whole queue of the snapshot."""
+    view = build_scan_view(snapshot.tenants, snapshot.use, snapshot.running, snapshot.pending, settings)
+    plan = scan_pass(view, snapshot.now)
+    return ScanDecision(
+        view=view,
+        plan=plan,
+        tenants={tenant.tenant: tenant for tenant in snapshot.tenants},
+        tenants_revision=snapshot.tenants_revision,
+        reclassified_charges=_charges_of(snapshot.running, {change.key.workload for change in plan.reclassifications}),
+    )
+
+
+def _charges_of(
+    running: RunningRows, workloads: Container[WorkloadId]
+) -> tuple[tuple[TenantId, Mapping[str, int]], ...]:
+    """A workload has at most one live attempt."""
+    return tuple(
+        (tenant, charges)
+        for workload, tenant, charges in zip(running.workloads, running.tenants, running.charges, strict=True)
+        if workload in workloads
+    )

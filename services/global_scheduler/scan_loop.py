@@ -1,0 +1,105 @@
+"""The scan pass, again and again: every period, soon after what it should know of, and when somebody's wait ends."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from domain.identifiers import WorkloadId
+from global_scheduler.explanation import explain_entry
+from services.clock import ServiceClock
+from services.configuration import ScanConfiguration
+from services.database import usage_store
+from services.database.channels import SCAN_CHANNEL
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.errors import DatabaseUnavailable
+from services.database.lease_store import Lease, LeaseLost
+from services.database.watcher import Subscription
+from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide, load_snapshot
+from services.global_scheduler.scan_record import SnapshotOutdated, record_ranks, record_reclassifications
+
+_REST = 2.0
+"""After a pass of t seconds the next one waits for at least twice that: two thirds of the time are others'."""
+
+_RETRY_REAL_S = 1.0
+
+_WINDOWS_KEPT = 2.0
+"""Use is forgotten when it is that many usage windows old."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ScanLoop:
+    """Keeps the queue in order. `run` until cancelled."""
+
+    def __init__(self, database: Database, clock: ServiceClock, configuration: ScanConfiguration) -> None:
+        self._database = database
+        self._clock = clock
+        self._configuration = configuration
+        self._settings = configuration.settings()
+        self._last: ScanDecision | None = None
+
+    async def run(self, lease: Lease) -> None:
+        """What it records counts only while the lease is ours. Raises what the core refuses (which would be a bug)."""
+        async with self._database.listen(SCAN_CHANNEL) as subscription:
+            while True:
+                started = asyncio.get_running_loop().time()
+                try:
+                    next_due_s = await self._pass(lease)
+                except SnapshotOutdated as outdated:
+                    _log.info("scan pass given up", why=str(outdated))
+                    continue
+                except (LeaseLost, DatabaseUnavailable) as error:
+                    # A lease that is over, but that nobody else has taken, is soon renewed; else the tier ends us.
+                    _log.warning("scan pass given up", error=str(error))
+                    await asyncio.sleep(_RETRY_REAL_S)
+                    continue
+                took_s = asyncio.get_running_loop().time() - started
+                await self._wait(subscription, took_s, next_due_s)
+
+    async def _wait(self, subscription: Subscription, took_s: float, next_due_s: float | None) -> None:
+        """Until the next pass is due."""
+        await asyncio.sleep(_REST * took_s)
+        timeout_s = self._configuration.period_real_s
+        if next_due_s is not None:
+            timeout_s = min(timeout_s, max(0.0, self._clock.real_seconds(next_due_s - self._clock.now())))
+        if await subscription.wait(timeout_s):
+            await asyncio.sleep(self._configuration.debounce_real_s)  # what comes meanwhile is taken along
+
+    async def _pass(self, lease: Lease) -> float | None:
+        """One pass; returns when an entry that must wait comes back."""
+        # 1. Count what was used since the last pass.
+        now = self._clock.now()
+        await self._database.run(partial(self._count_use, now=now))
+        # 2. Observe: one moment of the database.
+        snapshot = await self._database.run(partial(load_snapshot, now=now, settings=self._settings), snapshot=True)
+        # 3. Decide, in a thread: calls are answered meanwhile.
+        decision = await asyncio.to_thread(decide, snapshot, self._settings)
+        self._last = decision
+        # 4. Record: first who runs within quota, then the order of the queue.
+        reclassified = 0
+        if decision.plan.reclassifications:
+            reclassified = await self._database.run(partial(record_reclassifications, lease=lease, decision=decision))
+        if _worth_recording(snapshot, reclassified):
+            await self._database.run(partial(record_ranks, lease=lease, decision=decision, reclassified=reclassified))
+        return snapshot.next_due_s
+
+    async def _count_use(self, connection: AnyConnection, now: float) -> None:
+        await usage_store.count_use(connection, now)
+        forgotten_s = now - _WINDOWS_KEPT * self._configuration.usage_window_s
+        await usage_store.forget_use(connection, forgotten_s)
+
+    def explain(self, workload: WorkloadId) -> str:
+        """Why the last pass put the workload within or over its quota; empty when that pass did not see it."""
+        decision = self._last
+        entry = None if decision is None else decision.entry_of(workload)
+        return "" if decision is None or entry is None else explain_entry(decision.view, decision.plan, entry)
+
+
+def _worth_recording(snapshot: ScanSnapshot, reclassified: int) -> bool:
+    """Each recorded pass gives all that is queued a new chance in the auctions; an empty queue needs no second one."""
+    last = snapshot.last_pass
+    return bool(snapshot.pending.workloads) or reclassified > 0 or last is None or last.entries > 0

@@ -1,0 +1,198 @@
+"""The gRPC face of the global scheduler. Every method checks what came, asks the database, and says it in messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+import grpc
+
+from domain.clock import Clock
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.workload_reader import BadPageToken
+from services.global_scheduler.cancellation import cancel_workload
+from services.global_scheduler.event_stream import event_stream
+from services.global_scheduler.overview import load_overview, overview_message
+from services.global_scheduler.queue_look import QueueLook
+from services.global_scheduler.replacement_checks import checked_fleet, checked_tenants
+from services.global_scheduler.replacing import replace_fleet, replace_tenants
+from services.global_scheduler.request_checks import (
+    cancellation_reason,
+    event_filter,
+    list_filter,
+    queue_selection,
+    workload_named,
+)
+from services.global_scheduler.submission import GREATEST_BATCH, SubmissionDesk
+from services.global_scheduler.surroundings import SurroundingsKeeper
+from services.global_scheduler.workload_watchers import WorkloadWatchers
+from services.grpc_errors import InvalidArgument, NotFound
+from services.wire.workloads import state_to_proto
+from topmast.v1 import event_pb2, global_scheduler_pb2_grpc, workload_pb2
+from topmast.v1 import global_scheduler_pb2 as messages
+
+_PATIENCE_REAL_S = 10.0
+"""For how long a call waits for a database that has just been lost."""
+
+_LOOK_INTERVAL_REAL_S = 1.0
+"""A watcher of a workload is also told of progress, which is no event; so often."""
+
+_LEAST_INTERVAL_REAL_S = 0.05
+"""What happens within that time is told at once."""
+
+Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
+_Result = TypeVar("_Result")
+
+
+class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
+    """The front door."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        desk: SubmissionDesk,
+        surroundings: SurroundingsKeeper,
+        look: QueueLook,
+        watchers: WorkloadWatchers,
+        *,
+        require_ready: Callable[[], None],
+    ) -> None:
+        """`require_ready` raises Unavailable while calls cannot be answered."""
+        self._database = database
+        self._clock = clock
+        self._desk = desk
+        self._surroundings = surroundings
+        self._look = look
+        self._watchers = watchers
+        self._require_ready = require_ready
+
+    # ------------------------------------------------------------ submit and cancel
+
+    async def SubmitWorkload(
+        self, request: messages.SubmitWorkloadRequest, context: Context
+    ) -> messages.SubmitWorkloadResponse:
+        self._require_ready()
+        (result,) = await self._desk.submit([request], lambda _: "")
+        return messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed)
+
+    async def SubmitWorkloads(
+        self, request: messages.SubmitWorkloadsRequest, context: Context
+    ) -> messages.SubmitWorkloadsResponse:
+        self._require_ready()
+        if len(request.requests) > GREATEST_BATCH:
+            raise InvalidArgument.of(
+                "requests", f"are {len(request.requests)}; at most {GREATEST_BATCH} are possible at a time"
+            )
+        if not request.requests:
+            return messages.SubmitWorkloadsResponse()
+        results = await self._desk.submit(request.requests, lambda index: f"requests[{index}].")
+        return messages.SubmitWorkloadsResponse(
+            responses=[
+                messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed) for result in results
+            ]
+        )
+
+    async def CancelWorkload(
+        self, request: messages.CancelWorkloadRequest, context: Context
+    ) -> messages.CancelWorkloadResponse:
+        workload, reason = workload_named(request.workload), cancellation_reason(request)
+        now = self._clock.now()
+        state = await self._run(lambda connection: cancel_workload(connection, workload, reason, now))
+        return messages.CancelWorkloadResponse(state=state_to_proto(state))
+
+    # ------------------------------------------------------------ look
+
+    async def GetWorkload(self, request: messages.GetWorkloadRequest, context: Context) -> workload_pb2.Workload:
+        workload = workload_named(request.workload)
+        message = await self._snapshot(lambda connection: self._look.workload(connection, workload))
+        if message is None:
+            raise NotFound("workload", workload)
+        return message
+
+    async def ListWorkloads(
+        self, request: messages.ListWorkloadsRequest, context: Context
+    ) -> messages.ListWorkloadsResponse:
+        wanted, page_size = list_filter(request)
+        try:
+            return await self._snapshot(
+                lambda connection: self._look.page(connection, wanted, page_size, request.page_token)
+            )
+        except BadPageToken as bad:
+            raise InvalidArgument.of("page_token", str(bad)) from bad
+
+    async def GetQueue(self, request: messages.GetQueueRequest, context: Context) -> messages.GetQueueResponse:
+        tenant, limit = queue_selection(request)
+        return await self._snapshot(lambda connection: self._look.queue(connection, tenant, limit))
+
+    async def GetStatus(self, request: messages.GetStatusRequest, context: Context) -> messages.GetStatusResponse:
+        return overview_message(await self._snapshot(load_overview), self._clock.now())
+
+    # ------------------------------------------------------------ watch
+
+    async def WatchWorkload(
+        self, request: messages.WatchWorkloadRequest, context: Context
+    ) -> AsyncIterator[workload_pb2.Workload]:
+        workload = workload_named(request.workload)
+        told: workload_pb2.Workload | None = None
+        async with self._watchers.watch(workload) as watcher:
+            while True:
+                message = await self._snapshot(lambda connection: self._look.workload(connection, workload))
+                if message is None:
+                    raise NotFound("workload", workload)
+                if message != told:
+                    yield message
+                    told = message
+                if message.ended_s:
+                    return
+                await asyncio.sleep(_LEAST_INTERVAL_REAL_S)
+                await watcher.wait(_LOOK_INTERVAL_REAL_S)
+
+    async def WatchEvents(
+        self, request: messages.WatchEventsRequest, context: Context
+    ) -> AsyncIterator[event_pb2.Event]:
+        wanted = event_filter(request)
+        self._require_ready()
+        async with aclosing(
+            event_stream(self._database, request.after_sequence, wanted, endless=request.follow)
+        ) as events:
+            async for event in events:
+                yield event
+
+    # ------------------------------------------------------------ apply
+
+    async def ApplyFleet(self, request: messages.ApplyFleetRequest, context: Context) -> messages.ApplyFleetResponse:
+        self._require_ready()
+        fleet = await asyncio.to_thread(checked_fleet, request.fleet)
+        await self._run(partial(replace_fleet, fleet=fleet))
+        await self._surroundings.refresh()
+        machines = [machine for region in fleet.regions for machine in region.machines()]
+        return messages.ApplyFleetResponse(
+            regions=len(fleet.regions),
+            clusters=sum(len(region.clusters) for region in fleet.regions),
+            machines=len(machines),
+            gpus=sum(machine.gpus for machine in machines),
+        )
+
+    async def ApplyTenants(
+        self, request: messages.ApplyTenantsRequest, context: Context
+    ) -> messages.ApplyTenantsResponse:
+        self._require_ready()
+        tenants = await asyncio.to_thread(checked_tenants, tuple(request.tenants))
+        await self._run(partial(replace_tenants, tenants=tenants))
+        await self._surroundings.refresh()
+        return messages.ApplyTenantsResponse(tenants=len(tenants))
+
+    # ------------------------------------------------------------ the database
+
+    async def _run(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
+        self._require_ready()
+        return await self._database.run(operation, give_up_after_s=_PATIENCE_REAL_S)
+
+    async def _snapshot(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
+        self._require_ready()
+        return await self._database.run(operation, snapshot=True, give_up_after_s=_PATIENCE_REAL_S)

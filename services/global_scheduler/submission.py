@@ -1,0 +1,234 @@
+"""Submissions: judged one by one, stored many at a time, acknowledged after the commit.
+
+Callers that come at the same time share a transaction (a group commit): one round of writes and one flush to disk
+serve them all. A batch call is all or nothing, also when it shares its transaction with others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from domain.clock import Clock
+from domain.identifiers import WorkloadId
+from domain.workload import WorkloadSpecification
+from formats.problems import FieldProblem
+from formats.workload_checks import check_workload
+from services.database import workload_store
+from services.database.engine import Database
+from services.database.workload_store import IdempotencyConflict, Submission, SubmissionResult, UnknownTenants
+from services.global_scheduler.surroundings import Surroundings
+from services.grpc_errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
+from services.wire.malformed_message import MalformedMessage
+from services.wire.workloads import specification_from_proto
+from topmast.v1 import global_scheduler_pb2
+
+GREATEST_BATCH = 1_000
+GREATEST_KEY_CHARACTERS = 256
+LARGEST_SPECIFICATION_BYTES = 1 << 20
+_WORKLOADS_AT_ONCE = 2_000
+"""In one transaction: more would only make everybody wait longer."""
+
+_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class WorkloadNames:
+    """Makes names of workloads: ordered by time, unique, 13 characters that can be told on the phone.
+
+    40 bits of milliseconds, 20 bits of chance; within one process names of one millisecond are made to differ.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> WorkloadId:
+        number = ((time.time_ns() // 1_000_000) & (2**40 - 1)) << 20 | secrets.randbits(20)
+        self._last = max(number, self._last + 1)
+        number = self._last
+        letters = []
+        for _ in range(12):
+            letters.append(_ID_ALPHABET[number & 31])
+            number >>= 5
+        return WorkloadId("w" + "".join(reversed(letters)))
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One call that waits for its workloads to be stored."""
+
+    submissions: list[Submission]
+    stored: asyncio.Future[list[SubmissionResult]]
+
+
+class SubmissionDesk:
+    """Takes submissions. `run` stores them until cancelled."""
+
+    def __init__(self, database: Database, clock: Clock, surroundings: Callable[[], Surroundings]) -> None:
+        """`surroundings` gives the present ones; it may raise Unavailable while there are none."""
+        self._database = database
+        self._clock = clock
+        self._surroundings = surroundings
+        self._names = WorkloadNames()
+        self._waiting: deque[_Waiting] = deque()
+        self._arrived = asyncio.Event()
+
+    async def submit(
+        self, requests: Sequence[global_scheduler_pb2.SubmitWorkloadRequest], path: Callable[[int], str]
+    ) -> list[SubmissionResult]:
+        """Stores all of them or none; `path(i)` is what errors call the i-th one's message, such as `requests[3].`.
+
+        Raises InvalidArgument, PreconditionFailed when no region could ever host one, AlreadyExists.
+        """
+        submissions = self._judge(requests, path)
+        stored: asyncio.Future[list[SubmissionResult]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(submissions, stored))
+        self._arrived.set()
+        return await stored
+
+    async def run(self) -> None:
+        """Stores whatever waits, in one transaction after the other."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._waiting:
+                await self._store_some()
+
+    def refuse_waiting(self, error: Exception) -> None:
+        """Fails the calls that wait: nobody stores them any more."""
+        _fail(self._waiting, error)
+        self._waiting.clear()
+
+    # ------------------------------------------------------------ judging
+
+    def _judge(
+        self, requests: Sequence[global_scheduler_pb2.SubmitWorkloadRequest], path: Callable[[int], str]
+    ) -> list[Submission]:
+        surroundings = self._surroundings()
+        now = self._clock.now()
+        submissions: list[Submission] = []
+        problems: list[FieldProblem] = []
+        for index, request in enumerate(requests):
+            found, specification, serialized = _read(request, surroundings)
+            if specification is None or found:
+                prefix = path(index)
+                problems.extend(FieldProblem(prefix + problem.field, problem.description) for problem in found)
+            elif not problems:
+                refusal = surroundings.hosting.refusal(specification)
+                if refusal is not None:
+                    field = f"{path(index)}specification.{refusal.field}"
+                    raise PreconditionFailed(
+                        "NO_REGION_CAN_HOST", field, f"{field}: no region could ever host this: {refusal.sentence}"
+                    )
+                submissions.append(
+                    Submission(
+                        workload=self._names.next(),
+                        specification=specification,
+                        serialized=serialized,
+                        submitted_s=now,
+                        idempotency_key=request.idempotency_key or None,
+                        body_digest=hashlib.blake2b(serialized, digest_size=16).digest(),
+                    )
+                )
+        if problems:
+            raise InvalidArgument(problems)
+        return submissions
+
+    # ------------------------------------------------------------ storing
+
+    async def _store_some(self) -> None:
+        """Stores the calls that have waited longest; when they cannot be stored together, each for itself."""
+        calls = self._take_calls()
+        try:
+            if not await self._try_to_store(calls) and len(calls) > 1:
+                for call in calls:  # one of them is to blame
+                    await self._try_to_store([call])
+        finally:
+            _fail(calls, Unavailable("this global scheduler stops; try again"))  # only whom nobody answered
+
+    def _take_calls(self) -> list[_Waiting]:
+        calls: list[_Waiting] = []
+        workloads = 0
+        while self._waiting and (not calls or workloads + len(self._waiting[0].submissions) <= _WORKLOADS_AT_ONCE):
+            call = self._waiting.popleft()
+            if not call.stored.done():  # else its client has gone
+                calls.append(call)
+                workloads += len(call.submissions)
+        return calls
+
+    async def _try_to_store(self, calls: Sequence[_Waiting]) -> bool:
+        """Answers the calls; False when one of several cannot be accepted, so that none was stored or answered."""
+        (outcome,) = await asyncio.gather(self._store(calls), return_exceptions=True)
+        if not isinstance(outcome, BaseException):
+            for call, results in zip(calls, outcome, strict=True):
+                if not call.stored.done():
+                    call.stored.set_result(results)
+            return True
+        match outcome:
+            case IdempotencyConflict() | UnknownTenants() if len(calls) > 1:
+                return False
+            case IdempotencyConflict():
+                _fail(calls, AlreadyExists("workload", outcome.workload, str(outcome)))
+            case UnknownTenants():
+                _fail(calls, InvalidArgument.of("specification.tenant", f"{outcome}: it has just been removed"))
+            case Exception():
+                _fail(calls, outcome)
+            case _:
+                raise outcome
+        return True
+
+    async def _store(self, calls: Sequence[_Waiting]) -> list[list[SubmissionResult]]:
+        if not calls:
+            return []
+        submissions = [submission for call in calls for submission in call.submissions]
+        results = await self._database.run(
+            lambda connection: workload_store.insert_submissions(connection, submissions)
+        )
+        split: list[list[SubmissionResult]] = []
+        start = 0
+        for call in calls:
+            split.append(results[start : start + len(call.submissions)])
+            start += len(call.submissions)
+        return split
+
+
+def _fail(calls: Iterable[_Waiting], error: Exception) -> None:
+    for call in calls:
+        if not call.stored.done():
+            call.stored.set_exception(error)
+
+
+def _read(
+    request: global_scheduler_pb2.SubmitWorkloadRequest, surroundings: Surroundings
+) -> tuple[Sequence[FieldProblem], WorkloadSpecification | None, bytes]:
+    """The request's problems, its specification (None when it has none), and that in bytes."""
+    try:
+        specification = specification_from_proto(request.specification)
+    except MalformedMessage as malformed:
+        return malformed.under("specification").problems, None, b""
+    found = check_workload(
+        specification,
+        tenants=surroundings.tenants,
+        gpu_models=surroundings.gpu_models,
+        tables=surroundings.tables,
+        regions=surroundings.regions,
+    )
+    problems = [FieldProblem(f"specification.{problem.field}", problem.description) for problem in found]
+    key = request.idempotency_key
+    if len(key) > GREATEST_KEY_CHARACTERS or not key.isprintable():
+        problems.append(
+            FieldProblem("idempotency_key", f"must be at most {GREATEST_KEY_CHARACTERS} printable characters")
+        )
+    serialized = request.specification.SerializeToString(deterministic=True)
+    if len(serialized) > LARGEST_SPECIFICATION_BYTES:
+        problems.append(
+            FieldProblem(
+                "specification",
+                f"is {len(serialized)} bytes, more than {LARGEST_SPECIFICATION_BYTES}: put large values into files",
+            )
+        )
+    return problems, specification, serialized

@@ -1,0 +1,140 @@
+"""The global tier: holds the lease `global`, takes submissions and keeps the queue in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from services.clock import ServiceClock
+from services.configuration import Configuration
+from services.database.engine import Database
+from services.database.errors import DatabaseUnavailable
+from services.database.lease_store import GLOBAL_LEASE, Lease
+from services.global_scheduler.queue_look import QueueLook
+from services.global_scheduler.scan_loop import ScanLoop
+from services.global_scheduler.server import GlobalSchedulerServicer
+from services.global_scheduler.submission import SubmissionDesk
+from services.global_scheduler.surroundings import SurroundingsKeeper
+from services.global_scheduler.workload_watchers import WorkloadWatchers
+from services.grpc_errors import Unavailable
+from services.tiers.grpc_server import TierServer
+from services.tiers.lease_keeper import LeaseKeeper
+from topmast.v1 import global_scheduler_pb2, global_scheduler_pb2_grpc
+
+_log = structlog.get_logger(__name__)
+
+
+class GlobalSchedulerTier:
+    """The global scheduler: `run` until cancelled."""
+
+    def __init__(self, database: Database, clock: ServiceClock, configuration: Configuration) -> None:
+        self._database = database
+        self._configuration = configuration
+        self._lease: Lease | None = None
+        self._changed = asyncio.Event()
+        self._surroundings = SurroundingsKeeper(database)
+        self._desk = SubmissionDesk(database, clock, self._surroundings.present)
+        self._watchers = WorkloadWatchers(database)
+        self._scan_loop = ScanLoop(database, clock, configuration.scan)
+        servicer = GlobalSchedulerServicer(
+            database,
+            clock,
+            self._desk,
+            self._surroundings,
+            QueueLook(self._scan_loop.explain),
+            self._watchers,
+            require_ready=self._require_ready,
+        )
+        self._server = TierServer(
+            [global_scheduler_pb2.DESCRIPTOR.services_by_name["GlobalScheduler"]],
+            lambda server: global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server),
+        )
+
+    async def start(self, listen: str) -> int:
+        """Starts to listen; returns the port."""
+        return await self._server.start(listen)
+
+    async def run(self, address: str, holder: str) -> None:
+        """Serves from `address` for as long as this process may."""
+        self._database.tell_health(lambda _healthy: self._changed.set())
+        keeper = LeaseKeeper(self._database, GLOBAL_LEASE, holder, address, self._configuration.lease.duration_real_s)
+        telling = asyncio.ensure_future(self._tell_health())
+        try:
+            while True:
+                lease = await keeper.wait_until_held()
+                try:
+                    await self._work(lease, keeper)
+                finally:
+                    await _release(keeper, lease)
+        finally:
+            await _end([telling])
+            await self._server.set_serving(serving=False)
+
+    async def stop(self, grace_s: float) -> None:
+        await self._server.stop(grace_s)
+
+    async def _work(self, lease: Lease, keeper: LeaseKeeper) -> None:
+        """Everything that a global scheduler does, until the lease is lost. What breaks one part breaks the tier."""
+        tasks = [
+            asyncio.ensure_future(keeper.keep(lease)),  # ends when the lease is lost
+            asyncio.ensure_future(self._keep_surroundings()),
+            asyncio.ensure_future(self._desk.run()),
+            asyncio.ensure_future(self._watchers.run()),
+            asyncio.ensure_future(self._scan_loop.run(lease)),
+        ]
+        self._set_lease(lease)
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self._set_lease(None)
+            await _end(tasks)
+            self._desk.refuse_waiting(Unavailable("this global scheduler stops; try again"))
+
+    # ------------------------------------------------------------ readiness
+
+    def _set_lease(self, lease: Lease | None) -> None:
+        self._lease = lease
+        self._changed.set()
+
+    async def _keep_surroundings(self) -> None:
+        await self._surroundings.run(self._changed.set)
+
+    @property
+    def _ready(self) -> bool:
+        return self._lease is not None and self._database.healthy and self._surroundings.known
+
+    def _require_ready(self) -> None:
+        """Raises Unavailable while calls cannot be answered."""
+        if not self._database.healthy:
+            raise Unavailable("the database cannot be reached at the moment; try again")
+        if self._lease is None:
+            raise Unavailable("this global scheduler stands by: another one holds the lease; try again")
+        self._surroundings.present()
+
+    async def _tell_health(self) -> None:
+        """Health checks are told at each change."""
+        serving: bool | None = None
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if serving is not self._ready:
+                serving = self._ready
+                await self._server.set_serving(serving=serving)
+                _log.info("serving" if serving else "not serving")
+
+
+async def _release(keeper: LeaseKeeper, lease: Lease) -> None:
+    """Whoever stands by, or comes after us, need not wait for the lease's end."""
+    try:
+        await keeper.release(lease)
+    except DatabaseUnavailable as error:
+        _log.warning("the lease could not be released", error=str(error))
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

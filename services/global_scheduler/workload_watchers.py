@@ -1,0 +1,89 @@
+"""Who is waiting for news of a workload: one reader of the event log for all of them.
+
+A watcher is only told *that* something happened to its workload; what it is stands in the tables. So a slow watcher
+costs nothing, however much happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import structlog
+
+from domain.identifiers import WorkloadId
+from services.database import event_store
+from services.database.engine import Database
+from services.database.errors import DatabaseUnavailable
+from services.database.event_follower import follow
+
+_log = structlog.get_logger(__name__)
+
+
+class Watcher:
+    """One client that watches one workload."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+
+    def tell(self) -> None:
+        self._news.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Returns when there is news, or after that time: progress is no event."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        except TimeoutError:
+            return
+        self._news.clear()
+
+
+class WorkloadWatchers:
+    """All watchers of this process. `run` tells them until cancelled."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._watchers: dict[WorkloadId, list[Watcher]] = {}
+        self._anybody = asyncio.Event()
+
+    @asynccontextmanager
+    async def watch(self, workload: WorkloadId) -> AsyncIterator[Watcher]:
+        """A watcher of that workload, as long as the context lasts."""
+        watcher = Watcher()
+        self._watchers.setdefault(workload, []).append(watcher)
+        self._anybody.set()
+        try:
+            yield watcher
+        finally:
+            others = self._watchers[workload]
+            others.remove(watcher)
+            if not others:
+                del self._watchers[workload]
+
+    async def run(self) -> None:
+        while True:
+            await self._anybody.wait()
+            try:
+                await self._tell_while_anybody_watches()
+            except DatabaseUnavailable as error:
+                _log.warning("the event log cannot be followed", error=str(error))
+
+    async def _tell_while_anybody_watches(self) -> None:
+        start = await self._database.run(event_store.newest_sequence)
+        self._tell_all()  # something may have happened before we began to listen
+        async with aclosing(follow(self._database, start)) as pages:
+            async for page in pages:
+                for workload in {stored.event.workload for stored in page.events}:
+                    if workload is not None:
+                        for watcher in self._watchers.get(workload, ()):
+                            watcher.tell()
+                if not self._watchers:
+                    self._anybody.clear()
+                    return
+
+    def _tell_all(self) -> None:
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.tell()
