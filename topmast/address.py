@@ -12,7 +12,7 @@ HOME_VARIABLE = "TOPMAST_HOME"
 
 def topmast_home() -> Path:
     """The folder of a local Topmast: TOPMAST_HOME, or ~/.topmast."""
-    return Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".topmast")
+    return Path(os.environ.get(HOME_VARIABLE) or "~/.topmast").expanduser()
 
 
 def resolve_address(address: str | None = None) -> str:

@@ -16,5 +16,6 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 5
     """Topmast, or something that it needs, does not answer or does not start."""
     INTERNAL = 70
+    """Something that should not happen, here or in the service."""
     INTERRUPTED = 130
     BROKEN_PIPE = 141

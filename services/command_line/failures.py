@@ -33,13 +33,17 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("services.runtime.local", "ServiceNotStopped", ExitCode.UNAVAILABLE),
 )
 
+_INTERNAL = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNIMPLEMENTED"})
+"""gRPC's codes for what should not happen in the service."""
+
 
 def explain(error: Exception) -> tuple[ExitCode, str] | None:
     """Exit code and sentence for a failure that can happen; None for one that should not."""
     for module, name, code in _KNOWN:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(error, kind):
-            return code, _sentence(error)
+            status = getattr(getattr(error, "code", None), "name", "")
+            return ExitCode.INTERNAL if status in _INTERNAL else code, _sentence(error)
     if isinstance(error, OSError) and error.filename is not None:
         return ExitCode.USAGE, f"{error.filename}: {error.strerror}"
     return None

@@ -79,4 +79,4 @@ _add(_RUNS, "demo", demo.demo)
 
 def main() -> None:
     """Runs the command line; ends the process with the exit code."""
-    app()
+    app(prog_name="topmast")

@@ -16,12 +16,15 @@ def _or_of_topmast(context: typer.Context, said: str | None) -> str | None:
     return said or context.find_root().params.get("address")
 
 
-def _existing(files: list[Path]) -> list[Path]:
-    """The files, or standard input; refuses those that are not there."""
-    for file in files:
-        if file != STANDARD_INPUT and not file.is_file():
-            raise typer.BadParameter(f"there is no file {file}")
-    return files
+def existing(file: Path) -> Path:
+    """The file, or standard input; refuses one that is not there."""
+    if file != STANDARD_INPUT and not file.is_file():
+        raise typer.BadParameter(f"there is no file {file}")
+    return file
+
+
+def _all_existing(files: list[Path]) -> list[Path]:
+    return [existing(file) for file in files]
 
 
 AddressOption: TypeAlias = Annotated[
@@ -41,7 +44,7 @@ FilesOption: TypeAlias = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        callback=_existing,
+        callback=_all_existing,
         help="What to read; - is standard input. May be repeated.",
         show_default=False,
     ),
@@ -90,7 +93,7 @@ ConfigurationOption: TypeAlias = Annotated[
         "--configuration",
         exists=True,
         dir_okay=False,
-        help="Settings of the tiers (YAML), see docs/operations.md.",
+        help="Settings of the tiers (YAML).",
         show_default=False,
     ),
 ]

@@ -60,7 +60,8 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         self.log_ended: set[tuple[str, int]] = set()
         self.cluster_addresses: dict[str, str] = {}
         self.calls: Counter[str] = Counter()
-        self.failures: dict[str, list[tuple[grpc.StatusCode, str, tuple[Message, ...]]]] = {}
+        self.failures: dict[str, list[tuple[grpc.StatusCode, str, tuple[Message, ...]] | None]] = {}
+        """How the next calls of a method go: None is well."""
         self.break_streams_after: int | None = None
         self.break_in_order = False
         self.changed = asyncio.Event()
@@ -122,8 +123,8 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
     async def begin(self, method: str, context: Context) -> None:
         self.calls[method] += 1
         waiting = self.failures.get(method)
-        if waiting:
-            code, sentence, details = waiting.pop(0)
+        if waiting and (failure := waiting.pop(0)) is not None:
+            code, sentence, details = failure
             await refuse(context, code, sentence, *details)
 
     async def breaks_off(self, sent: int, context: Context) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import grpc
 import pytest
 
 from formats.workload_file import dump_workload, parse_workload
@@ -12,6 +13,8 @@ from services.wire.workloads import specification_from_proto
 from tests.client.loopback_server import LoopbackServer
 from tests.command_line.conftest import Topmast
 from topmast.v1 import workload_pb2
+
+REFUSAL = (grpc.StatusCode.FAILED_PRECONDITION, "no more today", ())
 
 WORKLOAD = """\
 name: click-model
@@ -87,6 +90,18 @@ def test_submit_names_what_is_wrong_in_the_file(topmast: Topmast, tmp_path: Path
     assert refused.exit_code == 4
     assert f"{bad}: jobs[0].tasks" in refused.stderr
     assert refused.stdout == ""
+
+
+def test_submit_tells_what_was_accepted_before_a_refusal(
+    server: LoopbackServer, topmast: Topmast, tmp_path: Path
+) -> None:
+    many = tmp_path / "many.yaml"
+    many.write_text("---\n".join([WORKLOAD] * 1_001))
+    server.do(lambda: server.topmast.failures.update(SubmitWorkloads=[None, REFUSAL]))
+    refused = topmast("submit", "-f", str(many))
+    assert refused.exit_code == 4
+    assert refused.stdout.splitlines() == [f"w{number + 1}" for number in range(1_000)]
+    assert refused.stderr == "topmast: no more today (the first 1000 workloads were accepted)\n"
 
 
 # ---------------------------------------------------------------- run

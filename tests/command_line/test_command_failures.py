@@ -13,9 +13,13 @@ import grpc
 import pytest
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
+from typer.testing import CliRunner
 
+from services.command_line.main import app
 from tests.client.loopback_server import LoopbackServer
 from tests.command_line.conftest import Topmast
+from topmast import Client, Emulated
+from topmast.v1 import workload_pb2
 
 COMMAND = (sys.executable, "-c", "from services.command_line.main import main; main()")
 
@@ -50,7 +54,7 @@ def test_the_address_may_stand_before_the_command(server: LoopbackServer) -> Non
         (grpc.StatusCode.INVALID_ARGUMENT, 4),
         (grpc.StatusCode.FAILED_PRECONDITION, 4),
         (grpc.StatusCode.ALREADY_EXISTS, 4),
-        (grpc.StatusCode.INTERNAL, 4),
+        (grpc.StatusCode.INTERNAL, 70),
         (grpc.StatusCode.DEADLINE_EXCEEDED, 5),
     ],
 )
@@ -101,7 +105,11 @@ def test_a_file_that_is_not_there_is_wrong_usage(topmast: Topmast, tmp_path: Pat
 
 
 def test_a_reader_that_has_enough_is_no_error(server: LoopbackServer) -> None:
-    server.do(lambda: [server.topmast.add_event(t=1.0, event="ranked", workload="w1") for _ in range(5_000)])
+    def add_events() -> None:
+        for _ in range(5_000):
+            server.topmast.add_event(t=1.0, event="ranked", workload="w1")
+
+    server.do(add_events)
     environment = {**os.environ, "TOPMAST_ADDRESS": server.address}
     with subprocess.Popen(
         [*COMMAND, "events"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -114,18 +122,33 @@ def test_a_reader_that_has_enough_is_no_error(server: LoopbackServer) -> None:
         assert process.wait(timeout=60) == 141
 
 
-def test_a_terminal_gets_tables_and_no_markup(server: LoopbackServer) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "part"), [(("status",), "Regions"), (("watch", "w1"), "COMPLETED"), (("list",), "[bold]load")]
+)
+def test_a_terminal_gets_tables_and_no_markup(server: LoopbackServer, arguments: tuple[str, ...], part: str) -> None:
+    with Client(server.address) as client:
+        client.submit(tenant="vision", name="[bold]load", gpus=1, emulated=Emulated(duration_s=60.0))
+    server.do(lambda: server.topmast.move("w1", workload_pb2.WORKLOAD_STATE_COMPLETED))
     environment = {**os.environ, "TOPMAST_ADDRESS": server.address, "TERM": "xterm", "COLUMNS": "120"}
     ours, theirs = pty.openpty()
     try:
-        process = subprocess.run([*COMMAND, "status"], env=environment, stdout=theirs, timeout=60, check=True)
-        os.close(theirs)
+        with os.fdopen(theirs, "wb") as terminal:
+            subprocess.run([*COMMAND, *arguments], env=environment, stdout=terminal, timeout=60, check=True)
         shown = os.read(ours, 100_000).decode()
     finally:
         os.close(ours)
-    assert process.returncode == 0
-    assert "Regions" in shown
+    assert part in shown
     assert "─" in shown
+
+
+def test_the_shell_completes_workloads(server: LoopbackServer) -> None:
+    with Client(server.address) as client:
+        client.submit(tenant="vision", name="load", gpus=1, emulated=Emulated(duration_s=60.0))
+    asked = {"_TOPMAST_COMPLETE": "complete_bash", "COMP_WORDS": "topmast get w", "COMP_CWORD": "2"}
+    for address, offered in ((server.address, "w1"), ("127.0.0.1:1", "")):
+        answer = CliRunner(env={**asked, "TOPMAST_ADDRESS": address}).invoke(app, [], prog_name="topmast")
+        assert answer.stdout.strip() == offered
+        assert answer.stderr == ""
 
 
 def test_nothing_heavy_is_imported_for_a_quick_answer() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,22 @@ def test_an_empty_log_shows_nothing(tmp_path: Path) -> None:
     result = validate(tmp_path, LogBuilder())
     assert result.exit_code == 1
     assert "nothing to validate" in result.stdout
+
+
+def test_a_log_may_come_through_a_pipe(tmp_path: Path, good: LogBuilder) -> None:
+    validate(tmp_path, good)
+    main = (sys.executable, "-c", "from services.command_line.main import main; main()", "validate", "-")
+    with (tmp_path / "events.jsonl").open("rb") as log:
+        piped = subprocess.run(
+            [*main, "--fleet", tmp_path / "fleet.yaml", "--tenants", tmp_path / "tenants.yaml"],
+            stdin=log,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout.startswith("valid: 3 events")
 
 
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path, good: LogBuilder) -> None:

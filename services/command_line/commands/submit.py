@@ -32,6 +32,7 @@ def submit(
     """
     from formats.workload_file import parse_workloads
     from services.wire.workloads import specification_to_proto
+    from topmast import PartlySubmittedError
 
     specifications = [
         specification_to_proto(specification) for file in files for specification in parse_workloads(*read_input(file))
@@ -40,7 +41,13 @@ def submit(
     if idempotency_key is not None:
         keys = [f"{idempotency_key}/{number}" for number in range(len(specifications))]
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
-        submissions = client.submit_many(specifications, idempotency_keys=keys)
+        try:
+            submissions = client.submit_many(specifications, idempotency_keys=keys)
+        except PartlySubmittedError as error:
+            # What was accepted exists, and must be told before what went wrong.
+            for submission in error.accepted:
+                tell_submission(submission, as_json)
+            raise
         for submission in submissions:
             tell_submission(submission, as_json)
         if wait:

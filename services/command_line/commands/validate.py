@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from services.command_line.exit_code import ExitCode
-from services.command_line.options import JsonOption
+from services.command_line.files import STANDARD_INPUT
+from services.command_line.options import JsonOption, existing
 from services.command_line.output import show_json, show_line
 
 EventsArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="EVENTS", exists=True, dir_okay=False, help="JSON lines, packed or not.", show_default=False
+        metavar="EVENTS", callback=existing, help="JSON lines, packed or not; - is standard input.", show_default=False
     ),
 ]
 FleetOption = Annotated[
@@ -40,7 +41,8 @@ def validate(
     from formats.tenants_file import read_tenants
     from simulator.validate import validate_log
 
-    report = validate_log(events, read_fleet(fleet), read_tenants(tenants), complete=complete)
+    log = Path("/dev/stdin") if events == STANDARD_INPUT else events
+    report = validate_log(log, read_fleet(fleet), read_tenants(tenants), complete=complete)
     if as_json:
         show_json(report.as_json())
     else:
