@@ -278,6 +278,7 @@ class AttemptStatus(_message.Message):
     THROUGHPUT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     EMULATED_FIELD_NUMBER: _builtins.int
+    STARTED_S_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     phase: Global___AttemptPhase.ValueType
@@ -289,6 +290,8 @@ class AttemptStatus(_message.Message):
     reason: _builtins.str
     """How it failed: exit code and the last line it printed, or what was lost."""
     emulated: _builtins.bool
+    started_s: _builtins.float
+    """When all its tasks here had started, seconds since the epoch; 0: not yet."""
     def __init__(
         self,
         *,
@@ -301,10 +304,11 @@ class AttemptStatus(_message.Message):
         throughput: _builtins.float = ...,
         reason: _builtins.str = ...,
         emulated: _builtins.bool = ...,
+        started_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "phase", b"phase", "progress", b"progress", "reason", b"reason", "since_s", b"since_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "phase", b"phase", "progress", b"progress", "reason", b"reason", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
