@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import typer.main
+from typer.core import TyperGroup
+
+from services.command_line.main import app
 from tests.house import documents
 from tests.house.repository import ROOT, files, markdown_files, text
 
@@ -23,6 +27,19 @@ def test_every_make_target_is_phony_and_explained() -> None:
     assert len(targets) > 10
     assert targets == set(re.findall(r"^\.PHONY: ([a-z-]+)$", makefile, re.MULTILINE))
     assert targets == set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
+
+
+def test_every_command_in_the_documents_exists() -> None:
+    told = {words: path for path in markdown_files() for words in documents.topmast_commands(text(path))}
+    assert len(told) > 5
+    assert {" ".join(words): str(path) for words, path in told.items() if not _is_command(words)} == {}
+
+
+def test_a_command_that_does_not_exist_is_noticed() -> None:
+    assert _is_command(("db", "upgrade"))
+    assert _is_command(("get", "some-workload"))
+    assert not _is_command(("db", "sideways"))
+    assert not _is_command(("sbatch",))
 
 
 def test_every_link_leads_to_a_tracked_file() -> None:
@@ -62,6 +79,16 @@ def test_commands_and_links_are_found_in_a_document() -> None:
     assert documents.make_targets(page) == {"install", "demo", "lint", "types"}
     assert documents.topmast_commands(page) == {("db", "upgrade"), ("events",), ("validate",)}
     assert documents.relative_links(page) == ["../events.md"]
+
+
+def _is_command(words: tuple[str, ...]) -> bool:
+    """Whether the words lead to a command; what follows a command are its arguments."""
+    command: object = typer.main.get_command(app)
+    for word in words:
+        if not isinstance(command, TyperGroup):
+            return True
+        command = command.commands.get(word)
+    return command is not None
 
 
 def _decisions() -> list[Path]:
