@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import psycopg
 
 from services.database.server_processes import end_server_processes, find_server_processes
@@ -30,6 +31,7 @@ _PORT = 5432
 _SOCKET_PATH_LIMIT_BYTES = 103 if sys.platform == "darwin" else 107
 _POLL_S = 0.02
 _LOG_TAIL_LINES = 20
+_SUPERVISOR_MODULE = "services.database.supervisor"
 _PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 
 
@@ -107,8 +109,11 @@ def start_embedded(
     deadline = time.monotonic() + patience_s
     while True:
         if (url := _ready_url(layout)) is not None and answers(url):
-            return url
-        if supervisor is None and not is_supervised(layout):
+            if supervisor is None or _exit_code(supervisor) is not None or supervisor_process_id(layout) == supervisor:
+                return url
+            # Ours came second and is about to notice: if we left it behind, it could yet take the place of one
+            # that is stopped right after.
+        elif supervisor is None and not is_supervised(layout):
             supervisor = _spawn_supervisor(home, settings, stop_with_us)
         if supervisor is not None and (exit_code := _exit_code(supervisor)) is not None:
             if exit_code != 0:
@@ -127,19 +132,23 @@ def stop_embedded(home: Path, patience_s: float = 90.0) -> bool:
     Raises TimeoutError when it does not stop in time.
     """
     layout = EmbeddedLayout.of(home)
-    supervisor_id = supervisor_process_id(layout)
-    if supervisor_id is not None:
-        _send(supervisor_id, signal.SIGTERM)
-        deadline = time.monotonic() + patience_s
-        while is_supervised(layout):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the supervisor of the embedded PostgreSQL (process {supervisor_id}) does not stop")
-            time.sleep(_POLL_S)
-        _exit_code(supervisor_id)  # if it was our child, nothing of it is left
+    told: list[int] = []
+    deadline = time.monotonic() + patience_s
+    while is_supervised(layout):
+        supervisor = supervisor_process_id(layout)
+        # Another one that was just being started may have taken its place.
+        if supervisor is not None and supervisor not in told:
+            _send(supervisor, signal.SIGTERM)
+            told.append(supervisor)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the supervisor of the embedded PostgreSQL (process {supervisor}) does not stop")
+        time.sleep(_POLL_S)
+    for supervisor in told:
+        _exit_code(supervisor)  # if it was our child, nothing of it is left
     # A supervisor that was killed leaves the server running.
     left_over = end_server_processes(layout.data)
     layout.ready.unlink(missing_ok=True)
-    return supervisor_id is not None or left_over > 0
+    return bool(told) or left_over > 0
 
 
 def is_running(home: Path) -> bool:
@@ -161,11 +170,16 @@ def is_supervised(layout: EmbeddedLayout) -> bool:
 
 
 def supervisor_process_id(layout: EmbeddedLayout) -> int | None:
-    """The process id of the living supervisor."""
+    """The process id of the living supervisor; None when there is none, or it has not said yet."""
     if not is_supervised(layout):
         return None
-    text = layout.lock.read_text().strip()
-    return int(text) if text.isdigit() else None
+    text = layout.lock.read_text(encoding="ascii").strip()
+    try:
+        command = psutil.Process(int(text)).cmdline()
+    except (ValueError, psutil.NoSuchProcess):
+        return None
+    # The number may still be that of the supervisor before, and belong to anybody by now.
+    return int(text) if _SUPERVISOR_MODULE in command else None
 
 
 def answers(url: str) -> bool:
@@ -190,7 +204,7 @@ def _spawn_supervisor(home: Path, settings: Sequence[str], stop_with_us: bool) -
     """Starts a supervisor that leaves our session at once; returns its process id."""
     layout = EmbeddedLayout.of(home)
     # -P: a folder named `services` where we happen to be must not stand in for ours.
-    command = [sys.executable, "-P", "-m", "services.database.supervisor", "--home", str(home.expanduser().resolve())]
+    command = [sys.executable, "-P", "-m", _SUPERVISOR_MODULE, "--home", str(home.expanduser().resolve())]
     for setting in settings:
         command += ["--setting", setting]
     if stop_with_us:

@@ -12,6 +12,7 @@ from typing import Generic, Self, TypeVar
 
 import psycopg
 import structlog
+from psycopg.errors import ReadOnlySqlTransaction
 
 from services.database.backoff import Backoff
 from services.database.commit_marks import CommitMarks, Slot
@@ -148,7 +149,8 @@ class Database:
             except Exception as error:
                 if done is not None and (not done.wrote or is_final(error)):
                     done = None  # it wrote nothing, or the server itself refused the commit
-                if not is_passing(error):
+                wrote_in_snapshot = snapshot and isinstance(error, ReadOnlySqlTransaction)
+                if wrote_in_snapshot or not is_passing(error):
                     self._marks.give_back(slot)
                     raise
                 now = time.monotonic()
