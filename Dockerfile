@@ -9,7 +9,8 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     python -m pip install --no-cache-dir --constraint constraints.txt . \
     && rm -rf build *.egg-info
 
-RUN useradd --system --create-home --home-dir /var/lib/topmast topmast
+RUN useradd --system --no-create-home --home-dir /var/lib/topmast topmast \
+    && install --directory --owner=topmast /var/lib/topmast
 USER topmast
 ENV TOPMAST_HOME=/var/lib/topmast PYTHONUNBUFFERED=1
 WORKDIR /var/lib/topmast
