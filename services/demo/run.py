@@ -42,7 +42,7 @@ from topmast.v1 import workload_pb2
 
 _LOOK_EVERY_REAL_S = 0.2
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-_TRAINING_PATIENCE_REAL_S = 60.0
+_TRAINING_PATIENCE_REAL_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _play(
 
 
 class _Replay:
-    """Submits what is due, and the production workload once the real training is under way."""
+    """First the real training and the production workload that preempts it, then the trace, each when it is due."""
 
     def __init__(self, client: Client, trace_slice: TraceSlice, speed: float, trainings: list[str]) -> None:
         self._client = client
@@ -173,28 +173,34 @@ class _Replay:
         self._speed = speed
         self._trainings = trainings
         self._next = 0
-        self._preempted = False
+        self._preemptor: str | None = None
+        self._trace_began_real_s: float | None = None
 
     @property
     def submitted(self) -> int:
-        return self._next + self._preempted
+        return self._next + (self._preemptor is not None)
 
     @property
     def done(self) -> bool:
-        return self._preempted and self._next == len(self._slice.submissions)
+        return self._next == len(self._slice.submissions)
 
     def step(self, elapsed_real_s: float) -> None:
         """Submits everything whose time has come."""
-        if not self._preempted and (
-            elapsed_real_s > _TRAINING_PATIENCE_REAL_S
-            or all(self._client.get(name).progress >= PROGRESS_BEFORE_PREEMPTION for name in self._trainings)
-        ):
-            self._client.submit(_message(preemptor(self._speed)))
-            self._preempted = True
+        late = elapsed_real_s > _TRAINING_PATIENCE_REAL_S
+        if self._preemptor is None:
+            if late or all(self._client.get(name).progress >= PROGRESS_BEFORE_PREEMPTION for name in self._trainings):
+                self._preemptor = self._client.submit(_message(preemptor(self._speed))).workload
+        elif self._trace_began_real_s is None:
+            if late or self._client.get(self._preemptor).attempts:
+                self._trace_began_real_s = elapsed_real_s
+        else:
+            self._submit_due((elapsed_real_s - self._trace_began_real_s) * self._speed)
+
+    def _submit_due(self, elapsed_s: float) -> None:
         due: list[workload_pb2.WorkloadSpecification] = []
         while self._next < len(self._slice.submissions):
             submission = self._slice.submissions[self._next]
-            if submission.after_s > elapsed_real_s * self._speed:
+            if submission.after_s > elapsed_s:
                 break
             due.append(_message(submission.specification))
             self._next += 1

@@ -19,7 +19,7 @@ from domain.tenant import Tenant
 from domain.workload import TableInput, WorkloadSpecification
 from formats.trace import TraceRow, read_trace
 from formats.trace_workload import greatest_gpus_per_machine, tenant_of_trace, workload_of_row
-from regional_scheduler.hosting import HostingRegions
+from regional_scheduler.hosting import EmptyRegion, HostingRegions
 from services.demo.options import DemoOptions
 from simulator.workload_generator import GeneratorSettings, generate_workloads
 
@@ -83,6 +83,7 @@ def _fit(
     rng: np.random.Generator,
 ) -> TraceSlice:
     hosting = HostingRegions(fleet.regions)
+    empty_regions = [EmptyRegion(region) for region in fleet.regions]
     per_machine = greatest_gpus_per_machine(fleet)
     names = [tenant.tenant for tenant in tenants]
     fitted: list[tuple[float, WorkloadSpecification, float]] = []
@@ -94,7 +95,7 @@ def _fit(
         specification = workload_of_row(
             replace(row, duration_s=max(1.0, duration_s), region=None, tables=()), per_machine, tenant=tenant
         )
-        specification = _with_table(specification, fleet, rng)
+        specification = _with_table(specification, fleet, empty_regions, rng)
         if hosting.refusal(specification) is not None:
             left_out += 1
             continue
@@ -117,8 +118,18 @@ def _fit(
     )
 
 
-def _with_table(specification: WorkloadSpecification, fleet: Fleet, rng: np.random.Generator) -> WorkloadSpecification:
+def _with_table(
+    specification: WorkloadSpecification,
+    fleet: Fleet,
+    regions: Sequence[EmptyRegion],
+    rng: np.random.Generator,
+) -> WorkloadSpecification:
+    """Now and then a table, of those that are in a region that can host the workload: nobody moves tables here yet."""
     draw, which = rng.random(), int(rng.integers(1 << 30))
-    if not fleet.tables or draw >= _TABLE_SHARE or specification.demand.total_gpus == 0:
+    if draw >= _TABLE_SHARE or specification.demand.total_gpus == 0:
         return specification
-    return replace(specification, tables=(TableInput(fleet.tables[which % len(fleet.tables)].table),))
+    able = {region.region for region in regions if region.refusal(specification) is None}
+    tables = [table for table in fleet.tables if able.intersection(table.regions)]
+    if not tables:
+        return specification
+    return replace(specification, tables=(TableInput(tables[which % len(tables)].table),))

@@ -38,10 +38,10 @@ LimitOption = Annotated[
 
 def demo(
     trace: TraceOption = None,
-    workloads: WorkloadsOption = 600,
+    workloads: WorkloadsOption = 400,
     seed: SeedOption = 1,
     keep: KeepOption = None,
-    duration_limit_s: LimitOption = 240.0,
+    duration_limit_s: LimitOption = 150.0,
     as_json: JsonOption = False,
 ) -> None:
     """Show everything: three regions, a trace on a compressed clock, real training that is preempted and resumes.
