@@ -6,6 +6,7 @@ INTERNAL with an incident id, under which the server's log has the whole story.
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import structlog
 from google.protobuf import any_pb2, duration_pb2
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -23,7 +24,8 @@ from services.database.errors import DatabaseUnavailable
 from services.wire.malformed_message import MalformedMessage
 
 _RETRY_AFTER_S = 1.0
-_SHOWN_PROBLEMS = 50
+_ROOM_FOR_VIOLATIONS_BYTES = 4_000
+_LONGEST_TEXT = 400
 _SHOWN_SENTENCES = 3
 
 _log = structlog.get_logger(__name__)
@@ -42,20 +44,35 @@ class CallRefused(Exception):
         super().__init__(sentence)
 
 
+def _violations(problems: Sequence[FieldProblem]) -> list[error_details_pb2.BadRequest.FieldViolation]:
+    """As many as there is room for: details travel in the call's trailer, which gRPC limits to some 8 KiB."""
+    violations = []
+    room = _ROOM_FOR_VIOLATIONS_BYTES
+    for problem in problems:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_cut(problem.field), description=_cut(problem.description)
+        )
+        room -= violation.ByteSize()
+        if room < 0:
+            break
+        violations.append(violation)
+    return violations
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
+
+
 class InvalidArgument(CallRefused):
     """INVALID_ARGUMENT with a BadRequest that names every bad field."""
 
     def __init__(self, problems: Sequence[FieldProblem]) -> None:
-        shown = "; ".join(str(problem) for problem in problems[:_SHOWN_SENTENCES])
+        shown = "; ".join(_cut(str(problem)) for problem in problems[:_SHOWN_SENTENCES])
         more = f"; and {len(problems) - _SHOWN_SENTENCES} more" if len(problems) > _SHOWN_SENTENCES else ""
-        violations = [
-            error_details_pb2.BadRequest.FieldViolation(field=problem.field, description=problem.description)
-            for problem in problems[:_SHOWN_PROBLEMS]
-        ]
         super().__init__(
             grpc.StatusCode.INVALID_ARGUMENT,
             shown + more,
-            [error_details_pb2.BadRequest(field_violations=violations)],
+            [error_details_pb2.BadRequest(field_violations=_violations(problems))],
         )
 
     @staticmethod
@@ -146,18 +163,45 @@ class CanonicalErrors(grpc.aio.ServerInterceptor):
             return handler
         if handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(
-                _guarded_unary(handler.unary_unary), handler.request_deserializer, handler.response_serializer
+                _guarded_unary(handler.unary_unary),
+                _lenient(handler.request_deserializer),
+                handler.response_serializer,
             )
         if handler.unary_stream is not None:
             return grpc.unary_stream_rpc_method_handler(
-                _guarded_stream(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+                _guarded_stream(handler.unary_stream),
+                _lenient(handler.request_deserializer),
+                handler.response_serializer,
             )
         return handler
+
+
+class _Unreadable:
+    """Stands for a request whose bytes are no message of its kind: gRPC itself would call that INTERNAL."""
+
+
+def _lenient(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    if deserialize is None:
+        return None
+
+    def deserialized(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _Unreadable()
+
+    return deserialized
+
+
+def _require_readable(request: object) -> None:
+    if isinstance(request, _Unreadable):
+        raise InvalidArgument.of("", "the request cannot be read as a message of its kind")
 
 
 def _guarded_unary(behaviour: Callable[..., Any]) -> Callable[..., Any]:
     async def guarded(request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]) -> ResponseT:
         try:
+            _require_readable(request)
             response: ResponseT = await behaviour(request, context)
             return response
         except (grpc.aio.AbortError, grpc.aio.BaseError):
@@ -169,10 +213,15 @@ def _guarded_unary(behaviour: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded_stream(behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    """A streaming method yields its responses, or (as the health service does) writes them to its context itself."""
+    if not inspect.isasyncgenfunction(behaviour):
+        return _guarded_unary(behaviour)
+
     async def guarded(
         request: RequestT, context: grpc.aio.ServicerContext[RequestT, ResponseT]
     ) -> AsyncIterator[ResponseT]:
         try:
+            _require_readable(request)
             async for response in behaviour(request, context):
                 yield response
         except (grpc.aio.AbortError, grpc.aio.BaseError):

@@ -109,7 +109,8 @@ async def record_ranks(connection: AnyConnection, lease: Lease, decision: ScanDe
             plan.within_quota[changed],
         ),
     )
-    await event_store.append(connection, _ranked_events(decision, set(written)))
+    news = _with_news(decision)
+    await queue_store.append_ranked_events(connection, [name for name in written if name in news], plan.now)
     number = await queue_store.store_scan_pass(
         connection,
         now=plan.now,
@@ -122,23 +123,11 @@ async def record_ranks(connection: AnyConnection, lease: Lease, decision: ScanDe
     return number
 
 
-def _ranked_events(decision: ScanDecision, written: set[WorkloadId]) -> list[Event]:
+def _with_news(decision: ScanDecision) -> set[WorkloadId]:
     """A credit that grows with age is no news: only another priority, level or side of the quota is."""
-    plan, pending, tenants = decision.plan, decision.view.pending, decision.view.tenants.ids
+    plan, pending = decision.plan, decision.view.pending
     stored = pending.stored
     news = (
         (stored.priority != plan.priority) | (stored.level != plan.level) | (stored.within_quota != plan.within_quota)
     )
-    return [
-        Event(
-            plan.now,
-            EventKind.RANKED,
-            pending.workloads[entry],
-            tenant=tenants[int(pending.tenant[entry])],
-            priority=int(plan.priority[entry]),
-            level=int(plan.level[entry]),
-            details={"credit": float(plan.credit[entry]), "within_quota": bool(plan.within_quota[entry])},
-        )
-        for entry in np.flatnonzero(news).tolist()
-        if pending.workloads[entry] in written
-    ]
+    return {pending.workloads[entry] for entry in np.flatnonzero(news).tolist()}

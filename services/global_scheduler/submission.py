@@ -31,8 +31,11 @@ from topmast.v1 import global_scheduler_pb2
 GREATEST_BATCH = 1_000
 GREATEST_KEY_CHARACTERS = 256
 LARGEST_SPECIFICATION_BYTES = 1 << 20
-_WORKLOADS_AT_ONCE = 2_000
+_WORKLOADS_AT_ONCE = 1_000
 """In one transaction: more would only make everybody wait longer."""
+
+_TRANSACTIONS_AT_ONCE = 2
+"""While one is being flushed to disk the next is being written."""
 
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -91,12 +94,17 @@ class SubmissionDesk:
         return await stored
 
     async def run(self) -> None:
-        """Stores whatever waits, in one transaction after the other."""
+        """Stores whatever waits, in one transaction after the other, a few of them side by side."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_TRANSACTIONS_AT_ONCE):
+                group.create_task(self._store_for_ever())
+
+    async def _store_for_ever(self) -> None:
         while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            while self._waiting:
-                await self._store_some()
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            await self._store_some()
 
     def refuse_waiting(self, error: Exception) -> None:
         """Fails the calls that wait: nobody stores them any more."""
