@@ -1,0 +1,134 @@
+"""How many workloads a second go from the queue into execution, through gRPC and PostgreSQL, with a long queue behind.
+
+A whole service (`topmast up`: Ray actors, embedded PostgreSQL) with emulated execution on real time. A backlog is
+submitted in batches; then starts and ends are counted in the event log, second by second. The fleet turns over faster
+than the budget asks, so that the scheduler is what limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.measurement import report
+from benchmarks.service_world import many_machines, many_tenants, small_workload
+from formats.fleet_file import dump_fleet
+from formats.tenants_file import dump_tenants
+from services.database.embedded import EmbeddedLayout
+from services.database.engine import Database
+from services.runtime.host import HostOptions
+from services.runtime.local import down, up
+from services.runtime.tier_process import ExecutorKind
+from services.wire.workloads import specification_to_proto
+from topmast import Client
+
+BUDGET = ">= 200 workloads/s sustained, 1,000 tenants, 50,000 pending"
+_BATCH = 1_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pending", type=int, default=50_000, help="queue length while measuring")
+    parser.add_argument("--tenants", type=int, default=1_000)
+    parser.add_argument("--machines", type=int, default=100, help="8-GPU machines in each of the 6 clusters")
+    parser.add_argument("--duration-s", type=float, default=10.0, help="of each workload")
+    parser.add_argument("--measure-s", type=float, default=40.0)
+    parser.add_argument("--window", type=int, default=256, help="lots per auction round")
+    arguments = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="topmast-benchmark-"))
+    try:
+        measure(home, arguments)
+    finally:
+        down(home)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def measure(home: Path, arguments: argparse.Namespace) -> None:
+    """Brings the service up in `home`, fills its queue, and counts."""
+    fleet = many_machines(3, 2, arguments.machines)
+    (home / "fleet.yaml").write_text(dump_fleet(fleet), encoding="utf-8")
+    tenants = many_tenants(arguments.tenants, gpus_each=64)
+    (home / "tenants.yaml").write_text(dump_tenants(tenants), encoding="utf-8")
+    (home / "topmast.yaml").write_text(f"auction: {{window: {arguments.window}}}\n", encoding="utf-8")
+    service = up(
+        HostOptions(
+            home=home,
+            port=0,
+            fleet_file=home / "fleet.yaml",
+            tenants_file=home / "tenants.yaml",
+            configuration_file=home / "topmast.yaml",
+            executor=ExecutorKind.EMULATED,
+        )
+    )
+    with Client(service.address) as client:
+        submitted = 0
+        began = time.monotonic()
+        while submitted < arguments.pending:
+            batch = range(submitted, submitted + _BATCH)
+            client.submit_many(
+                [
+                    specification_to_proto(small_workload(number, arguments.tenants, arguments.duration_s))
+                    for number in batch
+                ]
+            )
+            submitted += _BATCH
+        submitting_s = time.monotonic() - began
+        settled_s = time.time() + arguments.duration_s
+        end_s = settled_s + arguments.measure_s
+        while time.time() < end_s:
+            # The queue is kept as long as it was: what has started is submitted again.
+            queued = client.queue(limit=1).queued
+            if queued < arguments.pending:
+                batch = range(submitted, submitted + min(_BATCH, arguments.pending - queued))
+                client.submit_many(
+                    [
+                        specification_to_proto(small_workload(number, arguments.tenants, arguments.duration_s))
+                        for number in batch
+                    ]
+                )
+                submitted += len(batch)
+            time.sleep(0.2)
+        queued = client.queue(limit=1).queued
+    starts, latencies = asyncio.run(_count(EmbeddedLayout.of(home).url(), settled_s, end_s))
+    per_second = [starts[second] for second in range(int(arguments.measure_s))]
+    report(
+        "submit_to_started",
+        {
+            "pending": arguments.pending,
+            "tenants": arguments.tenants,
+            "gpus": 6 * 8 * arguments.machines,
+            "window": arguments.window,
+            "workload_s": arguments.duration_s,
+        },
+        latencies,
+        BUDGET,
+        {
+            "started_per_s": sum(per_second) / arguments.measure_s,
+            "started_per_s_worst_second": min(per_second),
+            "started_per_s_best_second": max(per_second),
+            "submitted_while_filling_per_s": arguments.pending / submitting_s,
+            "queued_at_the_end": queued,
+            "durations": "from submission to start, of the workloads that started while measuring",
+        },
+    )
+
+
+async def _count(url: str, from_s: float, to_s: float) -> tuple[Counter[int], list[float]]:
+    """Starts by second, and how long each of these workloads had waited."""
+    async with Database(url) as database, database.transaction() as connection:
+        cursor = await connection.execute(
+            """SELECT e.t, w.submitted_s FROM events e JOIN workloads w USING (workload)
+                WHERE e.event = 'started' AND e.t >= %s AND e.t < %s""",
+            (from_s, to_s),
+        )
+        rows = await cursor.fetchall()
+    return Counter(int(t - from_s) for t, _ in rows), [t - submitted_s for t, submitted_s in rows]
+
+
+if __name__ == "__main__":
+    main()
