@@ -67,8 +67,10 @@ def nothing_to_read(selection: LogSelection, workload: Workload) -> NotFoundErro
         return NotFoundError(
             f"workload {workload.workload} has no placed attempt {selection.attempt}; its attempts: {known}"
         )
-    reason = f": {workload.reason}" if workload.reason else ""
-    return NotFoundError(f"workload {workload.workload} has not been placed yet, it is {workload.state}{reason}")
+    position = workload.queue_position
+    reason = workload.reason or (position.reason if position is not None else "")
+    told = f"{workload.state}: {reason}" if reason else workload.state.value
+    return NotFoundError(f"workload {workload.workload} has not been placed yet, it is {told}")
 
 
 class LogCursor:

@@ -59,8 +59,11 @@ def _sentence(error: Exception) -> str:
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Ends the command with the right exit code, and a sentence on standard error, when what is inside fails."""
+def reported(*, in_full: bool = False) -> Iterator[None]:
+    """Ends the command with the right exit code, and a sentence on standard error, when what is inside fails.
+
+    `in_full` is for servers, whose standard error is their log: what nobody foresaw is told with its traceback.
+    """
     try:
         yield
     except (typer.TyperException, typer.Exit, typer.Abort):
@@ -73,13 +76,13 @@ def reported() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(ExitCode.BROKEN_PIPE) from None
     except Exception as error:
-        code, sentence = explain(error) or (ExitCode.INTERNAL, _internal(error))
+        code, sentence = explain(error) or (ExitCode.INTERNAL, _internal(error, in_full))
         note(f"topmast: {sentence}")
         raise typer.Exit(code) from error
 
 
-def _internal(error: Exception) -> str:
-    if os.environ.get(DEBUG_VARIABLE):
+def _internal(error: Exception, in_full: bool) -> str:
+    if in_full or os.environ.get(DEBUG_VARIABLE):
         note("".join(traceback.format_exception(error)))
     return (
         f"internal error ({type(error).__name__}: {error}); please report it, "

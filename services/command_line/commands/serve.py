@@ -27,7 +27,7 @@ ExecutorOption = Annotated[ExecutorName, typer.Option("--executor", help="What r
 
 
 @app.command("global")
-@reported()
+@reported(in_full=True)
 def serve_global(
     listen: ListenOption = "127.0.0.1:7460",
     database_url: DatabaseOption = None,
@@ -39,7 +39,7 @@ def serve_global(
 
 
 @app.command("regional")
-@reported()
+@reported(in_full=True)
 def serve_regional(
     region: RegionOption,
     listen: ListenOption = "127.0.0.1:0",
@@ -52,7 +52,7 @@ def serve_regional(
 
 
 @app.command("cluster")
-@reported()
+@reported(in_full=True)
 def serve_cluster(
     region: RegionOption,
     cluster: ClusterOption,
