@@ -127,6 +127,8 @@ class Host:
         if self._options.ray_address is not None:
             ray.init(address=self._options.ray_address, namespace=NAMESPACE, log_to_driver=False)
             return
+        # Ray makes its workers yield to everybody else (nice 15); the tiers are the service itself.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         machines = [machine.machine for region in fleet.regions for machine in region.machines()]
         ray.init(
             num_gpus=0,
