@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cluster_manager.machines import RESOURCES, Booleans, Integers, Reals
+from cluster_manager.charging import CLUSTER_END, ENTRY_COLUMNS, MACHINE, ROW
+from cluster_manager.machines import Integers, Reals
 from domain.placement import AttemptKey, Holding
 
 OrderKey: TypeAlias = tuple[int, int, float, str, int]
 
+# Columns of the table `rows`.
+PRIORITY = 0
+LEVEL = 1
+EVICTABLE = 2
+"""1 unless the attempt is already being evicted."""
+FIRST_ENTRY = 3
+END_ENTRY = 4
+ATTEMPT_COLUMNS = 5
+
 
 class AttemptArrays(NamedTuple):
-    """What the kernels need of each live attempt (rows of ended attempts are used again)."""
+    """What the kernels need of the live attempts (rows and entries of ended ones are used again)."""
 
+    live: int  # how many attempts there are: so many ranks of the order are in use
     order: Integers  # [rank] rows, worst standing first, then longest running, then id
-    priority: Integers  # [row]
-    level: Integers  # [row]
+    rows: Integers  # [row, PRIORITY | LEVEL | EVICTABLE | FIRST_ENTRY | END_ENTRY]
     started_s: Reals  # [row]
-    evictable: Booleans  # [row] not already being evicted
-    first_entry: Integers  # [row]
-    end_entry: Integers  # [row]
-
-
-class EntryArrays(NamedTuple):
-    """What an attempt holds on one machine is an entry; an attempt's entries are contiguous, in machine order."""
-
-    machine: Integers  # [entry]
-    amounts: Integers  # [entry, resource]
-    gpu_bits: Integers  # [entry]
-    cluster_end: Integers  # [entry] the attempt's first entry after this one that is in another cluster, or its end
-    row: Integers  # [entry] the attempt; NOBODY where nothing is stored
+    entries: Integers  # [entry, amounts | MACHINE | GPU_BITS | CLUSTER_END | ROW]
 
 
 NOBODY = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """The entries of one attempt, not yet stored with the others."""
-
-    machine: Integers
-    amounts: Integers
-    gpu_bits: Integers
-    cluster_end: Integers  # relative to the first
 
 
 @dataclass(slots=True)
@@ -54,7 +42,7 @@ class Live:
     """A live attempt: what is held, whether it is being evicted, and where it stands in the arrays."""
 
     holding: Holding
-    entries: Entries
+    entries: Integers  # as in AttemptArrays, but CLUSTER_END counts from the first of them, and there is no ROW
     leaving: bool = False
     row: int = NOBODY
 
@@ -65,54 +53,56 @@ def order_key(holding: Holding) -> OrderKey:
     return (-standing.priority, -standing.level, holding.started_s, holding.key.workload, holding.key.attempt)
 
 
-@dataclass(slots=True)
 class LiveAttempts:
-    """All live attempts of a region, by key and in the arrays."""
+    """All live attempts of a region, by key and in arrays."""
 
-    arrays: AttemptArrays = field(default_factory=lambda: _attempt_arrays(64))
-    entries: EntryArrays = field(default_factory=lambda: _entry_arrays(1024))
-    by_key: dict[AttemptKey, Live] = field(default_factory=dict)
-    by_row: list[Live | None] = field(default_factory=list)
-    _free_rows: list[int] = field(default_factory=list)
-    _order_keys: list[OrderKey] = field(default_factory=list)
-    _used_entries: int = 0
-    _wasted_entries: int = 0
+    def __init__(self) -> None:
+        self.by_key: dict[AttemptKey, Live] = {}
+        self.by_row: list[Live | None] = []
+        self._order = np.zeros(64, np.int64)
+        self._rows = np.zeros((64, ATTEMPT_COLUMNS), np.int64)
+        self._started_s = np.zeros(64, np.float64)
+        self._entries = _no_entries(1024)
+        self._free_rows: list[int] = []
+        self._order_keys: list[OrderKey] = []
+        self._used_entries = 0
+        self._wasted_entries = 0
 
     @property
     def count(self) -> int:
-        """How many there are: so many ranks of the order are in use."""
+        """How many there are."""
         return len(self._order_keys)
 
     @property
+    def arrays(self) -> AttemptArrays:
+        """The arrays as they are now; the next change may replace them."""
+        return AttemptArrays(self.count, self._order, self._rows, self._started_s, self._entries)
+
+    @property
     def used_entries(self) -> int:
-        """How many of the entries are in use, or were by attempts that have ended (row NOBODY)."""
+        """How many rows of the entries are in use, or were by attempts that have ended (ROW says NOBODY)."""
         return self._used_entries
 
     def add(self, live: Live) -> None:
         """Takes an attempt in: gives it a row, stores its entries, and sorts it into the order."""
         live.row = self._new_row(live)
         self.by_key[live.holding.key] = live
-        first = self._store(live)
-        row = live.row
-        self.arrays.first_entry[row] = first
-        self.arrays.end_entry[row] = self._used_entries
-        self.arrays.started_s[row] = live.holding.started_s
-        self.arrays.evictable[row] = not live.leaving
+        self._store(live)
+        self._started_s[live.row] = live.holding.started_s
+        self._rows[live.row, EVICTABLE] = not live.leaving
         self._rank(live)
 
     def remove(self, live: Live) -> None:
         """Forgets an attempt."""
-        row = live.row
-        first, end = int(self.arrays.first_entry[row]), int(self.arrays.end_entry[row])
-        self.entries.row[first:end] = NOBODY
+        first, end = self.span(live)
+        self._entries[first:end, ROW] = NOBODY
         if end == self._used_entries:
             self._used_entries = first
         else:
             self._wasted_entries += end - first
         self._unrank(live)
-        self.arrays.evictable[row] = False
-        self.by_row[row] = None
-        self._free_rows.append(row)
+        self.by_row[live.row] = None
+        self._free_rows.append(live.row)
         del self.by_key[live.holding.key]
         live.row = NOBODY
 
@@ -122,25 +112,34 @@ class LiveAttempts:
         live.holding = holding
         self._rank(live)
 
+    def set_leaving(self, live: Live, leaving: bool) -> None:
+        """Whether the attempt is being evicted; then it is no candidate."""
+        live.leaving = leaving
+        self._rows[live.row, EVICTABLE] = not leaving
+
     def span(self, live: Live) -> tuple[int, int]:
         """Where the attempt's entries begin and end."""
-        return int(self.arrays.first_entry[live.row]), int(self.arrays.end_entry[live.row])
+        first, end = self._rows[live.row, FIRST_ENTRY : END_ENTRY + 1].tolist()
+        return first, end
+
+    def on_machine(self, machine: int) -> list[AttemptKey]:
+        """Who holds something there, sorted by workload and attempt."""
+        used = self._entries[: self._used_entries]
+        rows = used[used[:, MACHINE] == machine, ROW].tolist()
+        keys = [live.holding.key for row in rows if row != NOBODY and (live := self.by_row[row]) is not None]
+        return sorted(keys, key=lambda key: (key.workload, key.attempt))
 
     def _rank(self, live: Live) -> None:
-        standing = live.holding.standing
-        self.arrays.priority[live.row] = standing.priority
-        self.arrays.level[live.row] = standing.level
+        self._rows[live.row, PRIORITY : LEVEL + 1] = live.holding.standing
         key = order_key(live.holding)
         rank = bisect_left(self._order_keys, key)
-        order = self.arrays.order
-        order[rank + 1 : self.count + 1] = order[rank : self.count]
-        order[rank] = live.row
+        self._order[rank + 1 : self.count + 1] = self._order[rank : self.count]
+        self._order[rank] = live.row
         insort(self._order_keys, key)
 
     def _unrank(self, live: Live) -> None:
         rank = bisect_left(self._order_keys, order_key(live.holding))
-        order = self.arrays.order
-        order[rank : self.count - 1] = order[rank + 1 : self.count]
+        self._order[rank : self.count - 1] = self._order[rank + 1 : self.count]
         del self._order_keys[rank]
 
     def _new_row(self, live: Live) -> int:
@@ -150,60 +149,38 @@ class LiveAttempts:
             return row
         row = len(self.by_row)
         self.by_row.append(live)
-        if row == len(self.arrays.order):
-            larger = _attempt_arrays(2 * row)
-            for old, new in zip(self.arrays, larger, strict=True):
-                new[:row] = old
-            self.arrays = larger
+        if row == len(self._order):
+            self._order = np.concatenate((self._order, np.zeros_like(self._order)))
+            self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+            self._started_s = np.concatenate((self._started_s, np.zeros_like(self._started_s)))
         return row
 
-    def _store(self, live: Live) -> int:
-        """Stores the entries behind the others; returns where they begin."""
-        entries = live.entries
-        needed = len(entries.machine)
-        if self._used_entries + needed > len(self.entries.machine):
-            self._make_space(needed, live)
-        first, end = self._used_entries, self._used_entries + needed
-        self.entries.machine[first:end] = entries.machine
-        self.entries.amounts[first:end] = entries.amounts
-        self.entries.gpu_bits[first:end] = entries.gpu_bits
-        self.entries.cluster_end[first:end] = entries.cluster_end + first
-        self.entries.row[first:end] = live.row
+    def _store(self, live: Live) -> None:
+        """Stores the entries behind the others."""
+        if self._used_entries + len(live.entries) > len(self._entries):
+            self._make_space(live)
+        first, end = self._used_entries, self._used_entries + len(live.entries)
+        self._entries[first:end] = live.entries
+        self._entries[first:end, CLUSTER_END] += first
+        self._entries[first:end, ROW] = live.row
+        self._rows[live.row, FIRST_ENTRY] = first
+        self._rows[live.row, END_ENTRY] = end
         self._used_entries = end
-        return first
 
-    def _make_space(self, needed: int, newcomer: Live) -> None:
+    def _make_space(self, newcomer: Live) -> None:
         """Moves all entries but the newcomer's together, into larger arrays unless half of the old ones were waste."""
-        in_use = self._used_entries - self._wasted_entries
-        size = len(self.entries.machine)
-        while 2 * (in_use + needed) > size:
+        needed = self._used_entries - self._wasted_entries + len(newcomer.entries)
+        size = len(self._entries)
+        while 2 * needed > size:
             size *= 2
-        self.entries = _entry_arrays(size)
+        self._entries = _no_entries(size)
         self._used_entries = self._wasted_entries = 0
         for live in self.by_row:
             if live is not None and live is not newcomer:
-                first = self._store(live)
-                self.arrays.first_entry[live.row] = first
-                self.arrays.end_entry[live.row] = self._used_entries
+                self._store(live)
 
 
-def _attempt_arrays(rows: int) -> AttemptArrays:
-    return AttemptArrays(
-        order=np.zeros(rows, np.int64),
-        priority=np.zeros(rows, np.int64),
-        level=np.zeros(rows, np.int64),
-        started_s=np.zeros(rows, np.float64),
-        evictable=np.zeros(rows, np.bool_),
-        first_entry=np.zeros(rows, np.int64),
-        end_entry=np.zeros(rows, np.int64),
-    )
-
-
-def _entry_arrays(size: int) -> EntryArrays:
-    return EntryArrays(
-        machine=np.zeros(size, np.int64),
-        amounts=np.zeros((size, RESOURCES), np.int64),
-        gpu_bits=np.zeros(size, np.int64),
-        cluster_end=np.zeros(size, np.int64),
-        row=np.full(size, NOBODY, np.int64),
-    )
+def _no_entries(size: int) -> Integers:
+    entries = np.zeros((size, ENTRY_COLUMNS), np.int64)
+    entries[:, ROW] = NOBODY
+    return entries

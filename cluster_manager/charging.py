@@ -1,154 +1,177 @@
-"""Kernels that charge machines and give back, keeping the summaries of racks and clusters true."""
+"""Kernels that charge machines and give back, keeping the summaries of racks and clusters true.
+
+What is charged comes as a table of entries: what one attempt holds on one machine is an entry. An attempt's entries
+are contiguous and in machine order.
+"""
 
 from __future__ import annotations
 
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import GPUS, RESOURCES, FleetArrays, Integers
+from cluster_manager.compiled import compiled, compiled_part, constant
+from cluster_manager.machines import (
+    ALL_HOLDERS,
+    CLUSTER,
+    FIRST_GPU,
+    FIRST_MACHINE,
+    GPUS,
+    GREATEST,
+    IN_SERVICE,
+    LEAVING_HOLDERS,
+    NO_WORK,
+    RACK,
+    RESOURCES,
+    SHAPE,
+    UNTOUCHED,
+    WORKS_AS,
+    FleetArrays,
+    Integers,
+)
 
-NO_RACK = -1
+# More columns of a table of entries, behind the amounts.
+MACHINE = 3
+GPU_BITS = 4
+CLUSTER_END = 5
+"""The attempt's first entry after this one that is in another cluster, or where its entries end."""
+ROW = 6
+"""The attempt; NOBODY where nothing is stored."""
+ENTRY_COLUMNS = 7
+
+NO_RACK = constant(-1)
+CHARGE = constant(1)
+GIVE_BACK = constant(-1)
+FIRST = constant(0)
 ALL_FITS = -1
 GPU_MISSING = 100
 """First of the codes by which `first_conflict` names a GPU: this plus its index."""
 GPU_HELD = 200
 
 
-@compiled
+@compiled_part
 def refresh_greatest(fleet: FleetArrays, rack: int) -> None:
     """Finds anew the most that any one machine of the rack has free."""
-    machines = fleet.machines
-    greatest = fleet.racks.greatest
     for resource in range(RESOURCES):
-        greatest[rack, resource] = 0
-    for machine in range(fleet.racks.first_machine[rack], fleet.racks.first_machine[rack + 1]):
-        if machines.takes_work[machine]:
-            for resource in range(RESOURCES):
-                greatest[rack, resource] = max(greatest[rack, resource], machines.free[machine, resource])
+        greatest = 0
+        for machine in range(fleet.racks[rack, FIRST_MACHINE], fleet.racks[rack + 1, FIRST_MACHINE]):
+            if fleet.state[machine, WORKS_AS] != NO_WORK:
+                greatest = max(greatest, fleet.state[machine, resource])
+        fleet.rack_room[rack, GREATEST + resource] = greatest
 
 
-@compiled
+@compiled_part
 def is_untouched(fleet: FleetArrays, machine: int) -> bool:
-    """Whether the machine holds nothing (counted in what is free: a charge of nothing does not count)."""
-    shape = fleet.machines.shape[machine]
+    """Whether nothing is charged to the machine (charges of nothing do not count)."""
+    shape = fleet.fixed[machine, SHAPE]
+    untouched = True
     for resource in range(RESOURCES):
-        if fleet.machines.free[machine, resource] != fleet.shapes.capacity[shape, resource]:
-            return False
-    return True
+        untouched = untouched and fleet.state[machine, resource] == fleet.shapes[shape, resource]
+    return untouched
 
 
-@compiled
-def shift_free(fleet: FleetArrays, machine: int, amounts: Integers, sign: int) -> bool:
-    """Charges a machine (sign 1) or gives back (sign -1), with all summaries but the rack's greatest when that shrank.
+@compiled_part
+def shift_free(fleet: FleetArrays, entries: Integers, entry: int, sign: int) -> bool:
+    """Charges a machine (sign 1) or gives back (sign -1), with all summaries but the rack's greatest if that shrank.
 
     Returns True in that case: then the rack's greatest must be refreshed before anybody reads it.
     """
-    free = fleet.machines.free
-    if not fleet.machines.takes_work[machine]:
+    machine = entries[entry, MACHINE]
+    if fleet.state[machine, WORKS_AS] == NO_WORK:
         for resource in range(RESOURCES):
-            free[machine, resource] -= sign * amounts[resource]
+            fleet.state[machine, resource] -= sign * entries[entry, resource]
         return False
-    rack = fleet.machines.rack[machine]
-    cluster = fleet.machines.cluster[machine]
+    rack = fleet.fixed[machine, RACK]
+    cluster = fleet.fixed[machine, CLUSTER]
     stale = False
     if is_untouched(fleet, machine):
-        fleet.racks.untouched[rack] -= 1
+        fleet.rack_room[rack, UNTOUCHED] -= 1
     for resource in range(RESOURCES):
-        before = max(free[machine, resource], 0)
-        free[machine, resource] -= sign * amounts[resource]
-        after = max(free[machine, resource], 0)
-        fleet.racks.idle[rack, resource] += after - before
-        fleet.clusters.idle[cluster, resource] += after - before
-        if after > fleet.racks.greatest[rack, resource]:
-            fleet.racks.greatest[rack, resource] = after
-        elif after < before and before == fleet.racks.greatest[rack, resource]:
+        before = max(fleet.state[machine, resource], 0)
+        fleet.state[machine, resource] -= sign * entries[entry, resource]
+        after = max(fleet.state[machine, resource], 0)
+        fleet.rack_room[rack, resource] += after - before
+        fleet.cluster_room[cluster, resource] += after - before
+        greatest = fleet.rack_room[rack, GREATEST + resource]
+        if after > greatest:
+            fleet.rack_room[rack, GREATEST + resource] = after
+        elif after < before and before == greatest:
             stale = True
     if is_untouched(fleet, machine):
-        fleet.racks.untouched[rack] += 1
+        fleet.rack_room[rack, UNTOUCHED] += 1
     return stale
 
 
-@compiled
+@compiled_part
 def shift_holders(fleet: FleetArrays, machine: int, gpu_bits: int, sign: int) -> None:
     """Counts the holders of these GPUs up (sign 1) or down (sign -1), and marks free whichever has none."""
-    first = fleet.machines.first_gpu[machine]
+    first = fleet.fixed[machine, FIRST_GPU]
     bits = gpu_bits
     gpu = 0
     while bits:
         if bits & 1:
-            fleet.machines.holders[first + gpu] += sign
-            if fleet.machines.holders[first + gpu] == 0:
-                fleet.machines.free_gpus[machine] |= 1 << gpu
+            fleet.holders[first + gpu, ALL_HOLDERS] += sign
+            if fleet.holders[first + gpu, ALL_HOLDERS] == 0:
+                fleet.free_gpus[machine] |= 1 << gpu
             else:
-                fleet.machines.free_gpus[machine] &= ~(1 << gpu)
+                fleet.free_gpus[machine] &= ~(1 << gpu)
         bits >>= 1
         gpu += 1
 
 
 @compiled
-def charge(
-    fleet: FleetArrays, machine_of: Integers, amounts: Integers, gpu_bits: Integers, first: int, end: int, sign: int
-) -> None:
-    """Charges entries [first, end) (sign 1) or gives them back (sign -1).
-
-    An entry is a machine, an amount of each resource and the GPUs as bits; entries stand in machine order, so that
-    each rack's greatest is refreshed once.
-    """
+def charge(fleet: FleetArrays, entries: Integers, first: int, end: int, sign: int) -> None:
+    """Charges entries [first, end) (sign 1) or gives them back (sign -1)."""
     stale_rack = NO_RACK
     for entry in range(first, end):
-        machine = machine_of[entry]
-        rack = fleet.machines.rack[machine]
+        machine = entries[entry, MACHINE]
+        rack = fleet.fixed[machine, RACK]
+        # Entries stand in machine order, so each rack's greatest is refreshed once.
         if stale_rack not in (NO_RACK, rack):
             refresh_greatest(fleet, stale_rack)
             stale_rack = NO_RACK
-        if shift_free(fleet, machine, amounts[entry], sign):
+        if shift_free(fleet, entries, entry, sign):
             stale_rack = rack
-        if gpu_bits[entry]:
-            shift_holders(fleet, machine, gpu_bits[entry], sign)
+        if entries[entry, GPU_BITS]:
+            shift_holders(fleet, machine, entries[entry, GPU_BITS], sign)
     if stale_rack != NO_RACK:
         refresh_greatest(fleet, stale_rack)
 
 
 @compiled
-def mark_leaving(
-    fleet: FleetArrays, machine_of: Integers, amounts: Integers, gpu_bits: Integers, first: int, end: int, sign: int
-) -> None:
+def mark_leaving(fleet: FleetArrays, entries: Integers, first: int, end: int, sign: int) -> None:
     """Counts charged entries among those that are leaving (sign 1), or no longer (sign -1)."""
     for entry in range(first, end):
-        machine = machine_of[entry]
+        machine = entries[entry, MACHINE]
         for resource in range(RESOURCES):
-            fleet.machines.leaving[machine, resource] += sign * amounts[entry, resource]
-        bits = gpu_bits[entry]
-        gpu = fleet.machines.first_gpu[machine]
+            fleet.leaving[machine, resource] += sign * entries[entry, resource]
+        bits = entries[entry, GPU_BITS]
+        gpu = fleet.fixed[machine, FIRST_GPU]
         while bits:
             if bits & 1:
-                fleet.machines.leaving_holders[gpu] += sign
+                fleet.holders[gpu, LEAVING_HOLDERS] += sign
             bits >>= 1
             gpu += 1
 
 
 @compiled
-def first_conflict(
-    fleet: FleetArrays, machine_of: Integers, amounts: Integers, gpu_bits: Integers, first: int, end: int
-) -> tuple[int, int]:
+def first_conflict(fleet: FleetArrays, entries: Integers, first: int, end: int) -> tuple[int, int]:
     """The first of the uncharged entries that would over-commit its machine once all that are leaving have left.
 
     Returns (entry, what): what is the resource, or GPU_MISSING or GPU_HELD plus the index of a GPU that does not
     exist or is held by one that stays; (ALL_FITS, 0) when there is none.
     """
     for entry in range(first, end):
-        machine = machine_of[entry]
+        machine = entries[entry, MACHINE]
         for resource in range(RESOURCES):
-            available = fleet.machines.free[machine, resource] + fleet.machines.leaving[machine, resource]
-            if amounts[entry, resource] > 0 and amounts[entry, resource] > available:
+            available = fleet.state[machine, resource] + fleet.leaving[machine, resource]
+            if entries[entry, resource] > 0 and entries[entry, resource] > available:
                 return entry, resource
-        first_gpu = fleet.machines.first_gpu[machine]
-        exist = fleet.machines.first_gpu[machine + 1] - first_gpu
-        bits = gpu_bits[entry]
+        first_gpu = fleet.fixed[machine, FIRST_GPU]
+        exist = fleet.shapes[fleet.fixed[machine, SHAPE], GPUS]
+        bits = entries[entry, GPU_BITS]
         gpu = 0
         while bits:
             if bits & 1:
                 if gpu >= exist:
                     return entry, GPU_MISSING + gpu
-                if fleet.machines.holders[first_gpu + gpu] > fleet.machines.leaving_holders[first_gpu + gpu]:
+                if fleet.holders[first_gpu + gpu, ALL_HOLDERS] > fleet.holders[first_gpu + gpu, LEAVING_HOLDERS]:
                     return entry, GPU_HELD + gpu
             bits >>= 1
             gpu += 1
@@ -158,24 +181,24 @@ def first_conflict(
 @compiled
 def switch_work(fleet: FleetArrays, machine: int, takes_work: bool) -> None:
     """Lets the machine take work from now on, or no longer; what it holds stays charged."""
-    if fleet.machines.takes_work[machine] == takes_work:
+    if (fleet.state[machine, WORKS_AS] != NO_WORK) == takes_work:
         return
-    rack = fleet.machines.rack[machine]
-    cluster = fleet.machines.cluster[machine]
-    shape = fleet.machines.shape[machine]
+    rack = fleet.fixed[machine, RACK]
+    cluster = fleet.fixed[machine, CLUSTER]
+    shape = fleet.fixed[machine, SHAPE]
     sign = 1 if takes_work else -1
-    fleet.machines.takes_work[machine] = takes_work
+    fleet.state[machine, WORKS_AS] = shape if takes_work else NO_WORK
     for resource in range(RESOURCES):
-        idle = max(fleet.machines.free[machine, resource], 0)
-        fleet.racks.idle[rack, resource] += sign * idle
-        fleet.clusters.idle[cluster, resource] += sign * idle
-        fleet.clusters.in_service[cluster, resource] += sign * fleet.shapes.capacity[shape, resource]
+        idle = max(fleet.state[machine, resource], 0)
+        fleet.rack_room[rack, resource] += sign * idle
+        fleet.cluster_room[cluster, resource] += sign * idle
+        fleet.cluster_room[cluster, IN_SERVICE + resource] += sign * fleet.shapes[shape, resource]
     if is_untouched(fleet, machine):
-        fleet.racks.untouched[rack] += sign
+        fleet.rack_room[rack, UNTOUCHED] += sign
     refresh_greatest(fleet, rack)
 
 
-@compiled
+@compiled_part
 def lowest_gpus(free_gpus: int, gpus: int) -> int:
     """The lowest `gpus` of the bits that are set; all of them when there are fewer."""
     bits = free_gpus
@@ -185,32 +208,3 @@ def lowest_gpus(free_gpus: int, gpus: int) -> int:
         chosen |= lowest
         bits ^= lowest
     return chosen
-
-
-@compiled
-def hand_out(
-    fleet: FleetArrays,
-    need: Integers,
-    machine_of: Integers,
-    tasks_on: Integers,
-    amounts: Integers,
-    gpu_bits: Integers,
-    task_gpu_bits: Integers,
-) -> None:
-    """Turns a place (machines, and how many tasks on each) into entries to charge, task by task.
-
-    `need` is what one task takes on each of the machines. Fills `amounts` and `gpu_bits` per machine, and per task, in
-    machine order, the bits of the very GPUs it gets: the lowest that nobody holds.
-    """
-    task = 0
-    for entry in range(len(machine_of)):
-        for resource in range(RESOURCES):
-            amounts[entry, resource] = need[entry, resource] * tasks_on[entry]
-        free_gpus = fleet.machines.free_gpus[machine_of[entry]]
-        gpu_bits[entry] = 0
-        for _ in range(tasks_on[entry]):
-            chosen = lowest_gpus(free_gpus, need[entry, GPUS])
-            task_gpu_bits[task] = chosen
-            gpu_bits[entry] |= chosen
-            free_gpus &= ~chosen
-            task += 1

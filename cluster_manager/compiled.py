@@ -13,6 +13,7 @@ from types import CodeType
 from typing import ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -28,6 +29,23 @@ def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
     return cast(Callable[Parameters, Result], compile_function(function))
 
 
+def compiled_part(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The same for a function that only other compiled functions call: it takes half as long to compile."""
+    function.__qualname__ = f"{function.__qualname__}_{_fingerprint(function)}"
+    # Numba's own types do not know all of Numba's options.
+    options = {"cache": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    njit = cast(Callable[..., Callable[[object], object]], numba.njit)
+    return cast(Callable[Parameters, Result], njit(**options)(function))
+
+
+def constant(number: int) -> int:
+    """A number to hand from one compiled function to another.
+
+    For a plain one Numba would compile the callee, and all that it calls, once more for that very number.
+    """
+    return cast(int, np.int64(number))
+
+
 def _fingerprint(function: Callable[Parameters, Result]) -> str:
     """Twelve hexadecimal digits that change when anything changes that the machine code is made from."""
     digest = hashlib.sha256()
@@ -38,7 +56,7 @@ def _fingerprint(function: Callable[Parameters, Result]) -> str:
         compiled_function = getattr(value, "py_func", None)
         if compiled_function is not None:
             digest.update(f"{name}={compiled_function.__qualname__};".encode())
-        elif isinstance(value, int | float | str | tuple):
+        elif isinstance(value, int | float | str | tuple | np.int64):
             digest.update(f"{name}={value!r};".encode())
         elif isinstance(value, type) and hasattr(value, "_fields"):
             digest.update(f"{name}={_fields_of(value)};".encode())

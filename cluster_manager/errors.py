@@ -31,7 +31,9 @@ class GrowsWhileLeaving(InventoryError):
 
     def __init__(self, key: AttemptKey) -> None:
         self.key = key
-        super().__init__(f"attempt {key.attempt} of workload {key.workload} is leaving: it cannot be given anything more")
+        super().__init__(
+            f"attempt {key.attempt} of workload {key.workload} is leaving: it cannot be given anything more"
+        )
 
 
 class OverCommitted(InventoryError):

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
 
-from cluster_manager.attempts import Entries, Live, LiveAttempts
+from cluster_manager.attempts import Live, LiveAttempts
 from cluster_manager.charging import (
     ALL_FITS,
+    CLUSTER_END,
+    ENTRY_COLUMNS,
+    GPU_BITS,
     GPU_HELD,
     GPU_MISSING,
+    MACHINE,
     charge,
     first_conflict,
     mark_leaving,
     switch_work,
 )
 from cluster_manager.check import check_inventory
-from cluster_manager.draft import Draft
 from cluster_manager.errors import GpuTaken, GrowsWhileLeaving, OverCommitted, UnknownAttempt, UnknownMachine
 from cluster_manager.growth import RoomGrowth, RoomWatcher
 from cluster_manager.journal import Journal, Tentatively
-from cluster_manager.machines import GPUS, MEBIBYTES, MILLICPUS, RESOURCE_NAMES, RESOURCES, Layout
-from cluster_manager.search import Workspace, new_workspace
+from cluster_manager.machines import (
+    CLUSTER,
+    GPUS,
+    MEBIBYTES,
+    MILLICPUS,
+    MOST_GPUS,
+    NO_WORK,
+    RESOURCE_NAMES,
+    RESOURCES,
+    SHAPE,
+    WORKS_AS,
+    Integers,
+    Layout,
+)
+from cluster_manager.placing import Places, find_places
+from cluster_manager.requests import Request
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
@@ -47,7 +64,6 @@ class Inventory:
         for machine, state in (states or {}).items():
             self._states[self._number(machine)] = state
         self._attempts = LiveAttempts()
-        self._workspace: Workspace | None = None
         self._journal = Journal()
         self._watchers: list[RoomWatcher] = []
 
@@ -77,8 +93,8 @@ class Inventory:
         """The attempt is gone; returns, in fleet order, the machines that take work where it held something."""
         live = self._live(key)
         self._detach(live)
-        machines = live.entries.machine
-        working = machines[self.layout.arrays.machines.takes_work[machines]]
+        machines = live.entries[:, MACHINE]
+        working = machines[self.layout.arrays.state[machines, WORKS_AS] != NO_WORK]
         return tuple(self.layout.machine_ids[number] for number in working.tolist())
 
     def set_standing(self, key: AttemptKey, standing: Standing) -> None:
@@ -135,11 +151,7 @@ class Inventory:
         number = self._number(machine)
         if self._states[number] is not state:
             self._set_state(number, state)
-        used = self._attempts.used_entries
-        entries = self._attempts.entries
-        rows = entries.row[:used][entries.machine[:used] == number]
-        keys = [live.holding.key for row in rows.tolist() if row >= 0 and (live := self._attempts.by_row[row])]
-        return tuple(sorted(keys, key=lambda key: (key.workload, key.attempt)))
+        return tuple(self._attempts.on_machine(number))
 
     def machine_state(self, machine: MachineId) -> MachineState:
         """Up, draining or down. Raises UnknownMachine."""
@@ -147,7 +159,7 @@ class Inventory:
 
     def idle(self, machine: MachineId) -> tuple[int, int, int]:
         """GPUs, thousandths of a CPU and MiB that nobody holds there, whatever its state. Raises UnknownMachine."""
-        gpus, millicpus, mebibytes = np.maximum(self.layout.arrays.machines.free[self._number(machine)], 0).tolist()
+        gpus, millicpus, mebibytes = np.maximum(self.layout.arrays.state[self._number(machine), :RESOURCES], 0).tolist()
         return gpus, millicpus, mebibytes
 
     # Thinking ahead.
@@ -156,18 +168,34 @@ class Inventory:
         """Everything done inside is undone at exit, also after an exception. May be nested."""
         return Tentatively(self._journal)
 
-    def draft(self) -> Draft:
-        """A plan in the making. The inventory must not be changed before the draft is undone."""
-        rows, entries = len(self._attempts.arrays.order), len(self._attempts.entries.machine)
-        space = self._workspace
-        if (
-            space is None
-            or len(space.best_victims) < rows
-            or len(space.trial_victims) < min(rows * len(self.layout.cluster_ids), entries)
-        ):
-            space = new_workspace(self.layout.arrays, self._attempts.arrays, self._attempts.entries)
-            self._workspace = space
-        return Draft(self.layout, self._attempts, space)
+    def find_places(
+        self,
+        requests: Sequence[Request],
+        standing: Standing,
+        now_s: float,
+        *,
+        evicting: bool,
+        clusters: Sequence[int] = (),
+        gone: Sequence[int] = (),
+    ) -> Places:
+        """The best place for each of several jobs in turn: see `cluster_manager.placing`. Nothing changes."""
+        return find_places(
+            self.layout,
+            self._attempts.arrays,
+            requests,
+            standing,
+            now_s,
+            evicting=evicting,
+            clusters=clusters,
+            gone=gone,
+        )
+
+    def holding_in_row(self, row: int) -> Holding:
+        """What a victim holds that `find_places` named by its row. Raises LookupError."""
+        live = self._attempts.by_row[row]
+        if live is None:
+            raise LookupError(f"row {row} holds no attempt")
+        return live.holding
 
     def watch(self, watcher: RoomWatcher) -> None:
         """Tells the watcher from now on whenever there is more room for somebody."""
@@ -192,8 +220,7 @@ class Inventory:
 
     def _set_leaving(self, live: Live, leaving: bool) -> None:
         self._mark(live, 1 if leaving else -1)
-        live.leaving = leaving
-        self._attempts.arrays.evictable[live.row] = not leaving
+        self._attempts.set_leaving(live, leaving)
         if not leaving:
             self._tell_of(live.entries, below_standing=live.holding.standing)
         self._journal.note(lambda: self._set_leaving(live, not leaving))
@@ -205,7 +232,7 @@ class Inventory:
             self._tell_of(live.entries, from_standing=old.standing, below_standing=standing)
         self._journal.note(lambda: self._set_standing(live, old.standing))
 
-    def _exchange(self, live: Live, holding: Holding, entries: Entries) -> None:
+    def _exchange(self, live: Live, holding: Holding, entries: Integers) -> None:
         old_holding, old_entries = live.holding, live.entries
         self._shift(live, -1)
         self._attempts.remove(live)
@@ -221,7 +248,7 @@ class Inventory:
         switch_work(self.layout.arrays, number, state is MachineState.UP)
         if state is MachineState.UP:
             arrays = self.layout.arrays
-            capacity = arrays.shapes.capacity[arrays.machines.shape[number]].reshape(1, RESOURCES)
+            capacity = arrays.shapes[arrays.fixed[number, SHAPE], :RESOURCES].reshape(1, RESOURCES)
             self._tell(RoomGrowth(self.layout, np.array([number], np.int64), capacity))
         self._journal.note(lambda: self._set_state(number, old))
 
@@ -229,22 +256,20 @@ class Inventory:
 
     def _shift(self, live: Live, sign: int) -> None:
         """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""
-        entries = live.entries
         if live.leaving and sign < 0:
             self._mark(live, sign)
-        charge(self.layout.arrays, entries.machine, entries.amounts, entries.gpu_bits, 0, len(entries.machine), sign)
+        charge(self.layout.arrays, live.entries, 0, len(live.entries), sign)
         if live.leaving and sign > 0:
             self._mark(live, sign)
 
     def _mark(self, live: Live, sign: int) -> None:
-        entries = live.entries
-        count = len(entries.machine)
-        mark_leaving(self.layout.arrays, entries.machine, entries.amounts, entries.gpu_bits, 0, count, sign)
+        mark_leaving(self.layout.arrays, live.entries, 0, len(live.entries), sign)
 
     def _tell_of(
-        self, entries: Entries, *, from_standing: Standing | None = None, below_standing: Standing | None = None
+        self, entries: Integers, *, from_standing: Standing | None = None, below_standing: Standing | None = None
     ) -> None:
-        self._tell(RoomGrowth(self.layout, entries.machine, entries.amounts, from_standing, below_standing))
+        machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
+        self._tell(RoomGrowth(self.layout, machines, amounts, from_standing, below_standing))
 
     def _tell(self, growth: RoomGrowth) -> None:
         """Tells the watchers, unless the change is tentative: that is undone before they could be asked again."""
@@ -264,7 +289,7 @@ class Inventory:
         except KeyError:
             raise UnknownMachine(machine, f"is not in region {self.region}") from None
 
-    def _entries(self, placements: tuple[TaskPlacement, ...]) -> Entries:
+    def _entries(self, placements: tuple[TaskPlacement, ...]) -> Integers:
         """The placements summed up per machine, in machine order."""
         held: dict[int, list[int]] = {}
         layout = self.layout
@@ -278,40 +303,37 @@ class Inventory:
             sums[MILLICPUS] += placement.millicpus
             sums[MEBIBYTES] += placement.mebibytes
             for gpu in placement.gpu_indices:
-                if not 0 <= gpu < 62 or sums[RESOURCES] >> gpu & 1:
+                if not 0 <= gpu < MOST_GPUS or sums[RESOURCES] >> gpu & 1:
                     raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
                 sums[RESOURCES] |= 1 << gpu
         numbers = sorted(held)
-        table = np.array([held[number] for number in numbers], np.int64).reshape(-1, RESOURCES + 1)
-        machine = np.array(numbers, np.int64)
-        cluster = layout.arrays.machines.cluster[machine]
-        return Entries(
-            machine=machine,
-            amounts=np.ascontiguousarray(table[:, :RESOURCES]),
-            gpu_bits=np.ascontiguousarray(table[:, RESOURCES]),
-            cluster_end=np.searchsorted(cluster, cluster, side="right").astype(np.int64),
-        )
+        entries = np.zeros((len(numbers), ENTRY_COLUMNS), np.int64)
+        for entry, number in enumerate(numbers):
+            *entries[entry, :RESOURCES], entries[entry, GPU_BITS] = held[number]
+        entries[:, MACHINE] = numbers
+        cluster = layout.arrays.fixed[entries[:, MACHINE], CLUSTER]
+        entries[:, CLUSTER_END] = np.searchsorted(cluster, cluster, side="right")
+        return entries
 
-    def _refuse_conflict(self, entries: Entries) -> None:
-        count = len(entries.machine)
+    def _refuse_conflict(self, entries: Integers) -> None:
         arrays = self.layout.arrays
-        entry, what = first_conflict(arrays, entries.machine, entries.amounts, entries.gpu_bits, 0, count)
+        entry, what = first_conflict(arrays, entries, 0, len(entries))
         if entry == ALL_FITS:
             return
-        number = int(entries.machine[entry])
+        number = int(entries[entry, MACHINE])
         machine = self.layout.machine_ids[number]
         if what >= GPU_HELD:
             raise GpuTaken(machine, what - GPU_HELD, "is held by an attempt that stays")
         if what >= GPU_MISSING:
             raise GpuTaken(machine, what - GPU_MISSING, "does not exist")
-        available = int(arrays.machines.free[number, what] + arrays.machines.leaving[number, what])
-        raise OverCommitted(machine, RESOURCE_NAMES[what], int(entries.amounts[entry, what]), available)
+        available = int(arrays.state[number, what] + arrays.leaving[number, what])
+        raise OverCommitted(machine, RESOURCE_NAMES[what], int(entries[entry, what]), available)
 
 
-def _is_part_of(entries: Entries, whole: Entries) -> bool:
+def _is_part_of(entries: Integers, whole: Integers) -> bool:
     """Whether everything in these entries is held by the others too."""
-    place = np.searchsorted(whole.machine, entries.machine)
-    if not np.all(np.isin(entries.machine, whole.machine)):
+    if not np.all(np.isin(entries[:, MACHINE], whole[:, MACHINE])):
         return False
-    same_gpus = np.all((entries.gpu_bits & ~whole.gpu_bits[place]) == 0)
-    return bool(same_gpus and np.all(entries.amounts <= whole.amounts[place]))
+    there = whole[np.searchsorted(whole[:, MACHINE], entries[:, MACHINE])]
+    same_gpus = np.all((entries[:, GPU_BITS] & ~there[:, GPU_BITS]) == 0)
+    return bool(same_gpus and np.all(entries[:, :RESOURCES] <= there[:, :RESOURCES]))

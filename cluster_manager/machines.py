@@ -3,12 +3,16 @@
 Machines stand in the order (cluster, rack, machine) of the fleet file; the machines of a rack and the racks of a
 cluster are contiguous. CPUs are in thousandths and memory in MiB, as 64-bit integers. Beside the machines stand
 summaries per rack and per cluster, so that most racks are passed over without a look at their machines.
+
+Tables have a row per thing and named columns. They are few and wide because every array costs each kernel call a
+fifth of a microsecond, and because what is read together then lies together in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,72 +23,71 @@ from domain.identifiers import ClusterId, GpuModel, MachineId, RegionId
 from domain.resources import capacity_mebibytes, capacity_millicpus
 
 Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
 Reals = NDArray[np.float64]
 
+# The first columns of most tables: an amount of each resource.
 GPUS = 0
 MILLICPUS = 1
 MEBIBYTES = 2
 RESOURCES = 3
 RESOURCE_NAMES = ("GPUs", "thousandths of a CPU", "MiB of memory")
+
+# More columns of `shapes`.
+MODEL = 3
+
+# More columns of `state`.
+WORKS_AS = 3
+"""The machine's shape while it takes work, else NO_WORK."""
+NO_WORK = -1
+
+# Columns of `fixed`.
+SHAPE = 0
+RACK = 1
+CLUSTER = 2
+FIRST_GPU = 3
+
+# Columns of `racks` and `clusters`, which have one row more, for where the last one ends.
+FIRST_MACHINE = 0
+RACK_SHAPE = 1
+FIRST_RACK = 0
+MIXED = -1
+"""In place of a shape: the machines of the rack have different ones."""
+
+# More columns of `rack_room`: the most that any one machine of the rack has free, per resource; and a count.
+GREATEST = 3
+UNTOUCHED = 6
+
+# More columns of `cluster_room`: the sum of the capacities, per resource.
+IN_SERVICE = 3
+
+# Columns of `holders`.
+ALL_HOLDERS = 0
+LEAVING_HOLDERS = 1
+
 MOST_GPUS = 62
 """Of one machine: their indices are the bits of a signed 64-bit integer."""
 GREATEST_AMOUNT = 1 << 40
 """Of any resource of a machine, so that sums and products stay within 64 bits and quotients in floating point,
 rounded down, are exact."""
-MIXED = -1
-"""Shape of a rack whose machines have different ones."""
-
-
-class Shapes(NamedTuple):
-    """The distinct kinds of machine. A fleet has few, so what a task needs is worked out once per shape."""
-
-    model: Integers  # [shape] GPU model number
-    capacity: Integers  # [shape, resource]
-
-
-class Machines(NamedTuple):
-    """What is known of each machine."""
-
-    shape: Integers  # [machine]
-    rack: Integers  # [machine]
-    cluster: Integers  # [machine]
-    takes_work: Booleans  # [machine] up, neither draining nor down
-    free: Integers  # [machine, resource] capacity less all charges; negative while victims have yet to leave
-    leaving: Integers  # [machine, resource] the part of the charges that belongs to attempts being evicted
-    free_gpus: Integers  # [machine] bit i: GPU i is held by nobody
-    first_gpu: Integers  # [machine + 1] where the machine's GPUs begin in the two arrays below
-    holders: Integers  # [gpu] how many attempts hold it (two while a victim has yet to leave)
-    leaving_holders: Integers  # [gpu] how many of them are being evicted
-
-
-class Racks(NamedTuple):
-    """Summaries over those machines of a rack that take work."""
-
-    first_machine: Integers  # [rack + 1]
-    shape: Integers  # [rack] the shape of all its machines, or MIXED
-    idle: Integers  # [rack, resource] sum of what is free (negative counts as none)
-    greatest: Integers  # [rack, resource] the most that any one machine has free
-    untouched: Integers  # [rack] machines that take work and hold nothing
-
-
-class Clusters(NamedTuple):
-    """Summaries over those machines of a cluster that take work."""
-
-    first_rack: Integers  # [cluster + 1]
-    first_machine: Integers  # [cluster + 1]
-    idle: Integers  # [cluster, resource] sum of what is free (negative counts as none)
-    in_service: Integers  # [cluster, resource] sum of the capacities
-    shape_count: Integers  # [cluster, shape] machines of each shape
 
 
 class FleetArrays(NamedTuple):
-    """All of the above: the first argument of every kernel."""
+    """The first argument of every kernel. Summaries are over machines that take work; what is negative counts as 0."""
 
-    shapes: Shapes
-    machines: Machines
-    racks: Racks
-    clusters: Clusters
+    shapes: Integers  # [shape, amounts | MODEL] the distinct kinds of machine; a fleet has few
+    state: Integers  # [machine, amounts | WORKS_AS] capacity less all charges; negative while victims have yet to leave
+    fixed: Integers  # [machine, SHAPE | RACK | CLUSTER | FIRST_GPU] FIRST_GPU is a row of `holders`
+    leaving: Integers  # [machine, amounts] the part of the charges that belongs to attempts being evicted
+    free_gpus: Integers  # [machine] bit i: GPU i is held by nobody
+    holders: (
+        Integers  # [gpu, ALL_HOLDERS | LEAVING_HOLDERS] how many attempts hold it (two while a victim has to leave)
+    )
+    racks: Integers  # [rack + 1, FIRST_MACHINE | RACK_SHAPE]
+    rack_room: Integers  # [rack, amounts | GREATEST, GREATEST + 1, ... | UNTOUCHED] what is free; untouched machines
+    clusters: Integers  # [cluster + 1, FIRST_RACK]
+    cluster_room: Integers  # [cluster, amounts | IN_SERVICE, IN_SERVICE + 1, ...] what is free; what there is
+    shape_count: Integers  # [cluster, shape] machines of each shape, whatever their state
+    largest_rack: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +106,24 @@ class Layout:
     def of(region: Region, states: Mapping[MachineId, MachineState]) -> Layout:
         """An empty region. Machines that `states` does not name are up; raises ValueError on an impossible machine."""
         machines = tuple(region.machines())
-        models = {model: number for number, model in enumerate(sorted({m.gpu_model for m in machines}))}
-        shape_numbers: dict[tuple[int, int, int, int], int] = {}
-        shape_of = np.empty(len(machines), np.int64)
-        for number, machine in enumerate(machines):
-            shape = (models[machine.gpu_model], *_capacity(machine))
-            shape_of[number] = shape_numbers.setdefault(shape, len(shape_numbers))
-        table = np.array(list(shape_numbers), np.int64).reshape(-1, 1 + RESOURCES)
-        shapes = Shapes(table[:, 0].copy(), table[:, 1:].copy())
-        takes_work = np.array([states.get(m.machine, MachineState.UP) is MachineState.UP for m in machines], np.bool_)
         cluster_ids = tuple(cluster.cluster for cluster in region.clusters)
         numbers = {machine.machine: number for number, machine in enumerate(machines)}
         if len(numbers) != len(machines) or len(set(cluster_ids)) != len(cluster_ids):
             raise ValueError(f"region {region.region}: two machines or two clusters have the same name")
-        arrays = _empty_arrays(region, shapes, shape_of, takes_work)
+        models = {model: number for number, model in enumerate(sorted({m.gpu_model for m in machines}))}
+        shape_numbers: dict[tuple[int, int, int, int], int] = {}
+        shape_of = np.empty(len(machines), np.int64)
+        for number, machine in enumerate(machines):
+            shape = (*_capacity(machine), models[machine.gpu_model])
+            shape_of[number] = shape_numbers.setdefault(shape, len(shape_numbers))
+        shapes = np.array(list(shape_numbers), np.int64).reshape(-1, RESOURCES + 1)
+        up = np.array([states.get(m.machine, MachineState.UP) is MachineState.UP for m in machines], np.bool_)
+        arrays = _empty_arrays(region, shapes, shape_of, np.where(up, shape_of, NO_WORK))
         return Layout(
             region=region.region,
             machine_ids=tuple(machine.machine for machine in machines),
             cluster_ids=cluster_ids,
-            cluster_of_machine=tuple(cluster_ids[number] for number in arrays.machines.cluster.tolist()),
+            cluster_of_machine=tuple(cluster_ids[number] for number in arrays.fixed[:, CLUSTER].tolist()),
             number_of_machine=numbers,
             number_of_model=models,
             arrays=arrays,
@@ -144,65 +146,56 @@ def _starts(lengths: list[int]) -> Integers:
     return np.concatenate(([0], np.cumsum(np.array(lengths, np.int64)))).astype(np.int64)
 
 
-def _empty_arrays(region: Region, shapes: Shapes, shape_of: Integers, takes_work: Booleans) -> FleetArrays:
+def _empty_arrays(region: Region, shapes: Integers, shape_of: Integers, works_as: Integers) -> FleetArrays:
     """Arrays in which nothing is charged, summaries included."""
-    racks = [rack for cluster in region.clusters for rack in cluster.racks]
-    first_machine = _starts([len(rack.machines) for rack in racks])
+    rack_sizes = [len(rack.machines) for cluster in region.clusters for rack in cluster.racks]
     first_rack = _starts([len(cluster.racks) for cluster in region.clusters])
-    rack_of = np.repeat(np.arange(len(racks)), np.diff(first_machine)).astype(np.int64)
-    cluster_of_rack = np.repeat(np.arange(len(region.clusters)), np.diff(first_rack)).astype(np.int64)
-    cluster_of = cluster_of_rack[rack_of].astype(np.int64)
-    free = shapes.capacity[shape_of]
-    gpus = free[:, GPUS]
-    first_gpu = _starts(gpus.tolist())
-    machines = Machines(
-        shape=shape_of,
-        rack=rack_of,
-        cluster=cluster_of,
-        takes_work=takes_work,
-        free=free,
-        leaving=np.zeros_like(free),
-        free_gpus=(np.left_shift(np.int64(1), gpus) - 1).astype(np.int64),
-        first_gpu=first_gpu,
-        holders=np.zeros(first_gpu[-1], np.int64),
-        leaving_holders=np.zeros(first_gpu[-1], np.int64),
-    )
-    shape_count = np.zeros((len(region.clusters), len(shapes.model)), np.int64)
+    rack_of = np.repeat(np.arange(len(rack_sizes)), rack_sizes)
+    cluster_of_rack = np.repeat(np.arange(len(region.clusters)), np.diff(first_rack))
+    cluster_of = cluster_of_rack[rack_of]
+    capacity = shapes[shape_of, :RESOURCES]
+    first_gpu = _starts(capacity[:, GPUS].tolist())
+    first_machine = _starts(rack_sizes)
+    rack_shape = np.full(len(first_machine), MIXED, np.int64)
+    for rack, (first, end) in enumerate(pairwise(first_machine.tolist())):
+        if first < end and np.all(shape_of[first:end] == shape_of[first]):
+            rack_shape[rack] = shape_of[first]
+    shape_count = np.zeros((len(region.clusters), len(shapes)), np.int64)
     np.add.at(shape_count, (cluster_of, shape_of), 1)
+    state = np.column_stack((capacity, works_as))
+    fixed = np.column_stack((shape_of, rack_of, cluster_of, first_gpu[:-1])).astype(np.int64)
     return FleetArrays(
         shapes=shapes,
-        machines=machines,
-        racks=summarise_racks(machines, shapes, first_machine),
-        clusters=summarise_clusters(machines, shapes, first_rack, first_machine[first_rack], shape_count),
+        state=state,
+        fixed=fixed,
+        leaving=np.zeros_like(capacity),
+        free_gpus=(np.left_shift(np.int64(1), capacity[:, GPUS]) - 1).astype(np.int64),
+        holders=np.zeros((first_gpu[-1], 2), np.int64),
+        racks=np.column_stack((first_machine, rack_shape)),
+        rack_room=summarise_racks(state, fixed, shapes, len(rack_sizes)),
+        clusters=first_rack.reshape(-1, 1),
+        cluster_room=summarise_clusters(state, fixed, shapes, len(region.clusters)),
+        shape_count=shape_count,
+        largest_rack=max(rack_sizes, default=0),
     )
 
 
-def summarise_racks(machines: Machines, shapes: Shapes, first_machine: Integers) -> Racks:
-    """The racks' summaries, computed anew from the machines."""
-    count = len(first_machine) - 1
-    room = np.where(machines.takes_work[:, None], np.maximum(machines.free, 0), 0)
-    idle = np.zeros((count, RESOURCES), np.int64)
-    greatest = np.zeros((count, RESOURCES), np.int64)
-    untouched = np.zeros(count, np.int64)
-    np.add.at(idle, machines.rack, room)
-    np.maximum.at(greatest, machines.rack, room)
-    whole = machines.takes_work & np.all(machines.free == shapes.capacity[machines.shape], axis=1)
-    np.add.at(untouched, machines.rack, whole.astype(np.int64))
-    shape = np.full(count, MIXED, np.int64)
-    for rack in range(count):
-        of_rack = machines.shape[first_machine[rack] : first_machine[rack + 1]]
-        if len(of_rack) and np.all(of_rack == of_rack[0]):
-            shape[rack] = of_rack[0]
-    return Racks(first_machine, shape, idle, greatest, untouched)
+def summarise_racks(state: Integers, fixed: Integers, shapes: Integers, racks: int) -> Integers:
+    """The table `rack_room`, computed anew from the machines."""
+    works = state[:, WORKS_AS] != NO_WORK
+    free = np.where(works[:, None], np.maximum(state[:, :RESOURCES], 0), 0)
+    untouched = works & np.all(state[:, :RESOURCES] == shapes[fixed[:, SHAPE], :RESOURCES], axis=1)
+    room = np.zeros((racks, UNTOUCHED + 1), np.int64)
+    np.add.at(room[:, :RESOURCES], fixed[:, RACK], free)
+    np.maximum.at(room[:, GREATEST:UNTOUCHED], fixed[:, RACK], free)
+    np.add.at(room[:, UNTOUCHED], fixed[:, RACK], untouched.astype(np.int64))
+    return room
 
 
-def summarise_clusters(
-    machines: Machines, shapes: Shapes, first_rack: Integers, first_machine: Integers, shape_count: Integers
-) -> Clusters:
-    """The clusters' summaries, computed anew from the machines."""
-    count = len(first_rack) - 1
-    idle = np.zeros((count, RESOURCES), np.int64)
-    in_service = np.zeros((count, RESOURCES), np.int64)
-    np.add.at(idle, machines.cluster, np.where(machines.takes_work[:, None], np.maximum(machines.free, 0), 0))
-    np.add.at(in_service, machines.cluster, np.where(machines.takes_work[:, None], shapes.capacity[machines.shape], 0))
-    return Clusters(first_rack, first_machine, idle, in_service, shape_count)
+def summarise_clusters(state: Integers, fixed: Integers, shapes: Integers, clusters: int) -> Integers:
+    """The table `cluster_room`, computed anew from the machines."""
+    works = (state[:, WORKS_AS] != NO_WORK)[:, None]
+    room = np.zeros((clusters, 2 * RESOURCES), np.int64)
+    np.add.at(room[:, :IN_SERVICE], fixed[:, CLUSTER], np.where(works, np.maximum(state[:, :RESOURCES], 0), 0))
+    np.add.at(room[:, IN_SERVICE:], fixed[:, CLUSTER], np.where(works, shapes[fixed[:, SHAPE], :RESOURCES], 0))
+    return room

@@ -6,67 +6,60 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import GPUS, MILLICPUS, RESOURCES, FleetArrays, Integers, Layout
+from cluster_manager.compiled import compiled, constant
+from cluster_manager.machines import GPUS, MILLICPUS, MODEL, RESOURCES, FleetArrays, Integers, Layout
 from cluster_manager.requests import ANY_MODEL, PROPORTIONAL, Request
 
 UNFIT = -1
-PREFERRED = 0
-LAST_RESORT = 1
+PREFERRED = constant(0)
+LAST_RESORT = constant(1)
 """A machine with GPUs, for a task without."""
-MUCH = 1 << 62
+MUCH = constant(1 << 62)
 
 
 class Needs(NamedTuple):
-    """What one task of a request takes, per shape of machine. Filled by `work_out_needs`."""
+    """What one task of a request takes, per shape of machine."""
 
     need: Integers  # [shape, resource]
     tier: Integers  # [shape] PREFERRED, LAST_RESORT or UNFIT
-    whole_room: Integers  # [shape] tasks that a machine holds when nothing else is on it
-    least: Integers  # [resource] the least that a task needs on any shape that fits
+    whole_room: Integers  # [shape] tasks that an empty machine holds, at most all of them; 0 where UNFIT
+    least: Integers  # [resource] the least that a task needs on any shape that fits; MUCH when none does
+    tiers: int  # 1, or 2 when there are machines that are only a last resort
+    most_room_first: (
+        bool  # whether machines with the most room are taken first, or those left with the fewest idle GPUs
+    )
 
 
 @compiled
-def work_out_needs(fleet: FleetArrays, request: Request, needs: Needs) -> int:
-    """Fills `needs`; returns the number of tiers: 1, or 2 when machines with GPUs are only a last resort."""
-    shapes = fleet.shapes
-    for resource in range(RESOURCES):
-        needs.least[resource] = MUCH
+def work_out_needs(fleet: FleetArrays, request: Request) -> Needs:
+    """What the request needs on each shape of machine of this fleet."""
+    shapes = len(fleet.shapes)
+    need = np.zeros((shapes, RESOURCES), np.int64)
+    tier = np.full(shapes, UNFIT, np.int64)
+    whole_room = np.zeros(shapes, np.int64)
+    least = np.full(RESOURCES, MUCH, np.int64)
     tiers = 1
-    for shape in range(len(shapes.model)):
-        capacity = shapes.capacity[shape]
-        needs.need[shape, GPUS] = request.gpus
+    for shape in range(shapes):
+        capacity = fleet.shapes[shape]
+        need[shape, GPUS] = request.gpus
         for resource in range(MILLICPUS, RESOURCES):
             asked = request.millicpus if resource == MILLICPUS else request.mebibytes
             if asked == PROPORTIONAL:
                 asked = capacity[resource] * request.gpus // capacity[GPUS] if capacity[GPUS] > 0 else 0
-            needs.need[shape, resource] = asked
+            need[shape, resource] = asked
         room = request.tasks
         for resource in range(RESOURCES):
-            if needs.need[shape, resource] > 0:
-                room = min(room, capacity[resource] // needs.need[shape, resource])
-        needs.whole_room[shape] = room
-        right_model = request.model == ANY_MODEL or request.model == shapes.model[shape]
-        if room == 0 or not right_model or (request.gpus > 0 and capacity[GPUS] == 0):
-            needs.tier[shape] = UNFIT
+            if need[shape, resource] > 0:
+                room = min(room, capacity[resource] // need[shape, resource])
+        if room == 0 or request.model not in (ANY_MODEL, capacity[MODEL]) or (request.gpus > 0 and capacity[GPUS] == 0):
             continue
-        needs.tier[shape] = LAST_RESORT if request.gpus == 0 and capacity[GPUS] > 0 else PREFERRED
-        if needs.tier[shape] == LAST_RESORT:
+        whole_room[shape] = room
+        tier[shape] = LAST_RESORT if request.gpus == 0 and capacity[GPUS] > 0 else PREFERRED
+        if tier[shape] == LAST_RESORT:
             tiers = 2
         for resource in range(RESOURCES):
-            needs.least[resource] = min(needs.least[resource], needs.need[shape, resource])
-    return tiers
-
-
-def new_needs(fleet: FleetArrays) -> Needs:
-    """Room for what `work_out_needs` fills in."""
-    shapes = len(fleet.shapes.model)
-    return Needs(
-        need=np.zeros((shapes, RESOURCES), np.int64),
-        tier=np.zeros(shapes, np.int64),
-        whole_room=np.zeros(shapes, np.int64),
-        least=np.zeros(RESOURCES, np.int64),
-    )
+            least[resource] = min(least[resource], need[shape, resource])
+    return Needs(need, tier, whole_room, least, tiers, request.consolidate or request.gpus == 0)
 
 
 def needs_of(layout: Layout, request: Request) -> tuple[Integers, Integers]:
@@ -74,12 +67,11 @@ def needs_of(layout: Layout, request: Request) -> tuple[Integers, Integers]:
 
     The room is 0 on shapes that do not fit.
     """
-    needs = new_needs(layout.arrays)
-    work_out_needs(layout.arrays, request, needs)
-    return needs.need, np.where(needs.tier == UNFIT, 0, needs.whole_room)
+    needs = work_out_needs(layout.arrays, request)
+    return needs.need, needs.whole_room
 
 
 def room_when_empty(layout: Layout, request: Request) -> tuple[int, ...]:
     """How many tasks each cluster could hold with nothing else on its machines and all of them up, in fleet order."""
     _, whole_room = needs_of(layout, request)
-    return tuple((layout.arrays.clusters.shape_count @ whole_room).tolist())
+    return tuple((layout.arrays.shape_count @ whole_room).tolist())

@@ -24,255 +24,296 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import GPUS, MILLICPUS, MIXED, RESOURCES, FleetArrays, Integers
-from cluster_manager.needs import LAST_RESORT, MUCH, PREFERRED, Needs
+from cluster_manager.compiled import compiled_part, constant
+from cluster_manager.machines import (
+    FIRST_MACHINE,
+    FIRST_RACK,
+    GPUS,
+    GREATEST,
+    MILLICPUS,
+    MIXED,
+    NO_WORK,
+    RACK_SHAPE,
+    RESOURCES,
+    SHAPE,
+    UNTOUCHED,
+    WORKS_AS,
+    FleetArrays,
+    Integers,
+)
+from cluster_manager.needs import MUCH, Needs
 from cluster_manager.requests import Request
+from cluster_manager.sorting import put_in_stable_order
 
-NONE = -1
+NONE = constant(-1)
 ROOM_BITS = 1 << 21
 """More than any room: a room is at most the job's number of tasks."""
 
 
 class Choice(NamedTuple):
-    """Machines and the number of tasks on each: the first `count` of the arrays. With scratch space beside."""
+    """Machines and the number of tasks on each, one after the other; with scratch space for one rack's machines."""
 
-    machine: Integers  # [machine]
-    tasks: Integers  # [machine]
-    rack_room: Integers  # [rack] scratch
-    candidate: Integers  # [machine] scratch
-    candidate_room: Integers  # [machine] scratch
-    candidate_key: Integers  # [machine] scratch
+    length: Integers  # [1] how many positions are filled
+    machine: Integers  # [position]
+    tasks: Integers  # [position]
+    rack_room: Integers  # [rack of the cluster] scratch
+    candidate: Integers  # [candidate] scratch
+    room: Integers  # [candidate] scratch
+    key: Integers  # [candidate] scratch
+    order: Integers  # [candidate] scratch
+    greatest_after: Integers  # [candidate] scratch
 
 
-@compiled
+@compiled_part
+def new_choice(fleet: FleetArrays, tasks: int) -> Choice:
+    """Space for so many tasks."""
+    most = min(tasks, len(fleet.state))
+    largest = fleet.largest_rack
+    return Choice(
+        np.zeros(1, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty(len(fleet.racks), np.int64),
+        np.empty(largest, np.int64),
+        np.empty(largest, np.int64),
+        np.empty(largest, np.int64),
+        np.empty(largest, np.int64),
+        np.empty(largest, np.int64),
+    )
+
+
+@compiled_part
+def add_machine(choice: Choice, machine: int, tasks: int) -> None:
+    """Adds a machine to the choice."""
+    position = choice.length[0]
+    choice.machine[position] = machine
+    choice.tasks[position] = tasks
+    choice.length[0] = position + 1
+
+
+@compiled_part
+def works_in_tier(fleet: FleetArrays, needs: Needs, machine: int, tier: int) -> bool:
+    """Whether the machine takes work and is of this tier."""
+    shape = fleet.state[machine, WORKS_AS]
+    return bool(shape != NO_WORK and needs.tier[shape] == tier)
+
+
+@compiled_part
 def room_on(fleet: FleetArrays, needs: Needs, machine: int, most: int) -> int:
-    """How many tasks the machine has room for, at most `most`. Its shape and state are the caller's business."""
-    shape = fleet.machines.shape[machine]
+    """How many tasks a machine that takes work and fits has room for, at most `most`."""
+    shape = fleet.state[machine, WORKS_AS]
     room = most
     for resource in range(RESOURCES):
         need = needs.need[shape, resource]
         if need > 0:
-            free = fleet.machines.free[machine, resource]
+            free = fleet.state[machine, resource]
             if free < need:
                 return 0
             room = min(room, int(free / need))
     return room
 
 
-@compiled
+@compiled_part
 def rack_may_hold(fleet: FleetArrays, needs: Needs, rack: int, tier: int) -> bool:
     """False when the summaries already show that no machine of the rack has room for one task."""
-    shape = fleet.racks.shape[rack]
+    shape = fleet.racks[rack, RACK_SHAPE]
     if shape != MIXED and needs.tier[shape] != tier:
         return False
     for resource in range(RESOURCES):
         least = needs.least[resource] if shape == MIXED else needs.need[shape, resource]
-        if fleet.racks.greatest[rack, resource] < least:
+        if fleet.rack_room[rack, GREATEST + resource] < least:
             return False
     return True
 
 
-@compiled
+@compiled_part
+def rack_is_whole(fleet: FleetArrays, rack: int) -> bool:
+    """Whether all machines of the rack are of one shape, take work, and hold nothing."""
+    machines = fleet.racks[rack + 1, FIRST_MACHINE] - fleet.racks[rack, FIRST_MACHINE]
+    return bool(fleet.racks[rack, RACK_SHAPE] != MIXED and fleet.rack_room[rack, UNTOUCHED] == machines)
+
+
+@compiled_part
+def rack_sum_suffices(fleet: FleetArrays, needs: Needs, rack: int, tasks: int) -> bool:
+    """False when what is idle in the whole rack is already less than the tasks need."""
+    enough = True
+    for resource in range(RESOURCES):
+        enough = enough and fleet.rack_room[rack, resource] >= tasks * needs.least[resource]
+    return enough
+
+
+@compiled_part
 def room_in_rack(fleet: FleetArrays, needs: Needs, rack: int, tier: int, most: int) -> int:
     """How many tasks the rack's machines of this tier have room for, each counted up to `most`."""
     if not rack_may_hold(fleet, needs, rack, tier):
         return 0
-    first = fleet.racks.first_machine[rack]
-    end = fleet.racks.first_machine[rack + 1]
-    shape = fleet.racks.shape[rack]
-    if shape != MIXED and fleet.racks.untouched[rack] == end - first:
-        return int((end - first) * min(needs.whole_room[shape], most))
+    first = fleet.racks[rack, FIRST_MACHINE]
+    end = fleet.racks[rack + 1, FIRST_MACHINE]
+    if rack_is_whole(fleet, rack):
+        return int((end - first) * min(needs.whole_room[fleet.racks[rack, RACK_SHAPE]], most))
     room = 0
     for machine in range(first, end):
-        if fleet.machines.takes_work[machine] and needs.tier[fleet.machines.shape[machine]] == tier:
+        if works_in_tier(fleet, needs, machine, tier):
             room += room_on(fleet, needs, machine, most)
     return room
 
 
-@compiled
+@compiled_part
 def room_in_cluster(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, most: int, rack_room: Integers) -> int:
     """How many tasks the cluster's machines of this tier have room for; fills `rack_room` for its racks."""
     room = 0
-    for rack in range(fleet.clusters.first_rack[cluster], fleet.clusters.first_rack[cluster + 1]):
+    for rack in range(fleet.clusters[cluster, FIRST_RACK], fleet.clusters[cluster + 1, FIRST_RACK]):
         rack_room[rack] = room_in_rack(fleet, needs, rack, tier, most)
         room += rack_room[rack]
     return room
 
 
-@compiled
-def tightest_machine(fleet: FleetArrays, needs: Needs, cluster: int, tasks: int) -> int:
+@compiled_part
+def tightest_machine(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks: int) -> int:
     """The machine that holds all tasks and is left with the fewest idle GPUs; NONE when no single one holds them."""
     best = NONE
     fewest_free = MUCH
-    for rack in range(fleet.clusters.first_rack[cluster], fleet.clusters.first_rack[cluster + 1]):
-        if not rack_may_hold(fleet, needs, rack, PREFERRED):
+    for rack in range(fleet.clusters[cluster, FIRST_RACK], fleet.clusters[cluster + 1, FIRST_RACK]):
+        if not rack_may_hold(fleet, needs, rack, tier):
             continue
-        for machine in range(fleet.racks.first_machine[rack], fleet.racks.first_machine[rack + 1]):
-            shape = fleet.machines.shape[machine]
-            free = fleet.machines.free[machine]
-            if free[GPUS] >= fewest_free or not fleet.machines.takes_work[machine]:
+        first = fleet.racks[rack, FIRST_MACHINE]
+        # Machines of a rack that holds nothing are all alike, so the first of them stands for all.
+        end = first + 1 if rack_is_whole(fleet, rack) else fleet.racks[rack + 1, FIRST_MACHINE]
+        for machine in range(first, end):
+            free = fleet.state[machine, GPUS]
+            if free >= fewest_free or not works_in_tier(fleet, needs, machine, tier):
                 continue
-            if needs.tier[shape] != PREFERRED:
+            if room_on(fleet, needs, machine, tasks) < tasks:
                 continue
-            holds = True
-            for resource in range(RESOURCES):
-                if free[resource] < needs.need[shape, resource] * tasks:
-                    holds = False
-            if holds:
-                best = machine
-                fewest_free = free[GPUS]
-                if fewest_free == needs.need[shape, GPUS] * tasks:
-                    return best
+            best = machine
+            fewest_free = free
+            if free == needs.need[fleet.fixed[machine, SHAPE], GPUS] * tasks:
+                return best
     return best
 
 
-@compiled
-def gather_rack(
-    fleet: FleetArrays, needs: Needs, rack: int, tier: int, most: int, most_room_first: bool, choice: Choice
-) -> int:
+@compiled_part
+def gather_rack(fleet: FleetArrays, needs: Needs, rack: int, tier: int, most: int, choice: Choice) -> int:
     """Lists the rack's machines that have room, with the key by which they are taken whole; returns their number."""
     count = 0
-    for machine in range(fleet.racks.first_machine[rack], fleet.racks.first_machine[rack + 1]):
-        shape = fleet.machines.shape[machine]
-        if not fleet.machines.takes_work[machine] or needs.tier[shape] != tier:
+    for machine in range(fleet.racks[rack, FIRST_MACHINE], fleet.racks[rack + 1, FIRST_MACHINE]):
+        if not works_in_tier(fleet, needs, machine, tier):
             continue
         room = room_on(fleet, needs, machine, most)
         if room == 0:
             continue
-        left_idle = max(0, fleet.machines.free[machine, GPUS]) - room * needs.need[shape, GPUS]
-        if most_room_first:
-            choice.candidate_key[count] = (ROOM_BITS - room) * ROOM_BITS + left_idle
+        gpus = needs.need[fleet.fixed[machine, SHAPE], GPUS]
+        left_idle = max(0, fleet.state[machine, GPUS]) - room * gpus
+        if needs.most_room_first:
+            choice.key[count] = (ROOM_BITS - room) * ROOM_BITS + left_idle
         else:
-            choice.candidate_key[count] = left_idle * ROOM_BITS + (ROOM_BITS - room)
+            choice.key[count] = left_idle * ROOM_BITS + (ROOM_BITS - room)
         choice.candidate[count] = machine
-        choice.candidate_room[count] = room
+        choice.room[count] = room
         count += 1
     return count
 
 
-@compiled
+@compiled_part
+def put_in_order(choice: Choice, count: int) -> None:
+    """Sorts the candidates stably by key into `order`, and fills in the greatest room from each position on."""
+    order = choice.order
+    put_in_stable_order(choice.key, count, order, choice.greatest_after)
+    greatest = 0
+    for position in range(count - 1, -1, -1):
+        greatest = max(greatest, choice.room[order[position]])
+        choice.greatest_after[position] = greatest
+
+
+@compiled_part
 def idle_measure(fleet: FleetArrays, machine: int) -> int:
     """What a tight fit should leave little of: idle GPUs, or idle CPUs on a machine without GPUs."""
-    if fleet.shapes.capacity[fleet.machines.shape[machine], GPUS] > 0:
-        return int(max(0, fleet.machines.free[machine, GPUS]))
-    return int(fleet.machines.free[machine, MILLICPUS])
+    if fleet.shapes[fleet.fixed[machine, SHAPE], GPUS] > 0:
+        return int(max(0, fleet.state[machine, GPUS]))
+    return int(fleet.state[machine, MILLICPUS])
 
 
-@compiled
-def pack_rack(
-    fleet: FleetArrays,
-    needs: Needs,
-    rack: int,
-    tier: int,
-    tasks: int,
-    most_room_first: bool,
-    choice: Choice,
-    count: int,
-) -> int:
-    """Adds to the choice the machines of this rack for so many tasks, which it must have room for; the new count."""
-    candidates = gather_rack(fleet, needs, rack, tier, tasks, most_room_first, choice)
-    order = np.argsort(choice.candidate_key[:candidates], kind="mergesort")
-    greatest_room_after = np.empty(candidates, np.int64)
-    greatest = 0
-    for position in range(candidates - 1, -1, -1):
-        greatest = max(greatest, choice.candidate_room[order[position]])
-        greatest_room_after[position] = greatest
-    remaining = tasks
-    for position in range(candidates):
-        if greatest_room_after[position] < remaining:
-            choice.machine[count] = choice.candidate[order[position]]
-            choice.tasks[count] = choice.candidate_room[order[position]]
-            remaining -= choice.tasks[count]
-            count += 1
-            continue
-        tightest = NONE
-        least_idle = MUCH
-        for later in range(position, candidates):
-            machine = choice.candidate[order[later]]
+@compiled_part
+def tightest_candidate(fleet: FleetArrays, choice: Choice, first: int, count: int, tasks: int) -> int:
+    """Of the candidates from this position on, the machine with the least idle that has room for all these tasks."""
+    tightest = NONE
+    least_idle = MUCH
+    for position in range(first, count):
+        candidate = choice.order[position]
+        machine = choice.candidate[candidate]
+        if choice.room[candidate] >= tasks:
             idle = idle_measure(fleet, machine)
-            if choice.candidate_room[order[later]] >= remaining and (
-                idle < least_idle or (idle == least_idle and machine < tightest)
-            ):
+            if idle < least_idle or (idle == least_idle and machine < tightest):
                 tightest = machine
                 least_idle = idle
-        choice.machine[count] = tightest
-        choice.tasks[count] = remaining
-        return count + 1
-    return count
+    return tightest
 
 
-@compiled
-def take_rack_whole(
-    fleet: FleetArrays, needs: Needs, rack: int, tier: int, most: int, choice: Choice, count: int
-) -> int:
-    """Adds every machine of the rack that has room, with as many tasks as it can hold; the new count."""
-    for machine in range(fleet.racks.first_machine[rack], fleet.racks.first_machine[rack + 1]):
-        if fleet.machines.takes_work[machine] and needs.tier[fleet.machines.shape[machine]] == tier:
+@compiled_part
+def pack_rack(fleet: FleetArrays, needs: Needs, rack: int, tier: int, tasks: int, choice: Choice) -> None:
+    """Adds to the choice machines of this rack for so many tasks, which it must have room for."""
+    candidates = gather_rack(fleet, needs, rack, tier, tasks, choice)
+    put_in_order(choice, candidates)
+    remaining = tasks
+    for position in range(candidates):
+        if choice.greatest_after[position] >= remaining:
+            add_machine(choice, tightest_candidate(fleet, choice, position, candidates, remaining), remaining)
+            return
+        candidate = choice.order[position]
+        add_machine(choice, choice.candidate[candidate], choice.room[candidate])
+        remaining -= choice.room[candidate]
+
+
+@compiled_part
+def take_rack_whole(fleet: FleetArrays, needs: Needs, rack: int, tier: int, most: int, choice: Choice) -> None:
+    """Adds every machine of the rack that has room, with as many tasks as it can hold."""
+    for machine in range(fleet.racks[rack, FIRST_MACHINE], fleet.racks[rack + 1, FIRST_MACHINE]):
+        if works_in_tier(fleet, needs, machine, tier):
             room = room_on(fleet, needs, machine, most)
             if room > 0:
-                choice.machine[count] = machine
-                choice.tasks[count] = room
-                count += 1
-    return count
+                add_machine(choice, machine, room)
 
 
-@compiled
+@compiled_part
 def first_rack_that_holds(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks: int) -> int:
     """The first rack with room for all tasks, or NONE."""
-    for rack in range(fleet.clusters.first_rack[cluster], fleet.clusters.first_rack[cluster + 1]):
+    for rack in range(fleet.clusters[cluster, FIRST_RACK], fleet.clusters[cluster + 1, FIRST_RACK]):
         if rack_sum_suffices(fleet, needs, rack, tasks) and room_in_rack(fleet, needs, rack, tier, tasks) >= tasks:
             return rack
     return NONE
 
 
-@compiled
-def rack_sum_suffices(fleet: FleetArrays, needs: Needs, rack: int, tasks: int) -> bool:
-    """False when what is idle in the whole rack is already less than the tasks need."""
-    enough = True
-    for resource in range(RESOURCES):
-        enough = enough and fleet.racks.idle[rack, resource] >= tasks * needs.least[resource]
-    return enough
-
-
-@compiled
+@compiled_part
 def rack_with_fewest_machines(
-    fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks: int, choice: Choice, count: int
+    fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks: int, choice: Choice
 ) -> int:
-    """The rack that holds all tasks on the fewest machines, the first of these; or NONE. Overwrites the choice."""
+    """The rack that holds all tasks on the fewest machines, the first of these; or NONE."""
     best = NONE
     fewest = MUCH
-    for rack in range(fleet.clusters.first_rack[cluster], fleet.clusters.first_rack[cluster + 1]):
+    length = choice.length[0]
+    for rack in range(fleet.clusters[cluster, FIRST_RACK], fleet.clusters[cluster + 1, FIRST_RACK]):
         if not rack_sum_suffices(fleet, needs, rack, tasks):
             continue
         room = tasks
         for resource in range(RESOURCES):
             if needs.least[resource] > 0:
-                room = min(room, fleet.racks.greatest[rack, resource] // needs.least[resource])
+                room = min(room, fleet.rack_room[rack, GREATEST + resource] // needs.least[resource])
         if room == 0 or (tasks + room - 1) // room >= fewest:
             continue
         if room_in_rack(fleet, needs, rack, tier, tasks) >= tasks:
-            machines = pack_rack(fleet, needs, rack, tier, tasks, True, choice, count) - count
-            if machines < fewest:
-                fewest = machines
+            pack_rack(fleet, needs, rack, tier, tasks, choice)
+            if choice.length[0] - length < fewest:
+                fewest = choice.length[0] - length
                 best = rack
+            choice.length[0] = length
     return best
 
 
-@compiled
-def pack_racks(
-    fleet: FleetArrays,
-    needs: Needs,
-    cluster: int,
-    tier: int,
-    tasks: int,
-    most_room_first: bool,
-    choice: Choice,
-    count: int,
-) -> int:
-    """Adds machines of several racks, by the rooms in `choice.rack_room`, which together suffice; the new count."""
-    first = fleet.clusters.first_rack[cluster]
-    end = fleet.clusters.first_rack[cluster + 1]
+@compiled_part
+def pack_racks(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks: int, choice: Choice) -> None:
+    """Adds machines of several racks, by the rooms in `choice.rack_room`, which together suffice."""
+    first = fleet.clusters[cluster, FIRST_RACK]
+    end = fleet.clusters[cluster + 1, FIRST_RACK]
     remaining = tasks
     while remaining > 0:
         widest = first
@@ -284,54 +325,55 @@ def pack_racks(
             if room >= remaining and (tightest == NONE or room < choice.rack_room[tightest]):
                 tightest = rack
         if tightest != NONE:
-            return pack_rack(fleet, needs, tightest, tier, remaining, most_room_first, choice, count)
-        count = take_rack_whole(fleet, needs, widest, tier, tasks, choice, count)
+            pack_rack(fleet, needs, tightest, tier, remaining, choice)
+            return
+        take_rack_whole(fleet, needs, widest, tier, tasks, choice)
         remaining -= choice.rack_room[widest]
         choice.rack_room[widest] = 0
-    return count
 
 
-@compiled
+@compiled_part
 def choose_in_tier(
-    fleet: FleetArrays, needs: Needs, request: Request, cluster: int, tier: int, tasks: int, choice: Choice, count: int
-) -> int:
-    """Adds machines of one tier for so many of the request's tasks; the new count, or NONE when there is no room."""
-    most_room_first = request.consolidate or request.gpus == 0
+    fleet: FleetArrays, needs: Needs, request: Request, cluster: int, tier: int, tasks: int, choice: Choice
+) -> bool:
+    """Adds machines of one tier for so many of the request's tasks; False, and nothing is added, without room for all.
+
+    Then `choice.rack_room` holds the room of each rack of the cluster.
+    """
     if request.gpus > 0:
-        machine = tightest_machine(fleet, needs, cluster, tasks)
+        machine = tightest_machine(fleet, needs, cluster, tier, tasks)
         if machine != NONE:
-            choice.machine[count] = machine
-            choice.tasks[count] = tasks
-            return count + 1
+            add_machine(choice, machine, tasks)
+            return True
     if request.consolidate:
-        rack = rack_with_fewest_machines(fleet, needs, cluster, tier, tasks, choice, count)
+        rack = rack_with_fewest_machines(fleet, needs, cluster, tier, tasks, choice)
     else:
         rack = first_rack_that_holds(fleet, needs, cluster, tier, tasks)
     if rack != NONE:
-        return pack_rack(fleet, needs, rack, tier, tasks, most_room_first, choice, count)
+        pack_rack(fleet, needs, rack, tier, tasks, choice)
+        return True
     if room_in_cluster(fleet, needs, cluster, tier, tasks, choice.rack_room) < tasks:
-        return NONE
-    return pack_racks(fleet, needs, cluster, tier, tasks, most_room_first, choice, count)
+        return False
+    pack_racks(fleet, needs, cluster, tier, tasks, choice)
+    return True
 
 
-@compiled
-def choose_machines(
-    fleet: FleetArrays, needs: Needs, tiers: int, request: Request, cluster: int, choice: Choice
-) -> int:
-    """Fills the choice with machines for all tasks; the number of machines, or NONE exactly when there is no room."""
+@compiled_part
+def choose_machines(fleet: FleetArrays, needs: Needs, request: Request, cluster: int, choice: Choice) -> bool:
+    """Fills the choice with machines for all tasks; False exactly when there is no room for all."""
+    choice.length[0] = 0
     for resource in range(RESOURCES):
-        if needs.least[resource] == MUCH or (
-            fleet.clusters.idle[cluster, resource] < request.tasks * needs.least[resource]
-        ):
-            return NONE
-    count = choose_in_tier(fleet, needs, request, cluster, PREFERRED, request.tasks, choice, 0)
-    if count != NONE or tiers == 1:
-        return count
-    # No room for all on machines without GPUs: fill those, the rest goes to machines with GPUs.
-    count = 0
+        if needs.least[resource] == MUCH:
+            return False
+        if fleet.cluster_room[cluster, resource] < request.tasks * needs.least[resource]:
+            return False
     remaining = request.tasks
-    for rack in range(fleet.clusters.first_rack[cluster], fleet.clusters.first_rack[cluster + 1]):
-        if choice.rack_room[rack] > 0:
-            remaining -= choice.rack_room[rack]
-            count = take_rack_whole(fleet, needs, rack, PREFERRED, request.tasks, choice, count)
-    return choose_in_tier(fleet, needs, request, cluster, LAST_RESORT, remaining, choice, count)
+    for tier in range(needs.tiers):
+        if choose_in_tier(fleet, needs, request, cluster, tier, remaining, choice):
+            return True
+        # No room for all on these machines: fill them, the rest goes to the last resort.
+        for rack in range(fleet.clusters[cluster, FIRST_RACK], fleet.clusters[cluster + 1, FIRST_RACK]):
+            if choice.rack_room[rack] > 0:
+                remaining -= choice.rack_room[rack]
+                take_rack_whole(fleet, needs, rack, tier, request.tasks, choice)
+    return False

@@ -20,33 +20,58 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.attempts import AttemptArrays, EntryArrays
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import GPUS, MILLICPUS, RESOURCES, Booleans, FleetArrays, Integers
-from cluster_manager.needs import LAST_RESORT, PREFERRED, Needs
+from cluster_manager.attempts import (
+    END_ENTRY,
+    EVICTABLE,
+    FIRST_ENTRY,
+    LEVEL,
+    PRIORITY,
+    AttemptArrays,
+)
+from cluster_manager.charging import CLUSTER_END, FIRST, MACHINE
+from cluster_manager.compiled import compiled_part, constant
+from cluster_manager.machines import CLUSTER, GPUS, MILLICPUS, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers
+from cluster_manager.needs import LAST_RESORT, PREFERRED, UNFIT, Needs
 from cluster_manager.packing import room_in_cluster, room_on
 from cluster_manager.requests import Request
+from cluster_manager.sorting import put_in_stable_order
 from domain.rank import Standing
 
-BOTH_TIERS = (1 << PREFERRED) | (1 << LAST_RESORT)
+BOTH_TIERS = constant(1 << PREFERRED | 1 << LAST_RESORT)
+RELEASE = constant(1)
+TAKE_BACK = constant(-1)
+
+# Columns of a table of candidates: an attempt with what it holds in one cluster.
+CANDIDATE_ROW = 0
+CANDIDATE_FIRST = 1
+"""Its entries in the cluster: from here ..."""
+CANDIDATE_END = 2
+"""... up to here."""
+CANDIDATE_CLUSTER = 3
+RELEASED = 4
+"""Bit t: what it holds on machines of tier t is now added to what is free."""
+CANDIDATE_COLUMNS = 5
+
+# Columns of a table of clusters.
+ROOM = 0
+"""Tasks that find room, with what all candidates that are released in thought would release."""
+CLOSED = 1
+"""1: nothing more to scan, for there is enough, or could not be even if all were empty."""
+CLUSTER_COLUMNS = 2
 
 
-class Victims(NamedTuple):
-    """Per cluster the room for the job, and the candidates that were scanned. Filled by `scan_candidates`."""
+class Newcomer(NamedTuple):
+    """For whom room is made."""
 
-    room: Integers  # [cluster] tasks, with what all its scanned candidates would release
-    closed: Booleans  # [cluster] nothing more to scan: it has enough, or can never have
-    row: Integers  # [candidate] the attempt
-    first: Integers  # [candidate] its entries in one cluster: from here
-    end: Integers  # [candidate] up to here
-    cluster: Integers  # [candidate]
-    released: Integers  # [candidate] bit t: what it holds on machines of tier t is now added to what is free
-    size: Integers  # [candidate] scratch
+    request: Request
+    needs: Needs
+    standing: Standing
+    now_s: float
 
 
-@compiled
+@compiled_part
 def release_in_thought(
-    fleet: FleetArrays, needs: Needs, most: int, entries: EntryArrays, first: int, end: int, tiers: int, sign: int
+    fleet: FleetArrays, needs: Needs, most: int, entries: Integers, first: int, end: int, tiers: int, sign: int
 ) -> tuple[int, int]:
     """Adds to what is free (sign 1; -1 takes it away) the entries on machines of these tiers. Summaries stay as they are.
 
@@ -55,241 +80,240 @@ def release_in_thought(
     change = 0
     touched = 0
     for entry in range(first, end):
-        machine = entries.machine[entry]
-        tier = needs.tier[fleet.machines.shape[machine]]
-        if tier < 0 or not (tiers >> tier) & 1 or not fleet.machines.takes_work[machine]:
+        machine = entries[entry, MACHINE]
+        shape = fleet.state[machine, WORKS_AS]
+        if shape == NO_WORK or needs.tier[shape] == UNFIT or not (tiers >> needs.tier[shape]) & 1:
             continue
-        change -= room_on(fleet, needs, machine, most)
-        for resource in range(RESOURCES):
-            fleet.machines.free[machine, resource] += sign * entries.amounts[entry, resource]
-        change += room_on(fleet, needs, machine, most)
         touched += 1
+        if sign > 0:
+            for resource in range(RESOURCES):
+                fleet.state[machine, resource] += entries[entry, resource]
+        room_with = room_on(fleet, needs, machine, most)
+        for resource in range(RESOURCES):
+            fleet.state[machine, resource] -= entries[entry, resource]
+        # Where there is no room with the release, there was none without.
+        if room_with > 0:
+            change += sign * (room_with - room_on(fleet, needs, machine, most))
+        if sign > 0:
+            for resource in range(RESOURCES):
+                fleet.state[machine, resource] += entries[entry, resource]
     return change, touched
 
 
-@compiled
-def open_clusters(
-    fleet: FleetArrays,
-    needs: Needs,
-    request: Request,
-    first_cluster: int,
-    end_cluster: int,
-    rack_room: Integers,
-    victims: Victims,
-) -> int:
-    """Fills in each cluster's room before anybody is evicted; closes those that are too small even when empty.
-
-    Returns the number of clusters left open. A closed one's room is what it would have when empty.
+@compiled_part
+def open_clusters(fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int) -> Integers:
+    """The table of clusters before anybody is evicted, closed those outside [first, end) and those too small even
+    when empty. The room of these is what they would have when empty.
     """
-    opened = 0
-    victims.closed[:] = True
-    victims.room[:] = 0
+    needs = newcomer.needs
+    tasks = newcomer.request.tasks
+    rack_room = np.empty(len(fleet.racks), np.int64)
+    clusters = np.zeros((len(fleet.cluster_room), CLUSTER_COLUMNS), np.int64)
+    clusters[:, CLOSED] = 1
     for cluster in range(first_cluster, end_cluster):
-        empty_room = 0
         for shape in range(len(needs.tier)):
-            if needs.tier[shape] >= 0:
-                empty_room += fleet.clusters.shape_count[cluster, shape] * needs.whole_room[shape]
-        victims.closed[cluster] = empty_room < request.tasks
-        victims.room[cluster] = empty_room
-        if not victims.closed[cluster]:
-            opened += 1
-            victims.room[cluster] = room_in_cluster(fleet, needs, cluster, PREFERRED, request.tasks, rack_room)
-            if request.gpus == 0:
-                victims.room[cluster] += room_in_cluster(fleet, needs, cluster, LAST_RESORT, request.tasks, rack_room)
-    return opened
+            clusters[cluster, ROOM] += fleet.shape_count[cluster, shape] * needs.whole_room[shape]
+        if clusters[cluster, ROOM] >= tasks:
+            clusters[cluster, CLOSED] = 0
+            clusters[cluster, ROOM] = 0
+            for tier in range(needs.tiers):
+                clusters[cluster, ROOM] += room_in_cluster(fleet, needs, cluster, tier, tasks, rack_room)
+    return clusters
 
 
-@compiled
+@compiled_part
 def is_worse(attempts: AttemptArrays, row: int, standing: Standing) -> bool:
     """Whether the attempt's standing is strictly worse, so that the newcomer may evict it (I5)."""
-    if attempts.priority[row] != standing.priority:
-        return bool(attempts.priority[row] > standing.priority)
-    return bool(attempts.level[row] > standing.level)
+    if attempts.rows[row, PRIORITY] != standing.priority:
+        return bool(attempts.rows[row, PRIORITY] > standing.priority)
+    return bool(attempts.rows[row, LEVEL] > standing.level)
 
 
-@compiled
+@compiled_part
 def scan_group(
     fleet: FleetArrays,
-    needs: Needs,
-    request: Request,
+    newcomer: Newcomer,
     attempts: AttemptArrays,
-    entries: EntryArrays,
     first_rank: int,
     end_rank: int,
     tier: int,
     first_of_group: int,
     count: int,
-    victims: Victims,
+    clusters: Integers,
+    candidates: Integers,
 ) -> tuple[int, int]:
     """Scans the attempts of one priority for room on machines of one tier, in all open clusters.
 
     Candidates from `first_of_group` up to `count` are those of an earlier tier of the same priority.
     Returns the new number of candidates and how many clusters now have enough.
     """
+    tasks = newcomer.request.tasks
+    entries = attempts.entries
     enough = 0
     known = first_of_group
     end_known = count
     for rank in range(first_rank, end_rank):
         row = attempts.order[rank]
-        if not attempts.evictable[row]:
+        if not attempts.rows[row, EVICTABLE]:
             continue
-        entry = attempts.first_entry[row]
-        while entry < attempts.end_entry[row]:
-            end = entries.cluster_end[entry]
-            # Segments of the earlier tier were met in the same order, so one pointer finds those met again.
+        entry = attempts.rows[row, FIRST_ENTRY]
+        while entry < attempts.rows[row, END_ENTRY]:
+            end = entries[entry, CLUSTER_END]
+            # Those of the earlier tier were met in the same order, so one pointer finds those met again.
             candidate = count
-            if known < end_known and victims.first[known] == entry:
+            if known < end_known and candidates[known, CANDIDATE_FIRST] == entry:
                 candidate = known
                 known += 1
-            cluster = fleet.machines.cluster[entries.machine[entry]]
-            if not victims.closed[cluster]:
-                change, touched = release_in_thought(fleet, needs, request.tasks, entries, entry, end, 1 << tier, 1)
+            cluster = fleet.fixed[entries[entry, MACHINE], CLUSTER]
+            if not clusters[cluster, CLOSED]:
+                change, touched = release_in_thought(
+                    fleet, newcomer.needs, tasks, entries, entry, end, 1 << tier, RELEASE
+                )
                 if touched > 0:
                     if candidate == count:
-                        victims.row[count] = row
-                        victims.first[count] = entry
-                        victims.end[count] = end
-                        victims.cluster[count] = cluster
-                        victims.released[count] = 0
+                        candidates[count, CANDIDATE_ROW] = row
+                        candidates[count, CANDIDATE_FIRST] = entry
+                        candidates[count, CANDIDATE_END] = end
+                        candidates[count, CANDIDATE_CLUSTER] = cluster
+                        candidates[count, RELEASED] = 0
                         count += 1
-                    victims.released[candidate] |= 1 << tier
-                    victims.room[cluster] += change
-                    if victims.room[cluster] >= request.tasks:
-                        victims.closed[cluster] = True
+                    candidates[candidate, RELEASED] |= 1 << tier
+                    clusters[cluster, ROOM] += change
+                    if clusters[cluster, ROOM] >= tasks:
+                        clusters[cluster, CLOSED] = 1
                         enough += 1
             entry = end
     return count, enough
 
 
-@compiled
+@compiled_part
 def scan_candidates(
-    fleet: FleetArrays,
-    needs: Needs,
-    tiers: int,
-    request: Request,
-    standing: Standing,
-    attempts: AttemptArrays,
-    attempt_count: int,
-    entries: EntryArrays,
-    opened: int,
-    victims: Victims,
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, clusters: Integers, candidates: Integers
 ) -> tuple[int, int]:
     """Step 1 in all open clusters at once. Returns the number of candidates and of clusters that have enough.
 
     What the candidates hold stays added to what is free, until `take_back`.
     """
-    count = 0
-    enough = 0
-    rank = 0
-    while rank < attempt_count and enough == 0 and opened > 0:
-        priority = attempts.priority[attempts.order[rank]]
+    count = FIRST
+    enough = FIRST
+    rank = FIRST
+    while rank < attempts.live and enough == 0 and np.any(clusters[:, CLOSED] == 0):
+        priority = attempts.rows[attempts.order[rank], PRIORITY]
         end_rank = rank
         while (
-            end_rank < attempt_count
-            and attempts.priority[attempts.order[end_rank]] == priority
-            and is_worse(attempts, attempts.order[end_rank], standing)
+            end_rank < attempts.live
+            and attempts.rows[attempts.order[end_rank], PRIORITY] == priority
+            and is_worse(attempts, attempts.order[end_rank], newcomer.standing)
         ):
             end_rank += 1
         if end_rank == rank:
             break
         first_of_group = count
-        for tier in range(tiers):
+        for tier in range(newcomer.needs.tiers):
             if enough == 0:
                 count, enough = scan_group(
-                    fleet, needs, request, attempts, entries, rank, end_rank, tier, first_of_group, count, victims
+                    fleet, newcomer, attempts, rank, end_rank, tier, first_of_group, count, clusters, candidates
                 )
         rank = end_rank
     return count, enough
 
 
-@compiled
-def take_back(
-    fleet: FleetArrays, needs: Needs, request: Request, entries: EntryArrays, victims: Victims, candidate: int
-) -> int:
+@compiled_part
+def take_back(fleet: FleetArrays, newcomer: Newcomer, entries: Integers, candidates: Integers, candidate: int) -> int:
     """Ends the release in thought of a candidate; returns the change in room."""
     change, _ = release_in_thought(
         fleet,
-        needs,
-        request.tasks,
+        newcomer.needs,
+        newcomer.request.tasks,
         entries,
-        victims.first[candidate],
-        victims.end[candidate],
-        victims.released[candidate],
-        -1,
+        candidates[candidate, CANDIDATE_FIRST],
+        candidates[candidate, CANDIDATE_END],
+        candidates[candidate, RELEASED],
+        TAKE_BACK,
     )
-    victims.released[candidate] = 0
+    candidates[candidate, RELEASED] = 0
     return change
 
 
-@compiled
-def release_all(
-    fleet: FleetArrays, needs: Needs, request: Request, entries: EntryArrays, victims: Victims, candidate: int
-) -> int:
+@compiled_part
+def release_all(fleet: FleetArrays, newcomer: Newcomer, entries: Integers, candidates: Integers, candidate: int) -> int:
     """Releases in thought whatever of the candidate is not released yet; returns the change in room."""
     change, _ = release_in_thought(
         fleet,
-        needs,
-        request.tasks,
+        newcomer.needs,
+        newcomer.request.tasks,
         entries,
-        victims.first[candidate],
-        victims.end[candidate],
-        BOTH_TIERS & ~victims.released[candidate],
-        1,
+        candidates[candidate, CANDIDATE_FIRST],
+        candidates[candidate, CANDIDATE_END],
+        BOTH_TIERS & ~candidates[candidate, RELEASED],
+        RELEASE,
     )
-    victims.released[candidate] = BOTH_TIERS
+    candidates[candidate, RELEASED] = BOTH_TIERS
     return change
 
 
-@compiled
-def size_of(
-    fleet: FleetArrays, needs: Needs, request: Request, entries: EntryArrays, victims: Victims, candidate: int
-) -> int:
+@compiled_part
+def size_of(fleet: FleetArrays, newcomer: Newcomer, entries: Integers, candidates: Integers, candidate: int) -> int:
     """How large a candidate is in its cluster: GPUs, or thousandths of a CPU on machines without GPUs."""
-    resource = GPUS if request.gpus > 0 else MILLICPUS
+    resource = GPUS if newcomer.request.gpus > 0 else MILLICPUS
     size = 0
-    for entry in range(victims.first[candidate], victims.end[candidate]):
-        machine = entries.machine[entry]
-        if needs.tier[fleet.machines.shape[machine]] == PREFERRED and fleet.machines.takes_work[machine]:
-            size += entries.amounts[entry, resource]
+    for entry in range(candidates[candidate, CANDIDATE_FIRST], candidates[candidate, CANDIDATE_END]):
+        shape = fleet.state[entries[entry, MACHINE], WORKS_AS]
+        if shape != NO_WORK and newcomer.needs.tier[shape] == PREFERRED:
+            size += entries[entry, resource]
     return size
 
 
-@compiled
+@compiled_part
+def order_of_sparing(
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, mine: Integers, candidates: Integers
+) -> Integers:
+    """Positions in `mine`: the best priority first, then the smallest, then the last scanned."""
+    count = len(mine)
+    latest_first = np.arange(count - 1, -1, -1)
+    key = np.empty(count, np.int64)
+    by_size = np.empty(count, np.int64)
+    by_priority = np.empty(count, np.int64)
+    spare = np.empty(count, np.int64)
+    for index in range(count):
+        key[index] = size_of(fleet, newcomer, attempts.entries, candidates, mine[latest_first[index]])
+    put_in_stable_order(key, count, by_size, spare)
+    for index in range(count):
+        row = candidates[mine[latest_first[by_size[index]]], CANDIDATE_ROW]
+        key[index] = attempts.rows[row, PRIORITY]
+    put_in_stable_order(key, count, by_priority, spare)
+    for index in range(count):
+        spare[index] = latest_first[by_size[by_priority[index]]]
+    return spare
+
+
+@compiled_part
 def spare_needless(
     fleet: FleetArrays,
-    needs: Needs,
-    request: Request,
+    newcomer: Newcomer,
     attempts: AttemptArrays,
-    entries: EntryArrays,
     cluster: int,
     count: int,
-    victims: Victims,
-    chosen: Integers,
-) -> int:
-    """Step 2 in one cluster: writes the candidates to evict into `chosen`, in scan order, and returns their number.
-
-    They stay released in thought, the spared ones no longer.
-    """
+    clusters: Integers,
+    candidates: Integers,
+) -> Integers:
+    """Step 2 in one cluster: the candidates to evict, in scan order. They stay released in thought, the spared do not."""
+    entries = attempts.entries
+    mine = np.empty(count, np.int64)
     number = 0
     for candidate in range(count):
-        if victims.cluster[candidate] == cluster:
-            victims.room[cluster] += release_all(fleet, needs, request, entries, victims, candidate)
-            victims.size[number] = size_of(fleet, needs, request, entries, victims, candidate)
-            chosen[number] = candidate
+        if candidates[candidate, CANDIDATE_CLUSTER] == cluster:
+            clusters[cluster, ROOM] += release_all(fleet, newcomer, entries, candidates, candidate)
+            mine[number] = candidate
             number += 1
-    # Last scanned first, stably sorted by size, then by priority: the order in which they are spared.
-    latest_first = np.arange(number - 1, -1, -1)
-    by_size = latest_first[np.argsort(victims.size[:number][latest_first], kind="mergesort")]
-    priorities = attempts.priority[victims.row[chosen[:number][by_size]]]
-    for position in by_size[np.argsort(priorities, kind="mergesort")]:
-        candidate = chosen[position]
-        change = take_back(fleet, needs, request, entries, victims, candidate)
-        if victims.room[cluster] + change < request.tasks:
-            change += release_all(fleet, needs, request, entries, victims, candidate)
-        victims.room[cluster] += change
+    for position in order_of_sparing(fleet, newcomer, attempts, mine[:number], candidates):
+        change = take_back(fleet, newcomer, entries, candidates, mine[position])
+        if clusters[cluster, ROOM] + change < newcomer.request.tasks:
+            change += release_all(fleet, newcomer, entries, candidates, mine[position])
+        clusters[cluster, ROOM] += change
     kept = 0
-    for position in range(number):
-        if victims.released[chosen[position]] != 0:
-            chosen[kept] = chosen[position]
+    for candidate in mine[:number]:
+        if candidates[candidate, RELEASED] != 0:
+            mine[kept] = candidate
             kept += 1
-    return kept
+    return mine[:kept]

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import GPUS, MILLICPUS, FleetArrays
+from cluster_manager.compiled import compiled_part
+from cluster_manager.machines import GPUS, MILLICPUS, RACK, SHAPE, FleetArrays
 from cluster_manager.needs import Needs
 from cluster_manager.packing import Choice
 from cluster_manager.requests import Request
+from cluster_manager.sorting import put_in_stable_order
 
 RACK_WEIGHT = 1_000_000
 """Of a rack in the spread: more than any number of machines, so that racks count first."""
 
 
-@compiled
-def sort_choice(choice: Choice, count: int) -> None:
+@compiled_part
+def sort_choice(choice: Choice) -> None:
     """Puts the chosen machines into machine order."""
-    order = np.argsort(choice.machine[:count], kind="mergesort")
-    choice.machine[:count] = choice.machine[:count][order]
-    choice.tasks[:count] = choice.tasks[:count][order]
+    count = choice.length[0]
+    order = np.empty(count, np.int64)
+    put_in_stable_order(choice.machine, count, order, np.empty(count, np.int64))
+    choice.machine[:count] = choice.machine[order]
+    choice.tasks[:count] = choice.tasks[order]
 
 
-@compiled
-def spread_of(fleet: FleetArrays, request: Request, choice: Choice, count: int) -> int:
+@compiled_part
+def spread_of(fleet: FleetArrays, request: Request, choice: Choice) -> int:
     """For a job to be consolidated: RACK_WEIGHT for every rack beyond one, 1 for every machine beyond one; else 0.
 
     The machines must be in machine order.
@@ -31,14 +34,14 @@ def spread_of(fleet: FleetArrays, request: Request, choice: Choice, count: int) 
     if not request.consolidate:
         return 0
     racks = 1
-    for position in range(1, count):
-        if fleet.machines.rack[choice.machine[position]] != fleet.machines.rack[choice.machine[position - 1]]:
+    for position in range(1, choice.length[0]):
+        if fleet.fixed[choice.machine[position], RACK] != fleet.fixed[choice.machine[position - 1], RACK]:
             racks += 1
-    return (racks - 1) * RACK_WEIGHT + count - 1
+    return int((racks - 1) * RACK_WEIGHT + choice.length[0] - 1)
 
 
-@compiled
-def fragmentation_of(fleet: FleetArrays, needs: Needs, request: Request, choice: Choice, count: int) -> float:
+@compiled_part
+def fragmentation_of(fleet: FleetArrays, needs: Needs, request: Request, choice: Choice) -> float:
     """What the place would leave in pieces; nothing of it is charged yet.
 
     For a job with GPUs: the GPUs left idle on the machines that it uses. For a job without: the share of CPUs left
@@ -47,17 +50,18 @@ def fragmentation_of(fleet: FleetArrays, needs: Needs, request: Request, choice:
     """
     gpus = 0
     millionths = 0
+    count = choice.length[0]
     for position in range(count):
         machine = choice.machine[position]
-        shape = fleet.machines.shape[machine]
+        shape = fleet.fixed[machine, SHAPE]
         tasks = choice.tasks[position]
         if request.gpus > 0:
-            gpus += fleet.machines.free[machine, GPUS] - tasks * request.gpus
+            gpus += fleet.state[machine, GPUS] - tasks * request.gpus
             continue
-        capacity = fleet.shapes.capacity[shape]
+        capacity = fleet.shapes[shape]
         gpus += capacity[GPUS]
         if capacity[MILLICPUS] > 0:
-            left = fleet.machines.free[machine, MILLICPUS] - tasks * needs.need[shape, MILLICPUS]
+            left = fleet.state[machine, MILLICPUS] - tasks * needs.need[shape, MILLICPUS]
             # Integers, so that the order of the machines cannot show in the last digits.
             millionths += max(left, 0) * 1_000_000 // capacity[MILLICPUS]
-    return gpus + millionths // count / 1_000_000
+    return float(gpus + millionths // count / 1_000_000)

@@ -1,4 +1,4 @@
-"""The one kernel call per job: every cluster of the region is tried, and the place with the best score is returned.
+"""Kernels that try every cluster of the region for one job and keep the place with the best score.
 
 The parts of the score that differ between the clusters of a region, in the order of importance (design §4): evicted
 workloads by priority from 0 on, minus the seconds they have been running, spread, fragmentation. Ties go to the first
@@ -11,48 +11,46 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.attempts import AttemptArrays, EntryArrays
-from cluster_manager.charging import charge
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import GPUS, MILLICPUS, FleetArrays, Integers, Reals
-from cluster_manager.needs import Needs, new_needs, work_out_needs
-from cluster_manager.packing import NONE, Choice, choose_machines
+from cluster_manager.attempts import PRIORITY, AttemptArrays
+from cluster_manager.charging import CHARGE, GIVE_BACK, charge
+from cluster_manager.compiled import compiled_part, constant
+from cluster_manager.machines import FleetArrays, Integers, Reals
+from cluster_manager.packing import NONE, Choice, choose_machines, new_choice
 from cluster_manager.preemption import (
-    Victims,
+    CANDIDATE_COLUMNS,
+    CANDIDATE_END,
+    CANDIDATE_FIRST,
+    CANDIDATE_ROW,
+    CLOSED,
+    ROOM,
+    Newcomer,
     open_clusters,
     scan_candidates,
     spare_needless,
     take_back,
 )
 from cluster_manager.quality import fragmentation_of, sort_choice, spread_of
-from cluster_manager.requests import Request
-from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 
-PRIORITIES = LOWEST_PRIORITY + 1
-RUNNING_S = PRIORITIES
-SPREAD = PRIORITIES + 1
-FRAGMENTATION = PRIORITIES + 2
-QUALITY_FIELDS = PRIORITIES + 3
-"""Fields of a quality: counts by priority, RUNNING_S, SPREAD, FRAGMENTATION; smaller is better, first field first."""
-LOAD = QUALITY_FIELDS
-"""Behind them, the same for all clusters: the share of the region in use before this job is placed."""
+# Fields of a quality: the counts by priority, and then these. Smaller is better, the first field first.
+FIRST_FIELD = constant(0)
+RUNNING_S = LOWEST_PRIORITY + 1
+SPREAD = constant(LOWEST_PRIORITY + 2)
+FRAGMENTATION = LOWEST_PRIORITY + 3
+QUALITY_FIELDS = constant(LOWEST_PRIORITY + 4)
 
 
-class Workspace(NamedTuple):
-    """Arrays that the search writes to: scratch space, and the result."""
+class Found(NamedTuple):
+    """The best place for a job: machines are those of the choice, in machine order."""
 
-    needs: Needs
-    trial: Choice
-    best: Choice
-    victims: Victims
-    trial_victims: Integers  # [candidate]
-    best_victims: Integers  # [rank] rows of the attempts to evict
-    trial_quality: Reals  # [QUALITY_FIELDS]
-    best_quality: Reals  # [QUALITY_FIELDS + 1], the last is LOAD
+    cluster: int  # NONE: there is no room
+    choice: Choice
+    quality: Reals  # [field]
+    victims: Integers  # rows of the attempts to evict, in scan order
+    room: Integers  # [cluster] tasks that find room at most, with all evicted; empty unless evictions were sought
 
 
-@compiled
+@compiled_part
 def is_better(quality: Reals, than: Reals, first_field: int, end_field: int) -> bool:
     """Whether one quality is strictly better, looking at these fields only."""
     for field in range(first_field, end_field):
@@ -61,222 +59,124 @@ def is_better(quality: Reals, than: Reals, first_field: int, end_field: int) -> 
     return False
 
 
-@compiled
-def choose_and_judge(
-    fleet: FleetArrays, needs: Needs, tiers: int, request: Request, cluster: int, choice: Choice, quality: Reals
-) -> int:
-    """Chooses machines in the cluster and fills in spread and fragmentation; the number of machines, or NONE."""
-    count = choose_machines(fleet, needs, tiers, request, cluster, choice)
-    if count != NONE:
-        if request.consolidate:
-            sort_choice(choice, count)
-        quality[SPREAD] = spread_of(fleet, request, choice, count)
-        quality[FRAGMENTATION] = fragmentation_of(fleet, needs, request, choice, count)
-    return count
+@compiled_part
+def choose_and_judge(fleet: FleetArrays, newcomer: Newcomer, cluster: int, choice: Choice, quality: Reals) -> bool:
+    """Chooses machines in the cluster and fills in spread and fragmentation; False when there is no room."""
+    request = newcomer.request
+    if not choose_machines(fleet, newcomer.needs, request, cluster, choice):
+        return False
+    if request.consolidate:
+        sort_choice(choice)
+    quality[SPREAD] = spread_of(fleet, request, choice)
+    quality[FRAGMENTATION] = fragmentation_of(fleet, newcomer.needs, request, choice)
+    return True
 
 
-@compiled
-def keep_best(trial: Choice, best: Choice, count: int, trial_quality: Reals, best_quality: Reals) -> None:
-    """Copies the trial over the best."""
-    best.machine[:count] = trial.machine[:count]
-    best.tasks[:count] = trial.tasks[:count]
-    best_quality[:QUALITY_FIELDS] = trial_quality
+@compiled_part
+def best_thinkable_spread(newcomer: Newcomer) -> int:
+    """No place has less: one rack, and as few machines as the largest ones would do when empty."""
+    if not newcomer.request.consolidate:
+        return 0
+    most_on_one = max(1, newcomer.needs.whole_room.max())
+    return int((newcomer.request.tasks + most_on_one - 1) // most_on_one - 1)
 
 
-@compiled
-def search_free(
-    fleet: FleetArrays, tiers: int, request: Request, first_cluster: int, end_cluster: int, space: Workspace
-) -> tuple[int, int]:
-    """The best place that evicts nobody: (cluster, number of machines), or (NONE, 0). Exact: NONE means no room."""
-    space.trial_quality[:] = 0.0
+@compiled_part
+def search_free(fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int) -> Found:
+    """The best place that evicts nobody. NONE is exact: there is no room without evictions."""
+    tasks = newcomer.request.tasks
+    trial = new_choice(fleet, tasks)
+    best = new_choice(fleet, tasks)
+    trial_quality = np.zeros(QUALITY_FIELDS, np.float64)
+    best_quality = np.zeros(QUALITY_FIELDS, np.float64)
     best_cluster = NONE
-    best_count = 0
+    nobody = np.empty(0, np.int64)
+    least_spread = best_thinkable_spread(newcomer)
     for cluster in range(first_cluster, end_cluster):
-        count = choose_and_judge(fleet, space.needs, tiers, request, cluster, space.trial, space.trial_quality)
-        if count == NONE:
-            continue
-        if best_cluster == NONE or is_better(space.trial_quality, space.best_quality, SPREAD, QUALITY_FIELDS):
-            keep_best(space.trial, space.best, count, space.trial_quality, space.best_quality)
+        if choose_and_judge(fleet, newcomer, cluster, trial, trial_quality) and (
+            best_cluster == NONE or is_better(trial_quality, best_quality, SPREAD, QUALITY_FIELDS)
+        ):
+            trial, best = best, trial
+            best_quality[:] = trial_quality
             best_cluster = cluster
-            best_count = count
-            if space.best_quality[SPREAD] == 0.0 and space.best_quality[FRAGMENTATION] == 0.0:
+            if best_quality[SPREAD] <= least_spread and best_quality[FRAGMENTATION] <= 0.0:
                 break
-    return best_cluster, best_count
+    if best_cluster != NONE:
+        sort_choice(best)
+    return Found(best_cluster, best, best_quality, nobody, nobody)
 
 
-@compiled
-def judge_victims(attempts: AttemptArrays, victims: Victims, chosen: Integers, now_s: float, quality: Reals) -> None:
+@compiled_part
+def judge_victims(
+    attempts: AttemptArrays, candidates: Integers, chosen: Integers, now_s: float, quality: Reals
+) -> None:
     """Fills in the counts by priority and the seconds that the chosen candidates have been running."""
     quality[:] = 0.0
     for candidate in chosen:
-        row = victims.row[candidate]
-        quality[attempts.priority[row]] += 1.0
+        row = candidates[candidate, CANDIDATE_ROW]
+        quality[attempts.rows[row, PRIORITY]] += 1.0
         quality[RUNNING_S] -= max(now_s - attempts.started_s[row], 0.0)
 
 
-@compiled
-def place_after_eviction(
-    fleet: FleetArrays,
-    tiers: int,
-    request: Request,
-    cluster: int,
-    entries: EntryArrays,
-    chosen: Integers,
-    space: Workspace,
-) -> int:
-    """Chooses machines in the cluster as if the chosen candidates were gone; the number of machines."""
-    victims = space.victims
+@compiled_part
+def charge_candidates(fleet: FleetArrays, entries: Integers, candidates: Integers, chosen: Integers, sign: int) -> None:
+    """Charges (sign 1) or gives back (-1) what these candidates hold in their cluster, summaries included."""
     for candidate in chosen:
-        charge(
-            fleet,
-            entries.machine,
-            entries.amounts,
-            entries.gpu_bits,
-            victims.first[candidate],
-            victims.end[candidate],
-            -1,
-        )
-    count = choose_and_judge(fleet, space.needs, tiers, request, cluster, space.trial, space.trial_quality)
-    for candidate in chosen:
-        charge(
-            fleet,
-            entries.machine,
-            entries.amounts,
-            entries.gpu_bits,
-            victims.first[candidate],
-            victims.end[candidate],
-            1,
-        )
-    return count
+        charge(fleet, entries, candidates[candidate, CANDIDATE_FIRST], candidates[candidate, CANDIDATE_END], sign)
 
 
-@compiled
+@compiled_part
 def search_evicting(
-    fleet: FleetArrays,
-    tiers: int,
-    request: Request,
-    standing: Standing,
-    now_s: float,
-    attempts: AttemptArrays,
-    attempt_count: int,
-    entries: EntryArrays,
-    first_cluster: int,
-    end_cluster: int,
-    space: Workspace,
-) -> tuple[int, int, int]:
-    """The best place with evictions: (cluster, number of machines, number of victims), or (NONE, 0, 0).
-
-    NONE is exact; then `victims.room` says for how many tasks there would be room in each cluster.
-    """
-    victims = space.victims
-    opened = open_clusters(fleet, space.needs, request, first_cluster, end_cluster, space.trial.rack_room, victims)
-    scanned, enough = scan_candidates(
-        fleet, space.needs, tiers, request, standing, attempts, attempt_count, entries, opened, victims
-    )
-    best_cluster, best_count, best_victims = NONE, 0, 0
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, first_cluster: int, end_cluster: int
+) -> Found:
+    """The best place for a job that finds none without evictions. NONE is exact: there is none with them either."""
+    tasks = newcomer.request.tasks
+    entries = attempts.entries
+    clusters = open_clusters(fleet, newcomer, first_cluster, end_cluster)
+    most = min(attempts.live * len(clusters), len(entries))
+    candidates = np.empty((most, CANDIDATE_COLUMNS), np.int64)
+    scanned, enough = scan_candidates(fleet, newcomer, attempts, clusters, candidates)
+    trial = new_choice(fleet, tasks)
+    best = new_choice(fleet, tasks)
+    trial_quality = np.zeros(QUALITY_FIELDS, np.float64)
+    best_quality = np.zeros(QUALITY_FIELDS, np.float64)
+    best_cluster = NONE
+    victims = np.empty(0, np.int64)
     for cluster in range(first_cluster, end_cluster):
-        if enough == 0 or not victims.closed[cluster] or victims.room[cluster] < request.tasks:
+        if enough == 0 or not clusters[cluster, CLOSED] or clusters[cluster, ROOM] < tasks:
             continue
-        chosen_count = spare_needless(
-            fleet, space.needs, request, attempts, entries, cluster, scanned, victims, space.trial_victims
-        )
-        chosen = space.trial_victims[:chosen_count]
+        chosen = spare_needless(fleet, newcomer, attempts, cluster, scanned, clusters, candidates)
         for candidate in chosen:
-            take_back(fleet, space.needs, request, entries, victims, candidate)
-        judge_victims(attempts, victims, chosen, now_s, space.trial_quality)
-        if best_cluster != NONE and is_better(space.best_quality, space.trial_quality, 0, SPREAD):
+            take_back(fleet, newcomer, entries, candidates, candidate)
+        judge_victims(attempts, candidates, chosen, newcomer.now_s, trial_quality)
+        if best_cluster != NONE and is_better(best_quality, trial_quality, FIRST_FIELD, SPREAD):
             continue
-        count = place_after_eviction(fleet, tiers, request, cluster, entries, chosen, space)
-        if best_cluster == NONE or is_better(space.trial_quality, space.best_quality, 0, QUALITY_FIELDS):
-            keep_best(space.trial, space.best, count, space.trial_quality, space.best_quality)
-            space.best_victims[:chosen_count] = victims.row[chosen]
-            best_cluster, best_count, best_victims = cluster, count, chosen_count
+        charge_candidates(fleet, entries, candidates, chosen, GIVE_BACK)
+        choose_and_judge(fleet, newcomer, cluster, trial, trial_quality)
+        charge_candidates(fleet, entries, candidates, chosen, CHARGE)
+        if best_cluster == NONE or is_better(trial_quality, best_quality, FIRST_FIELD, QUALITY_FIELDS):
+            trial, best = best, trial
+            best_quality[:] = trial_quality
+            best_cluster = cluster
+            victims = candidates[:, CANDIDATE_ROW][chosen]
     for candidate in range(scanned):
-        take_back(fleet, space.needs, request, entries, victims, candidate)
-    return best_cluster, best_count, best_victims
+        take_back(fleet, newcomer, entries, candidates, candidate)
+    if best_cluster != NONE:
+        sort_choice(best)
+    return Found(best_cluster, best, best_quality, victims, clusters[:, ROOM].copy())
 
 
-@compiled
-def share_in_use(fleet: FleetArrays, resource: int) -> float:
-    """The share of the region's GPUs (CPUs) in use, on machines that take work; 1 when it has none."""
-    idle = 0
-    in_service = 0
-    for cluster in range(len(fleet.clusters.idle)):
-        idle += fleet.clusters.idle[cluster, resource]
-        in_service += fleet.clusters.in_service[cluster, resource]
-    return 1.0 - idle / in_service if in_service > 0 else 1.0
-
-
-@compiled
+@compiled_part
 def search(
     fleet: FleetArrays,
-    request: Request,
-    evicting: bool,
-    standing: Standing,
-    now_s: float,
+    newcomer: Newcomer,
     attempts: AttemptArrays,
-    attempt_count: int,
-    entries: EntryArrays,
+    evicting: bool,
     first_cluster: int,
     end_cluster: int,
-    space: Workspace,
-) -> tuple[int, int, int]:
-    """The best place for a job in clusters [first, end): (cluster, number of machines, number of victims).
-
-    With `evicting` victims are sought only when there is no place otherwise. (NONE, 0, 0) means that there is no room,
-    exactly. Machines and tasks are the first so many of `space.best`, in machine order; victims the first so many rows
-    of `space.best_victims`; the quality is in `space.best_quality`.
-    """
-    tiers = work_out_needs(fleet, request, space.needs)
-    space.best_quality[LOAD] = share_in_use(fleet, GPUS if request.gpus > 0 else MILLICPUS)
-    victims = 0
-    cluster, count = search_free(fleet, tiers, request, first_cluster, end_cluster, space)
-    if cluster == NONE and evicting:
-        cluster, count, victims = search_evicting(
-            fleet,
-            tiers,
-            request,
-            standing,
-            now_s,
-            attempts,
-            attempt_count,
-            entries,
-            first_cluster,
-            end_cluster,
-            space,
-        )
-    if cluster != NONE:
-        sort_choice(space.best, count)
-    return cluster, count, victims
-
-
-def new_workspace(fleet: FleetArrays, attempts: AttemptArrays, entries: EntryArrays) -> Workspace:
-    """Arrays large enough for this fleet and as many attempts as fit into these arrays."""
-    attempt_rows = len(attempts.order)
-    machines = len(fleet.machines.shape)
-    racks = len(fleet.racks.shape)
-    clusters = len(fleet.clusters.first_rack) - 1
-    segments = min(attempt_rows * clusters, len(entries.machine))
-
-    def choice() -> Choice:
-        return Choice(*(np.zeros(size, np.int64) for size in (machines, machines, racks, machines, machines, machines)))
-
-    return Workspace(
-        needs=new_needs(fleet),
-        trial=choice(),
-        best=choice(),
-        victims=Victims(
-            room=np.zeros(clusters, np.int64),
-            closed=np.zeros(clusters, np.bool_),
-            row=np.zeros(segments, np.int64),
-            first=np.zeros(segments, np.int64),
-            end=np.zeros(segments, np.int64),
-            cluster=np.zeros(segments, np.int64),
-            released=np.zeros(segments, np.int64),
-            size=np.zeros(segments, np.int64),
-        ),
-        trial_victims=np.zeros(segments, np.int64),
-        best_victims=np.zeros(attempt_rows, np.int64),
-        trial_quality=np.zeros(QUALITY_FIELDS, np.float64),
-        best_quality=np.zeros(QUALITY_FIELDS + 1, np.float64),
-    )
+) -> Found:
+    """The best place for a job in clusters [first, end), with evictions only if wanted and only if it must be."""
+    found = search_free(fleet, newcomer, first_cluster, end_cluster)
+    if found.cluster == NONE and evicting:
+        return search_evicting(fleet, newcomer, attempts, first_cluster, end_cluster)
+    return found

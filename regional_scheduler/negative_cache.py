@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cluster_manager.growth import RoomGrowth
-from cluster_manager.machines import Integers, Layout
+from cluster_manager.machines import CLUSTER, SHAPE, Integers, Layout
 from cluster_manager.needs import needs_of
 from cluster_manager.requests import request_of
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
@@ -188,12 +188,12 @@ def _still_fails(entry: _Entry, growth: RoomGrowth) -> bool:
     """
     if entry.need is None or entry.whole_room is None:
         entry.need, entry.whole_room = _needs(growth.layout, entry.job)
-    machines = growth.layout.arrays.machines
-    shapes = machines.shape[growth.machines]
+    arrays = growth.layout.arrays
+    shapes = arrays.fixed[growth.machines, SHAPE]
     need = entry.need[shapes]
     steps = np.where(need > 0, -(-growth.amounts // np.maximum(need, 1)), 0).max(axis=1, initial=0)
     gains = np.minimum(steps, entry.whole_room[shapes])
-    np.add.at(entry.room, machines.cluster[growth.machines], gains)
+    np.add.at(entry.room, arrays.fixed[growth.machines, CLUSTER], gains)
     return bool(np.all(entry.room < entry.job.tasks))
 
 

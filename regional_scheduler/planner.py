@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cluster_manager.attempts import order_key
-from cluster_manager.draft import Draft, Grant, Place
 from cluster_manager.inventory import Inventory
+from cluster_manager.placing import Place
 from cluster_manager.requests import Request, request_of
 from domain.placement import AttemptKey, Holding, Plan, Score, TaskPlacement
 from domain.rank import Standing
@@ -32,6 +33,26 @@ from regional_scheduler.refusal import Refusal, RefusalReason
 __all__ = ["Refusal", "RefusalReason", "plan_workload"]
 
 SCALES_NOTHING, PREEMPTS = 0, 2
+
+
+def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:
+    """The plan of the best score found for the whole workload, or why there is none. The inventory is as before.
+
+    `now` (seconds since the epoch) only says how long victims have been running. Raises ValueError for a job that asks
+    for no tasks, for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory.
+    """
+    demands = _most_demanding_first(inventory, workload.specification.jobs)
+    placed = _place_all(inventory, demands, standing, now, evicting=False)
+    if isinstance(placed, _Failure):
+        placed = _place_all(inventory, demands, standing, now, evicting=True)
+    if isinstance(placed, _Failure):
+        if placed.alone:
+            return no_room_alone(inventory, placed.demand.job, placed.room, standing)
+        return no_room_together(inventory, placed.demand.job)
+    victims = [row for _, place in placed for row in place.victims]
+    if sum(bool(place.victims) for _, place in placed) > 1:
+        placed, victims = _spare_needless(inventory, placed, victims, standing, now)
+    return _plan(inventory, workload, placed, victims, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +70,14 @@ class _Failure:
 
     demand: _Demand
     alone: bool
+    room: tuple[int, ...]
 
 
-def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:
-    """The plan of the best score found for the whole workload, or why there is none. The inventory is as before.
-
-    `now` (seconds since the epoch) only says how long victims have been running. Raises ValueError for a job that asks
-    for no tasks, for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory.
-    """
-    demands = _most_demanding_first(inventory, workload.specification.jobs)
-    draft = inventory.draft()
-    try:
-        outcome = _place_all(draft, demands, standing, now, evicting=False)
-        if isinstance(outcome, _Failure):
-            outcome = _place_all(draft, demands, standing, now, evicting=True)
-        if isinstance(outcome, _Failure):
-            return _refusal(inventory, draft, outcome, standing)
-        if sum(bool(grant.place.victims) for _, grant in outcome) > 1:
-            outcome = _spare_needless(draft, outcome, standing, now)
-        victims = tuple(draft.holding_of(row) for row in draft.lifted)
-        return _plan(inventory, workload, outcome, victims, now)
-    finally:
-        draft.undo()
+_Placed: TypeAlias = list[tuple[_Demand, Place]]
 
 
 def _most_demanding_first(inventory: Inventory, jobs: Sequence[JobSpecification]) -> list[_Demand]:
-    """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted."""
+    """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted. An open share of CPUs or memory is last."""
     demands = [_Demand(position, job, request_of(inventory.layout, job)) for position, job in enumerate(jobs)]
     if len(demands) > 1:
         demands.sort(
@@ -89,92 +92,51 @@ def _most_demanding_first(inventory: Inventory, jobs: Sequence[JobSpecification]
 
 
 def _place_all(
-    draft: Draft, demands: Sequence[_Demand], standing: Standing, now: float, *, evicting: bool
-) -> list[tuple[_Demand, Grant]] | _Failure:
-    """Places all jobs, in another order where one fails; what is placed stays charged, or nothing does."""
+    inventory: Inventory, demands: Sequence[_Demand], standing: Standing, now: float, *, evicting: bool
+) -> _Placed | _Failure:
+    """Places all jobs, in another order where one fails."""
     order = list(demands)
-    went_first = {order[0].position} if order else set()
+    went_first = {order[0].position}
     while True:
-        granted = _place_in_order(draft, order, standing, now, evicting=evicting)
-        if not isinstance(granted, _Failure):
-            return granted
-        draft.undo()
-        if granted.alone or granted.demand.position in went_first:
-            return granted
-        went_first.add(granted.demand.position)
-        order.remove(granted.demand)
-        order.insert(0, granted.demand)
-
-
-def _place_in_order(
-    draft: Draft, order: Sequence[_Demand], standing: Standing, now: float, *, evicting: bool
-) -> list[tuple[_Demand, Grant]] | _Failure:
-    granted: list[tuple[_Demand, Grant]] = []
-    for demand in order:
-        place = draft.find(demand.request, standing, now, evicting=evicting)
-        if place is None:
-            return _Failure(demand, alone=not granted)
-        for row in place.victims:
-            draft.lift(row)
-        granted.append((demand, draft.take(place)))
-    return granted
+        places = inventory.find_places([demand.request for demand in order], standing, now, evicting=evicting)
+        if places.all_found:
+            return list(zip(order, places.found, strict=True))
+        failed = order[len(places.found)]
+        alone = not places.found
+        if alone or failed.position in went_first:
+            return _Failure(failed, alone, places.room)
+        went_first.add(failed.position)
+        order.remove(failed)
+        order.insert(0, failed)
 
 
 def _spare_needless(
-    draft: Draft, granted: list[tuple[_Demand, Grant]], standing: Standing, now: float
-) -> list[tuple[_Demand, Grant]]:
-    """Puts back, the last in the order of eviction first, whoever the jobs can do without in the same clusters."""
-    places = [(demand, grant.place) for demand, grant in granted]
-    candidates = sorted(draft.lifted, key=lambda row: order_key(draft.holding_of(row)), reverse=True)
-    draft.give_back()
-    for row in candidates:
-        draft.drop(row)
-        found = _place_in_same_clusters(draft, places, standing, now)
-        draft.give_back()
-        if found is None:
-            draft.lift(row)
-        else:
-            places = found
-    return [(demand, draft.take(place)) for demand, place in places]
+    inventory: Inventory, placed: _Placed, victims: list[int], standing: Standing, now: float
+) -> tuple[_Placed, list[int]]:
+    """Spares, the last in the order of eviction first, whoever the jobs can do without in the same clusters."""
+    demands = [demand for demand, _ in placed]
+    requests = [demand.request for demand in demands]
+    clusters = [place.cluster for _, place in placed]
+    for row in sorted(victims, key=lambda row: order_key(inventory.holding_in_row(row)), reverse=True):
+        fewer = [victim for victim in victims if victim != row]
+        places = inventory.find_places(requests, standing, now, evicting=False, clusters=clusters, gone=fewer)
+        if places.all_found:
+            placed, victims = list(zip(demands, places.found, strict=True)), fewer
+    return placed, victims
 
 
-def _place_in_same_clusters(
-    draft: Draft, places: Sequence[tuple[_Demand, Place]], standing: Standing, now: float
-) -> list[tuple[_Demand, Place]] | None:
-    found: list[tuple[_Demand, Place]] = []
-    for demand, place in places:
-        again = draft.find(demand.request, standing, now, evicting=False, cluster=place.cluster)
-        if again is None:
-            return None
-        draft.take(again)
-        found.append((demand, again))
-    return found
-
-
-def _refusal(inventory: Inventory, draft: Draft, failure: _Failure, standing: Standing) -> Refusal:
-    if failure.alone:
-        return no_room_alone(inventory, failure.demand.job, draft.room_with_evictions(), standing)
-    return no_room_together(inventory, failure.demand.job)
-
-
-def _plan(
-    inventory: Inventory,
-    workload: Workload,
-    granted: Sequence[tuple[_Demand, Grant]],
-    victims: Sequence[Holding],
-    now: float,
-) -> Plan:
-    in_submitted_order = sorted(granted, key=lambda pair: pair[0].position)
+def _plan(inventory: Inventory, workload: Workload, placed: _Placed, rows: Sequence[int], now: float) -> Plan:
+    victims = sorted((inventory.holding_in_row(row) for row in rows), key=lambda victim: _by_id(victim.key))
+    in_submitted_order = sorted(placed, key=lambda pair: pair[0].position)
+    placements: list[TaskPlacement] = []
+    for demand, place in in_submitted_order:
+        placements += _placements(inventory, demand.job, place)
     return Plan(
         workload=workload.workload,
         region=inventory.region,
-        placements=tuple(
-            placement for demand, grant in in_submitted_order for placement in _placements(inventory, demand.job, grant)
-        ),
-        evictions=tuple(sorted((victim.key for victim in victims), key=_by_id)),
-        score=_score(
-            [grant.place for _, grant in in_submitted_order], sorted(victims, key=lambda v: _by_id(v.key)), now
-        ),
+        placements=tuple(placements),
+        evictions=tuple(victim.key for victim in victims),
+        score=_score([place for _, place in in_submitted_order], victims, now),
     )
 
 
@@ -197,21 +159,12 @@ def _score(places: Sequence[Place], victims: Sequence[Holding], now: float) -> S
     )
 
 
-def _placements(inventory: Inventory, job: JobSpecification, grant: Grant) -> list[TaskPlacement]:
+def _placements(inventory: Inventory, job: JobSpecification, place: Place) -> list[TaskPlacement]:
     """The job's tasks, numbered in machine order."""
-    place = grant.place
-    layout = inventory.layout
-    cluster = layout.cluster_ids[place.cluster]
+    machine_ids = inventory.layout.machine_ids
+    cluster = inventory.layout.cluster_ids[place.cluster]
     name = job.name
-    placements: list[TaskPlacement] = []
-    task = 0
-    gpu_bits = grant.task_gpu_bits.tolist()
-    for number, tasks, (_, millicpus, mebibytes) in zip(
-        place.machines.tolist(), place.tasks_on.tolist(), place.need.tolist(), strict=True
-    ):
-        machine = layout.machine_ids[number]
-        for _ in range(tasks):
-            gpus = indices_of(gpu_bits[task])
-            placements.append(TaskPlacement(name, task, cluster, machine, gpus, millicpus, mebibytes))
-            task += 1
-    return placements
+    return [
+        TaskPlacement(name, task, cluster, machine_ids[machine], indices_of(gpu_bits), millicpus, mebibytes)
+        for task, (machine, millicpus, mebibytes, gpu_bits) in enumerate(place.tasks.tolist())
+    ]

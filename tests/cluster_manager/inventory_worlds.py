@@ -47,9 +47,7 @@ def regions(draw: st.DrawFn, most_clusters: int = 3, most_racks: int = 3, most_m
         for rack in range(draw(st.integers(1, most_racks))):
             shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=most_machines))
             name = f"c{cluster}-r{rack}"
-            machines = tuple(
-                Machine(MachineId(f"{name}-m{number}"), *shape) for number, shape in enumerate(shapes)
-            )
+            machines = tuple(Machine(MachineId(f"{name}-m{number}"), *shape) for number, shape in enumerate(shapes))
             racks.append(Rack(RackId(name), machines))
         clusters.append(Cluster(ClusterId(f"c{cluster}"), tuple(racks)))
     return Region(RegionId("here"), tuple(clusters))

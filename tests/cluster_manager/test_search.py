@@ -1,21 +1,24 @@
 """The kernels against their plain twin: the same place, the same victims, the same score, on random regions."""
 
+from collections import Counter
+
 from hypothesis import event, given, settings
 
+from cluster_manager.placing import TASK_MACHINE, Place
+from cluster_manager.requests import request_of
 from domain.fleet import Region
 from domain.rank import Standing
 from domain.workload import JobSpecification
-from cluster_manager.draft import Draft, Place
-from cluster_manager.requests import request_of
 from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, standings, steps
 from tests.cluster_manager.plain_search import PlainPlace, plain_find
 
 
-def as_plain(world: World, draft: Draft, place: Place) -> PlainPlace:
+def as_plain(world: World, place: Place) -> PlainPlace:
+    machines = place.tasks[:, TASK_MACHINE].tolist()
     return PlainPlace(
         cluster=place.cluster,
-        picks=dict(zip(place.machines.tolist(), place.tasks_on.tolist(), strict=True)),
-        victims=tuple(draft.holding_of(row).key for row in place.victims),
+        picks=dict(Counter(machines)),
+        victims=tuple(world.inventory.holding_in_row(row).key for row in place.victims),
         spread=place.spread,
         fragmentation=place.fragmentation,
     )
@@ -29,11 +32,9 @@ def test_never_finds_another_place_than_the_plain_twin(
     world = World.of(region)
     for step in history:
         world.take(step)
-    expected = plain_find(
-        region, world.states, world.inventory.holdings(), world.leaving, job, standing, world.now_s
-    )
-    draft = world.inventory.draft()
-    place = draft.find(request_of(world.inventory.layout, job), standing, world.now_s, evicting=True)
+    expected = plain_find(region, world.states, world.inventory.holdings(), world.leaving, job, standing, world.now_s)
+    request = request_of(world.inventory.layout, job)
+    places = world.inventory.find_places([request], standing, world.now_s, evicting=True)
     event("none" if expected is None else "evicting" if expected.victims else "free")
-    assert (as_plain(world, draft, place) if place else None) == expected
+    assert [as_plain(world, place) for place in places.found] == ([expected] if expected else [])
     world.inventory.check()

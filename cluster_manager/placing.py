@@ -1,0 +1,247 @@
+"""Places for several jobs one after the other, each with the earlier ones charged, in one kernel call.
+
+A call leaves the arrays as they were. It costs a few microseconds to enter, which is why there is one for all jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster_manager.attempts import END_ENTRY, EVICTABLE, FIRST_ENTRY, AttemptArrays
+from cluster_manager.charging import (
+    CHARGE,
+    CLUSTER_END,
+    ENTRY_COLUMNS,
+    FIRST,
+    GIVE_BACK,
+    GPU_BITS,
+    MACHINE,
+    charge,
+    lowest_gpus,
+)
+from cluster_manager.compiled import compiled, compiled_part
+from cluster_manager.machines import (
+    GPUS,
+    IN_SERVICE,
+    MILLICPUS,
+    RESOURCES,
+    SHAPE,
+    FleetArrays,
+    Integers,
+    Layout,
+    Reals,
+)
+from cluster_manager.needs import work_out_needs
+from cluster_manager.packing import NONE
+from cluster_manager.preemption import Newcomer
+from cluster_manager.requests import Request
+from cluster_manager.search import FRAGMENTATION, SPREAD, Found, search
+from domain.rank import Standing
+
+ANYWHERE = -1
+"""In place of a cluster: the whole region is searched."""
+
+# Columns of the table of tasks.
+TASK_MACHINE = 0
+TASK_MILLICPUS = 1
+TASK_MEBIBYTES = 2
+TASK_GPU_BITS = 3
+TASK_COLUMNS = 4
+
+# Columns of the tables of jobs.
+JOB_CLUSTER = 0
+JOB_END_VICTIM = 1
+"""Its victims are those from the end of the previous job's on."""
+JOB_COLUMNS = 2
+JOB_SPREAD = 0
+JOB_FRAGMENTATION = 1
+JOB_LOAD = 2
+JOB_QUALITIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one job would go. Tasks are numbered in machine order."""
+
+    cluster: int
+    tasks: Integers  # [task, TASK_MACHINE | TASK_MILLICPUS | TASK_MEBIBYTES | TASK_GPU_BITS]
+    victims: tuple[int, ...]  # rows of the attempts evicted for this job, in scan order
+    spread: int
+    fragmentation: float
+    load: float
+    """Share of the region's GPUs (CPUs, for a job without) in use before this job is placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of the jobs in the order asked, up to the first that finds none."""
+
+    found: tuple[Place, ...]
+    all_found: bool
+    room: tuple[int, ...]
+    """Per cluster, for how many tasks of the job that finds none there would be room at most, all evicted that may
+    be; empty unless evictions were sought."""
+
+
+@compiled_part
+def share_in_use(fleet: FleetArrays, resource: int) -> float:
+    """The share of the region's GPUs (CPUs) in use, on machines that take work; 1 when it has none."""
+    idle = 0
+    in_service = 0
+    for cluster in range(len(fleet.cluster_room)):
+        idle += fleet.cluster_room[cluster, resource]
+        in_service += fleet.cluster_room[cluster, IN_SERVICE + resource]
+    return 1.0 - idle / in_service if in_service > 0 else 1.0
+
+
+@compiled_part
+def lift(fleet: FleetArrays, attempts: AttemptArrays, row: int) -> None:
+    """Thinks an attempt away."""
+    charge(fleet, attempts.entries, attempts.rows[row, FIRST_ENTRY], attempts.rows[row, END_ENTRY], GIVE_BACK)
+    attempts.rows[row, EVICTABLE] = 0
+
+
+@compiled_part
+def put_back(fleet: FleetArrays, attempts: AttemptArrays, row: int) -> None:
+    """The inverse of `lift`."""
+    charge(fleet, attempts.entries, attempts.rows[row, FIRST_ENTRY], attempts.rows[row, END_ENTRY], CHARGE)
+    attempts.rows[row, EVICTABLE] = 1
+
+
+@compiled_part
+def hand_out(fleet: FleetArrays, newcomer: Newcomer, found: Found, tasks: Integers) -> Integers:
+    """Fills in what each task of a job gets, in machine order, the lowest free GPUs first; returns the entries."""
+    entries = np.zeros((found.choice.length[0], ENTRY_COLUMNS), np.int64)
+    task = 0
+    for position in range(len(entries)):
+        machine = found.choice.machine[position]
+        number = found.choice.tasks[position]
+        need = newcomer.needs.need[fleet.fixed[machine, SHAPE]]
+        free_gpus = fleet.free_gpus[machine]
+        entries[position, MACHINE] = machine
+        entries[position, CLUSTER_END] = len(entries)
+        for resource in range(RESOURCES):
+            entries[position, resource] = need[resource] * number
+        for _ in range(number):
+            gpus = lowest_gpus(free_gpus, need[GPUS])
+            free_gpus ^= gpus
+            entries[position, GPU_BITS] |= gpus
+            tasks[task, TASK_MACHINE] = machine
+            tasks[task, TASK_MILLICPUS] = need[MILLICPUS]
+            tasks[task, TASK_MEBIBYTES] = need[MILLICPUS + 1]
+            tasks[task, TASK_GPU_BITS] = gpus
+            task += 1
+    return entries
+
+
+@compiled
+def place_in_order(
+    fleet: FleetArrays,
+    attempts: AttemptArrays,
+    requests: Integers,
+    clusters: Integers,
+    gone: Integers,
+    standing: Standing,
+    now_s: float,
+    evicting: bool,
+) -> tuple[int, Integers, Reals, Integers, Integers, Integers]:
+    """Places the jobs one after the other; everything is undone before it returns.
+
+    `requests` are the fields of a Request per job; `clusters` one cluster per job to keep to, or ANYWHERE; `gone` rows
+    of attempts to think away. Returns how many jobs found a place, the two tables of jobs, the table of tasks of all
+    jobs one after the other, the rows of the victims of all jobs likewise, and the room that the job without a place
+    had in each cluster.
+    """
+    count = len(requests)
+    jobs = np.zeros((count, JOB_COLUMNS), np.int64)
+    qualities = np.zeros((count, JOB_QUALITIES), np.float64)
+    tasks = np.empty((requests[:, 0].sum(), TASK_COLUMNS), np.int64)
+    victims = np.empty(attempts.live, np.int64)
+    room = np.empty(0, np.int64)
+    charged = [np.empty((0, ENTRY_COLUMNS), np.int64)]
+    for row in gone:
+        lift(fleet, attempts, row)
+    placed = 0
+    first_task = 0
+    end_victim = 0
+    for job in range(count):
+        fields = requests[job]
+        request = Request(fields[0], fields[1], fields[2], fields[3], fields[4], fields[5] != 0)
+        newcomer = Newcomer(request, work_out_needs(fleet, request), standing, now_s)
+        qualities[job, JOB_LOAD] = share_in_use(fleet, GPUS if request.gpus > 0 else MILLICPUS)
+        first_cluster = 0 if clusters[job] == ANYWHERE else clusters[job]
+        end_cluster = len(fleet.cluster_room) if clusters[job] == ANYWHERE else clusters[job] + 1
+        found = search(fleet, newcomer, attempts, evicting, first_cluster, end_cluster)
+        if found.cluster == NONE:
+            room = found.room
+            break
+        for row in found.victims:
+            lift(fleet, attempts, row)
+            victims[end_victim] = row
+            end_victim += 1
+        entries = hand_out(fleet, newcomer, found, tasks[first_task : first_task + request.tasks])
+        charge(fleet, entries, FIRST, len(entries), CHARGE)
+        charged.append(entries)
+        jobs[job, JOB_CLUSTER] = found.cluster
+        jobs[job, JOB_END_VICTIM] = end_victim
+        qualities[job, JOB_SPREAD] = found.quality[SPREAD]
+        qualities[job, JOB_FRAGMENTATION] = found.quality[FRAGMENTATION]
+        first_task += request.tasks
+        placed += 1
+    for entries in charged:
+        charge(fleet, entries, FIRST, len(entries), GIVE_BACK)
+    for row in victims[:end_victim]:
+        put_back(fleet, attempts, row)
+    for row in gone:
+        put_back(fleet, attempts, row)
+    return placed, jobs, qualities, tasks, victims[:end_victim], room
+
+
+def find_places(
+    layout: Layout,
+    attempts: AttemptArrays,
+    requests: Sequence[Request],
+    standing: Standing,
+    now_s: float,
+    *,
+    evicting: bool,
+    clusters: Sequence[int] = (),
+    gone: Sequence[int] = (),
+) -> Places:
+    """The best place for each job in turn, the earlier ones and what they evict taken into account.
+
+    With `evicting`, attempts of a worse standing are evicted where a job does not fit otherwise. `clusters` keeps each
+    job to one cluster; the attempts in rows `gone` are thought away beforehand.
+    """
+    placed, jobs, qualities, tasks, victims, room = place_in_order(
+        layout.arrays,
+        attempts,
+        np.array(requests, np.int64).reshape(-1, len(Request._fields)),
+        np.array(clusters or [ANYWHERE] * len(requests), np.int64),
+        np.array(gone, np.int64),
+        standing,
+        now_s,
+        evicting,
+    )
+    found: list[Place] = []
+    first_task = first_victim = 0
+    rows = victims.tolist()
+    for request, (cluster, end_victim), (spread, fragmentation, load) in zip(
+        requests[:placed], jobs[:placed].tolist(), qualities[:placed].tolist(), strict=True
+    ):
+        end_task = first_task + request.tasks
+        found.append(
+            Place(
+                cluster=cluster,
+                tasks=tasks[first_task:end_task],
+                victims=tuple(rows[first_victim:end_victim]),
+                spread=int(spread),
+                fragmentation=fragmentation,
+                load=load,
+            )
+        )
+        first_task, first_victim = end_task, end_victim
+    return Places(tuple(found), placed == len(requests), tuple(room.tolist()))
