@@ -43,9 +43,9 @@ def choose_owner(data: Path) -> ServerOwner:
     that exists, else a new system user `pgserver`, else `nobody`.
     """
     if os.geteuid() != 0:
-        return _owner(pwd.getpwuid(os.geteuid()))
-    if data.exists() and data.stat().st_uid != 0:
-        return _owner(pwd.getpwuid(data.stat().st_uid))
+        return _owner_of_id(os.geteuid(), os.getegid())
+    if data.exists() and (found := data.stat()).st_uid != 0:
+        return _owner_of_id(found.st_uid, found.st_gid)
     for name in _PREFERRED_USERS:
         if (entry := _find_user(name)) is not None:
             return _owner(entry)
@@ -56,6 +56,14 @@ def choose_owner(data: Path) -> ServerOwner:
             f"{_PREFERRED_USERS[-1]!r}, start Topmast as another user, or set TOPMAST_DATABASE_URL"
         )
     return _owner(entry)
+
+
+def _owner_of_id(user_id: int, group_id: int) -> ServerOwner:
+    """A container may run under a number without a name: the server can, only initdb asks for the name."""
+    try:
+        return _owner(pwd.getpwuid(user_id))
+    except KeyError:
+        return ServerOwner(str(user_id), user_id, group_id)
 
 
 def _owner(entry: pwd.struct_passwd) -> ServerOwner:
