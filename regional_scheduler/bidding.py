@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster_manager.inventory import Inventory
-from cluster_manager.machines import GPUS, MILLICPUS
 from data_placement.directory import DataDirectory
 from domain.fleet import Region
 from domain.placement import Plan
@@ -24,7 +23,7 @@ from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal, RefusalReason
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
-from regional_scheduler.shadow import idle_machines_of
+from regional_scheduler.shadow import outline_of
 
 
 class RegionBidder:
@@ -59,7 +58,7 @@ class RegionBidder:
         # What was refused with assumed wins placed says nothing about the region as it is, so it must not get into
         # the region's cache. It does say something about the later lots of this window: wins are only ever added.
         window_cache = NegativeCache()
-        idle = idle_machines_of(self._inventory)
+        outline = outline_of(self._inventory)
         with self._inventory.tentatively():
             for lot in auction_round.lots:
                 cache = window_cache if assumed else self._cache
@@ -68,16 +67,15 @@ class RegionBidder:
                 if plan is not None and lot.expected_winner in (None, self._inventory.region):
                     place(self._inventory, lot, plan, auction_round.opened_s)
                     assumed.append(lot)
-        in_service = self._inventory.layout.arrays.clusters.in_service.sum(axis=0)
         return RegionResponse(
             round_number=auction_round.number,
             region=self._inventory.region,
             answered_s=now,
             answers=tuple(answers),
             assumed_wins=tuple(lot.workload.workload for lot in assumed),
-            gpus=int(in_service[GPUS]),
-            cpus=int(in_service[MILLICPUS]) / 1000,
-            idle=idle,
+            gpus=outline.gpus,
+            cpus=outline.cpus,
+            idle=outline.idle,
         )
 
     def abandons(self, specification: WorkloadSpecification) -> Abandoned | None:

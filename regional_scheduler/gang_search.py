@@ -10,15 +10,15 @@ Ignores: everything that makes one place better than another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from domain.resources import TaskResources
 from regional_scheduler.machine_shapes import Amounts, EmptyCluster, MachineShape, room_in
 
-MOST_STEPS = 20_000
-"""After so many steps the search gives up (about a tenth of a second)."""
+MOST_STEPS = 4_000
+"""After so many steps the search gives up: about a tenth of a second."""
 MOST_PATTERNS = 400
 """Of all shapes of a cluster together; the search is as deep as there are patterns."""
 
@@ -39,6 +39,21 @@ class SearchGivenUp(Exception):
     """There are too many ways to share machines to try them all."""
 
 
+class _Budget:
+    """Counts the steps of a search."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MOST_STEPS
+
+    def spend(self) -> None:
+        """One step more; raises SearchGivenUp when that is one too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise SearchGivenUp
+
+
 def fit_together(clusters: Sequence[EmptyCluster], demands: Sequence[GangDemand]) -> bool:
     """Whether all jobs fit at once; raises SearchGivenUp when that would take too long to find out."""
     most_demanding_first = sorted(
@@ -51,14 +66,14 @@ def fit_together(clusters: Sequence[EmptyCluster], demands: Sequence[GangDemand]
 class _GangSearch:
     """Gives the jobs to clusters one after the other, as long as each cluster holds what it was given."""
 
-    __slots__ = ("_clusters", "_demands", "_given", "_known", "_steps")
+    __slots__ = ("_budget", "_clusters", "_demands", "_given", "_known")
 
     def __init__(self, clusters: Sequence[Machines], demands: Sequence[GangDemand]) -> None:
         self._clusters = clusters
         self._demands = demands
         self._given: list[tuple[int, ...]] = [()] * len(clusters)
         self._known: dict[tuple[Machines, tuple[int, ...]], bool] = {}
-        self._steps = 0
+        self._budget = _Budget()
 
     def assign(self, job: int) -> bool:
         """Whether this and the later jobs find clusters, beside what the clusters were given already."""
@@ -92,13 +107,32 @@ class _GangSearch:
         return room >= demand.tasks
 
     def _share(self, machines: Machines, demands: Sequence[GangDemand]) -> bool:
-        groups = [_Group(shape.capacity, count, tuple(_patterns(shape, demands))) for shape, count in machines]
+        if _fit_without_sharing(machines, demands):
+            return True
+        groups = [
+            _Group(shape.capacity, count, tuple(_Filling(shape, demands, self._budget).patterns))
+            for shape, count in machines
+        ]
         if sum(len(group.patterns) for group in groups) > MOST_PATTERNS:
             raise SearchGivenUp
-        sharing = _Sharing(groups, _least_needs(machines, demands), MOST_STEPS - self._steps)
-        held = sharing.finish(0, 0, groups[0].machines, tuple(demand.tasks for demand in demands))
-        self._steps += sharing.steps
-        return held
+        sharing = _Sharing(groups, _least_needs(machines, demands), self._budget)
+        return sharing.finish(0, 0, groups[0].machines, tuple(demand.tasks for demand in demands))
+
+
+def _fit_without_sharing(machines: Machines, demands: Sequence[GangDemand]) -> bool:
+    """Whether it is enough that every job gets machines of its own, the ones that hold most of its tasks first."""
+    left = [count for _, count in machines]
+    for demand in demands:
+        rooms = [shape.room_for(demand.resources, demand.tasks) for shape, _ in machines]
+        remaining = demand.tasks
+        for index in sorted(range(len(rooms)), key=lambda index: (-rooms[index], index)):
+            if rooms[index] and remaining > 0:
+                used = min(left[index], -(-remaining // rooms[index]))
+                left[index] -= used
+                remaining -= used * rooms[index]
+        if remaining > 0:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +144,37 @@ class _Group:
     patterns: tuple[Pattern, ...]
 
 
-def _patterns(shape: MachineShape, demands: Sequence[GangDemand]) -> Iterator[Pattern]:
+class _Filling:
     """Every way to fill one machine so that no further task goes in."""
-    needs = [shape.need_of(demand.resources) if shape.suits(demand.resources) else None for demand in demands]
 
-    def fill(job: int, free: Amounts, chosen: Pattern) -> Iterator[Pattern]:
-        need = needs[job] if job < len(demands) else None
-        if job == len(demands):
-            full = all(
-                chosen[other] == demands[other].tasks or need is None or room_in(free, need, 1) == 0
-                for other, need in enumerate(needs)
-            )
-            if full and any(chosen):
-                yield chosen
-        elif need is None:
-            yield from fill(job + 1, free, (*chosen, 0))
-        else:
-            for tasks in range(room_in(free, need, demands[job].tasks), -1, -1):
-                yield from fill(job + 1, _less(free, need, tasks), (*chosen, tasks))
+    __slots__ = ("_budget", "_demands", "_needs", "patterns")
 
-    return fill(0, shape.capacity, ())
+    def __init__(self, shape: MachineShape, demands: Sequence[GangDemand], budget: _Budget) -> None:
+        self._budget = budget
+        self._demands = demands
+        self._needs = [shape.need_of(demand.resources) if shape.suits(demand.resources) else None for demand in demands]
+        self.patterns: list[Pattern] = []
+        self._fill(shape.capacity, ())
+
+    def _fill(self, free: Amounts, chosen: Pattern) -> None:
+        self._budget.spend()
+        job = len(chosen)
+        if job == len(self._demands):
+            if any(chosen) and self._is_full(free, chosen):
+                self.patterns.append(chosen)
+            return
+        need = self._needs[job]
+        most = 0 if need is None else room_in(free, need, self._demands[job].tasks)
+        # The last job takes all that is left: with less the machine would not be full.
+        least = most if job == len(self._demands) - 1 else 0
+        for tasks in range(most, least - 1, -1):
+            self._fill(free if need is None else _less(free, need, tasks), (*chosen, tasks))
+
+    def _is_full(self, free: Amounts, chosen: Pattern) -> bool:
+        return all(
+            tasks == demand.tasks or need is None or room_in(free, need, 1) == 0
+            for tasks, demand, need in zip(chosen, self._demands, self._needs, strict=True)
+        )
 
 
 def _less(free: Amounts, need: Amounts, tasks: int) -> Amounts:
@@ -150,20 +195,20 @@ def _least_needs(machines: Machines, demands: Sequence[GangDemand]) -> tuple[Amo
 class _Sharing:
     """The search in one cluster: how many machines use which pattern, shape by shape."""
 
-    __slots__ = ("_failed", "_groups", "_least_needs", "_most_steps", "steps")
+    __slots__ = ("_budget", "_failed", "_groups", "_least_needs")
 
-    def __init__(self, groups: Sequence[_Group], least_needs: Sequence[Amounts], most_steps: int) -> None:
+    def __init__(self, groups: Sequence[_Group], least_needs: Sequence[Amounts], budget: _Budget) -> None:
         self._groups = groups
         self._least_needs = least_needs
-        self._most_steps = most_steps
+        self._budget = budget
         self._failed: set[tuple[int, int, int, Pattern]] = set()
-        self.steps = 0
 
     def finish(self, group: int, pattern: int, left: int, remaining: Pattern) -> bool:
         """Whether the remaining tasks of each job fit.
 
         There are `left` machines of this group, for its patterns from this one on, and all machines of later groups.
         """
+        self._budget.spend()
         if not any(remaining):
             return True
         if group == len(self._groups) or not self._could(group, pattern, left, remaining):
@@ -171,9 +216,6 @@ class _Sharing:
         state = group, pattern, left, remaining
         if state in self._failed:
             return False
-        self.steps += 1
-        if self.steps > self._most_steps:
-            raise SearchGivenUp
         if self._finish_from(group, pattern, left, remaining):
             return True
         self._failed.add(state)

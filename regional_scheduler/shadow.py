@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cluster_manager.inventory import Inventory
-from cluster_manager.machines import GPUS
+from cluster_manager.machines import GPUS, IN_SERVICE, MILLICPUS, MODEL, NO_WORK, RESOURCES, SHAPE, WORKS_AS
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
 from domain.workload import JobSpecification
 
@@ -29,18 +29,32 @@ class IdleMachines:
     machines: int
 
 
-def idle_machines_of(inventory: Inventory) -> tuple[IdleMachines, ...]:
-    """What is idle in the region, by model and GPUs."""
+@dataclass(frozen=True, slots=True)
+class RegionOutline:
+    """What a region has on machines that take work, and which of its GPUs are idle."""
+
+    gpus: int
+    cpus: float
+    idle: tuple[IdleMachines, ...]
+
+
+def outline_of(inventory: Inventory) -> RegionOutline:
+    """The outline of what the region has at this moment."""
     layout = inventory.layout
-    machines = layout.arrays.machines
-    idle = np.where(machines.takes_work, np.maximum(machines.free[:, GPUS], 0), 0)
+    arrays = layout.arrays
+    idle = np.where(arrays.state[:, WORKS_AS] != NO_WORK, np.maximum(arrays.state[:, GPUS], 0), 0)
     some = np.flatnonzero(idle)
-    model = layout.arrays.shapes.model[machines.shape[some]]
+    model = arrays.shapes[arrays.fixed[some, SHAPE], MODEL]
     width = int(idle.max(initial=0)) + 1
     counts = np.bincount(model * width + idle[some])
     models = {number: model for model, number in layout.number_of_model.items()}
-    return tuple(
-        IdleMachines(models[key // width], key % width, int(counts[key])) for key in np.flatnonzero(counts).tolist()
+    in_service = arrays.cluster_room[:, IN_SERVICE : IN_SERVICE + RESOURCES].sum(axis=0)
+    return RegionOutline(
+        gpus=int(in_service[GPUS]),
+        cpus=int(in_service[MILLICPUS]) / 1000,
+        idle=tuple(
+            IdleMachines(models[key // width], key % width, int(counts[key])) for key in np.flatnonzero(counts).tolist()
+        ),
     )
 
 

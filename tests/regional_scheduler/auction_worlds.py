@@ -40,6 +40,7 @@ from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Abandonment, AuctionSettings, Lot, Round, open_round
 
+PASSES = 3
 PASS_INTERVAL_S = 300.0
 ANSWER_TIMEOUT_S = 2.0
 
@@ -117,8 +118,8 @@ class World:
             now = (scan_pass + 1) * PASS_INTERVAL_S
             self._between_passes(scan_pass)
             auction_pass(scan_pass, self._queue(), now)
-            for inventory in self.inventories.values():
-                inventory.check()
+        for inventory in self.inventories.values():
+            inventory.check()
         self.history.holdings = {name: inventory.holdings() for name, inventory in self.inventories.items()}
         return self.history
 
@@ -175,9 +176,13 @@ class World:
 
 Absence = Callable[[int], frozenset[RegionId]]
 """By number of the round: the participants that do not answer it."""
+Mislead = Callable[[Lot], Lot]
+"""Puts another hint on a lot."""
 
 
-def auction_in_rounds(plan: WorldPlan, window: int, absence: Absence | None = None) -> History:
+def auction_in_rounds(
+    plan: WorldPlan, window: int, absence: Absence | None = None, mislead: Mislead | None = None
+) -> History:
     """Drives rounds as the services do: open, answer, close, confirm, until the scan pass is exhausted."""
     world = World(plan)
     bidders = {
@@ -198,6 +203,8 @@ def auction_in_rounds(plan: WorldPlan, window: int, absence: Absence | None = No
                 upcoming=queue[decided : decided + window + 1],
                 hints=outcome.hints() if outcome is not None else {},
             )
+            if mislead is not None:
+                opened = replace(opened, lots=tuple(mislead(lot) for lot in opened.lots))
             outcome = _hold(opened, bidders, absence(opened.number) if absence is not None else frozenset(), now)
             decided += len(outcome.verdicts)
             _carry_out(world, bidders, outcome, now)
@@ -281,21 +288,23 @@ def _place(inventory: Inventory, lot: Lot, plan: Plan, now: float) -> None:
 
 # ---------------------------------------------------------------- random worlds
 
+PRIORITIES_OF_PASS = ((1, 3, 6, 6), (0, 1, 3, 6), (0, 0, 1, 3))
+"""The later, the better: so that those who came first are evicted."""
 MODELS = (GpuModel("a100"), GpuModel("v100"))
 
 
 def random_world(seed: int) -> WorldPlan:
-    """A world of one to four regions and about thirty workloads over four scan passes, crowded enough to preempt."""
+    """A world of one to four regions and about twenty workloads over three scan passes, crowded enough to preempt."""
     rng = random.Random(seed)
     fleet = _random_fleet(rng)
     counter = iter(range(10_000))
-    crowd = rng.choice((3, 6, 12))
+    crowd = rng.choice((4, 8, 12))
     arrivals = tuple(
         tuple(_random_arrival(rng, fleet, next(counter), scan_pass) for _ in range(rng.randint(1, crowd)))
-        for scan_pass in range(4)
+        for scan_pass in range(PASSES)
     )
     machines = sorted(machine.machine for region in fleet.regions for machine in region.machines())
-    failures = tuple(tuple(rng.sample(machines, 1)) if rng.random() < 0.15 else () for _ in range(4))
+    failures = tuple(tuple(rng.sample(machines, 1)) if rng.random() < 0.15 else () for _ in range(PASSES))
     return WorldPlan(fleet, arrivals, failures)
 
 
@@ -322,7 +331,7 @@ def _random_clusters(rng: random.Random, region: RegionId) -> Iterator[Cluster]:
         cluster = ClusterId(f"{region}/{number}")
         racks = []
         for rack in range(rng.randint(1, 2)):
-            gpus = rng.choice((0, 2, 4, 4, 8))
+            gpus = rng.choice((0, 2, 4, 8, 8))
             model = rng.choice(MODELS)
             racks.append(
                 Rack(
@@ -357,23 +366,23 @@ def _random_arrival(rng: random.Random, fleet: Fleet, number: int, scan_pass: in
     )
     return Arrival(
         workload=Workload(WorkloadId(f"w{number:03}"), specification, scan_pass * PASS_INTERVAL_S + rng.random()),
-        standing=Standing(rng.choice((0, 1, 1, 3, 3, 6)), rng.choice((0, 0, 1))),
+        standing=Standing(rng.choice(PRIORITIES_OF_PASS[scan_pass]), rng.choice((0, 0, 1))),
         credit=round(rng.random(), 1),
-        runs_for_passes=rng.randint(1, 3),
+        runs_for_passes=rng.randint(1, PASSES),
     )
 
 
 def _random_job(rng: random.Random, index: int) -> JobSpecification:
-    gpus = rng.choice((0, 1, 1, 2, 2, 4, 8))
+    gpus = rng.choice((0, 1, 1, 2, 2, 4, 4, 8))
     resources = TaskResources(
         gpus=gpus,
-        gpu_model=rng.choice((ANY_GPU_MODEL, *MODELS)),
+        gpu_model=rng.choice((ANY_GPU_MODEL, ANY_GPU_MODEL, *MODELS)),
         cpus=float(rng.randint(1, 6)) if gpus == 0 or rng.random() < 0.5 else None,
         memory_gib=float(rng.randint(1, 24)) if gpus == 0 or rng.random() < 0.5 else None,
     )
     return JobSpecification(
         name=JobName(f"job-{index}"),
-        tasks=rng.choice((1, 1, 2, 3, 4)),
+        tasks=rng.choice((1, 1, 1, 2, 2, 3)),
         resources=resources,
         entry_point=Emulated(1.0),
         consolidate=rng.random() < 0.3,

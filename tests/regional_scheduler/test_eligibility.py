@@ -104,9 +104,14 @@ def test_a_region_without_the_data_abandons_and_names_the_tables() -> None:
 def test_lack_of_data_is_only_the_reason_when_nothing_else_is() -> None:
     fresh = (TableInput(CLICKS, fresh=True),)
     too_large = specification(job(1, TaskResources(gpus=16)), tables=fresh)
-    assert abandonment(east(), too_large, DIRECTORY).reason is Abandonment.NO_HARDWARE  # type: ignore[union-attr]
+    assert reason_for(too_large) is Abandonment.NO_HARDWARE
     elsewhere = specification(FITS, tables=fresh, regions=(WEST,))
-    assert abandonment(east(), elsewhere, DIRECTORY).reason is Abandonment.REGION_NOT_ALLOWED  # type: ignore[union-attr]
+    assert reason_for(elsewhere) is Abandonment.REGION_NOT_ALLOWED
+
+
+def reason_for(asked: WorkloadSpecification) -> Abandonment | None:
+    abandoned = abandonment(east(), asked, DIRECTORY)
+    return abandoned.reason if abandoned is not None else None
 
 
 # ---------------------------------------------------------------- hosting
