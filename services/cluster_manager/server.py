@@ -46,7 +46,8 @@ class ClusterManagerServer:
         await self._executor.start(f"{host}:{port}")
         self._gate.open = True
         await self._server.set_serving(serving=True)
-        _log.info("serving", cluster=self._cluster, port=port, at_s=self._clock.now())
+        adopted = len(self._executor.statuses())
+        _log.info("adopted what was there", cluster=self._cluster, attempts=adopted, at_s=self._clock.now())
         return port
 
     async def stop(self, grace_s: float) -> None:

@@ -138,6 +138,8 @@ def placements_from_proto(messages: Sequence[workload_pb2.TaskPlacement]) -> tup
             placements.append(placement_from_proto(message))
         except MalformedMessage as malformed:
             problems += malformed.under(f"placements[{index}]").problems
+        except OverflowError:
+            problems.append(FieldProblem(f"placements[{index}]", "asks for more than can be counted"))
     _raise_if_any(problems)
     return tuple(placements)
 

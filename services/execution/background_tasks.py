@@ -21,6 +21,11 @@ class BackgroundTasks:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
+    async def drain(self) -> None:
+        """Waits until all of them are done."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -72,6 +72,7 @@ class RayExecutor:
         self._machines = {machine: MachineStatus(machine, False, _NO_OFFER) for machine in sorted(machines)}
         self._session_address = ""
         self._background = BackgroundTasks()
+        self._clearing = BackgroundTasks()
 
     async def start(self, session_address: str) -> None:
         """Adopts every attempt whose runners are found; of each workload only the newest may go on."""
@@ -158,7 +159,7 @@ class RayExecutor:
                 continue
             self._register.forget(key)
         if forgotten:
-            self._background.spawn(self._clear_away(forgotten))
+            self._clearing.spawn(self._clear_away(forgotten))
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
         told = [attempt.status for attempt in self._attempts.values() if attempt.told]
@@ -195,8 +196,13 @@ class RayExecutor:
 
         return read_task_logs(self._paths, request, known, ended)
 
+    async def drain(self) -> None:
+        """Waits until what was forgotten is cleared away."""
+        await self._clearing.drain()
+
     async def close(self) -> None:
         self._background.close()
+        self._clearing.close()
         for attempt in self._attempts.values():
             attempt.close()
         self._pool.close()

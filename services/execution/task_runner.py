@@ -127,8 +127,7 @@ class TaskRunner:
             with socket.socket() as probe:
                 probe.bind(("", 0))
                 port = int(probe.getsockname()[1])
-            address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's own
-            self._rendezvous = Rendezvous(address, port)
+            self._rendezvous = Rendezvous(await asyncio.to_thread(_address_of_this_machine), port)
         return self._rendezvous
 
     async def start(self, start: TaskStart) -> RunnerReport:
@@ -269,6 +268,13 @@ class TaskRunner:
         directory = self._paths.task_directory(self._order.key, placement.job, placement.task)
         content = task_file(self._order, placement, self._session_address)
         write_whole(directory / TASK_FILE_NAME, json.dumps(content))
+
+
+def _address_of_this_machine() -> str:
+    """Under which the other Ray nodes know this one."""
+    own = ray.get_runtime_context().get_node_id()
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's own
+    return str(next(node["NodeManagerAddress"] for node in nodes if node["NodeID"] == own))
 
 
 def arguments_of(entry_point: EntryPoint) -> list[str]:

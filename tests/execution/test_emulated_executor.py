@@ -5,6 +5,7 @@ import pytest
 
 from domain.identifiers import MachineId, WorkloadId
 from services.clock import CompressedClock, SystemClock
+from services.execution.change_feed import Subscription
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import (
     AttemptPhase,
@@ -15,7 +16,6 @@ from services.execution.executor import (
     TaskReference,
     UnknownAttempt,
 )
-from services.execution.change_feed import Subscription
 from tests.execution.orders import emulated, key
 
 FAST = 100_000.0
@@ -30,9 +30,8 @@ async def ends(subscription: Subscription[Change], count: int) -> list[AttemptSt
     ended: list[AttemptStatus] = []
     async with asyncio.timeout(60):
         while len(ended) < count:
-            for change in await subscription.next():
-                if isinstance(change, AttemptStatus) and change.ended:
-                    ended.append(change)
+            told = await subscription.next()
+            ended += [change for change in told if isinstance(change, AttemptStatus) and change.ended]
     return ended
 
 

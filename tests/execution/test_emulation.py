@@ -179,9 +179,7 @@ def test_a_lost_machine_loses_what_is_on_it_and_what_is_put_on_it() -> None:
     (lost,) = emulation.set_machine(MachineId("m1"), False, "power cut", now=70.0)
     assert (lost.key, lost.phase, lost.checkpoint_progress) == (key(), AttemptPhase.LOST, 60.0)
     assert lost.reason == "machine m1 was lost: power cut"
-    assert phases(emulation.execute(replace(two, key=key(attempt=2)), now=71.0)) == [
-        (2, AttemptPhase.LOST)
-    ]
+    assert phases(emulation.execute(replace(two, key=key(attempt=2)), now=71.0)) == [(2, AttemptPhase.LOST)]
     emulation.set_machine(MachineId("m1"), True, "", now=80.0)
     assert phases(emulation.execute(replace(two, key=key(attempt=3)), now=81.0)) == [(3, AttemptPhase.RUNNING)]
 

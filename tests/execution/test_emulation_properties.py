@@ -178,9 +178,7 @@ class EmulationMachine(RuleBasedStateMachine):
     def was_refused(self, older: AttemptKey) -> bool:
         """The newer number was only mentioned by a stop or a refused order, and did not get in."""
         newer = [
-            told
-            for key, told in self.told.items()
-            if key.workload == older.workload and key.attempt > older.attempt
+            told for key, told in self.told.items() if key.workload == older.workload and key.attempt > older.attempt
         ]
         return all(told.last is None for told in newer)
 

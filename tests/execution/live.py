@@ -1,0 +1,132 @@
+"""A Ray executor with real processes, as the live tests use it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+
+from domain.placement import AttemptKey
+from services.clock import SystemClock
+from services.execution.executor import AttemptPhase, AttemptStatus, LogRequest
+from services.execution.ray_attempt import RayExecutorConfiguration
+from services.execution.ray_executor import RayExecutor
+from tests.execution.conftest import MACHINES, cluster_of
+
+PATIENCE_S = 60.0
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def make_executor(home: Path, *, reservation_timeout_s: float = 60.0, failure_grace_s: float = 2.0) -> RayExecutor:
+    """The executor of a cluster of its own for each home."""
+    configuration = RayExecutorConfiguration(
+        home=home,
+        working_directory=REPOSITORY,
+        reservation_timeout_s=reservation_timeout_s,
+        failure_grace_s=failure_grace_s,
+    )
+    return RayExecutor(cluster_of(home), MACHINES, SystemClock(), configuration)
+
+
+class Watched:
+    """An executor and everything it has told so far."""
+
+    def __init__(self, executor: RayExecutor) -> None:
+        self.executor = executor
+        self.told: list[AttemptStatus] = []
+        self._subscription = executor.subscribe()
+
+    async def until(self, condition: Callable[[AttemptStatus], bool]) -> AttemptStatus:
+        """The first status, told before or from now on, of which this is true."""
+        seen = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for status in self.told[seen:]:
+                    if condition(status):
+                        return status
+                seen = len(self.told)
+                changes = await self._subscription.next()
+                self.told += [change for change in changes if isinstance(change, AttemptStatus)]
+
+    async def phase(self, key: AttemptKey, phase: AttemptPhase) -> AttemptStatus:
+        """The status with which the attempt came into this phase; an end in another phase is an error."""
+        status = await self.until(
+            lambda status: status.key == key and (status.phase is phase or (status.ended and not phase_ended(phase)))
+        )
+        assert status.phase is phase, status
+        return status
+
+    async def end(self, key: AttemptKey) -> AttemptStatus:
+        return await self.until(lambda status: status.key == key and status.ended)
+
+    async def log(self, key: AttemptKey, task: int | None = None) -> str:
+        request = LogRequest(key.workload, key.attempt, task=task)
+        chunks = [chunk.chunk async for chunk in self.executor.read_logs(request)]
+        return b"".join(chunks).decode()
+
+
+def phase_ended(phase: AttemptPhase) -> bool:
+    return phase in {AttemptPhase.COMPLETED, AttemptPhase.FAILED, AttemptPhase.STOPPED, AttemptPhase.LOST}
+
+
+@asynccontextmanager
+async def running(executor: RayExecutor, session_address: str = "127.0.0.1:9") -> AsyncIterator[Watched]:
+    """The executor started; at the end everything that it knows is killed and forgotten."""
+    watched = Watched(executor)
+    await executor.start(session_address)
+    try:
+        yield watched
+    finally:
+        known = [status.key for status in executor.statuses()]
+        for key in known:
+            await executor.stop(key, 0.0)
+        for key in known:
+            if any(status.key == key and not status.ended for status in executor.statuses()):
+                await watched.end(key)
+        await executor.forget(known)
+        await executor.drain()
+        await executor.close()
+
+
+async def become_true(condition: Callable[[], bool]) -> None:
+    """Waits for something that happens outside this process."""
+    await asyncio.to_thread(_look_until, condition)
+
+
+def _look_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not become true"
+        time.sleep(0.02)
+
+
+async def until_processes(mark: str, count: int) -> None:
+    """Waits until so many processes have the mark in their command line."""
+    await become_true(lambda: len(processes_with(mark)) == count)
+
+
+async def until_text(path: Path, text: str) -> None:
+    """Waits until a file has the text in it."""
+    await become_true(lambda: path.exists() and text in path.read_text())
+
+
+def processes_with(mark: str) -> list[psutil.Process]:
+    """The processes that have this text in their command line."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if mark in " ".join(process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def wait_until_gone(mark: str) -> None:
+    """Returns when no process has this text in its command line any more."""
+    _, alive = psutil.wait_procs(processes_with(mark), timeout=PATIENCE_S)
+    assert not alive, alive
