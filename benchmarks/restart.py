@@ -59,8 +59,11 @@ async def measure(url: str, home: Path, arguments: argparse.Namespace) -> None:
                 await client.submit_many(
                     [specification_to_proto(small_workload(number, len(tenants), _FOREVER_S)) for number in batch]
                 )
-            while (await client.status()).workloads.get("RUNNING", 0) < running:
-                await asyncio.sleep(0.5)
+            started = 0
+            async for _ in client.events(follow=True, events=["started"]):
+                started += 1
+                if started == running:
+                    break
         durations_s, passes_s = [], []
         for _ in range(arguments.restarts):
             await service.stop_all()

@@ -21,9 +21,9 @@ from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
 from services.database.embedded import EmbeddedLayout
 from services.database.engine import Database
-from services.runtime.host import HostOptions
+from services.runtime.executor_kind import ExecutorKind
+from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
-from services.runtime.tier_process import ExecutorKind
 from services.wire.workloads import specification_to_proto
 from topmast import Client
 

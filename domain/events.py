@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 
 class EventKind(StrEnum):

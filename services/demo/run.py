@@ -33,7 +33,7 @@ from services.demo.real_training import (
 )
 from services.demo.report import print_report
 from services.demo.slice import TraceSlice, make_slice
-from services.runtime.host import HostOptions
+from services.runtime.host_options import HostOptions
 from services.runtime.local import RunningService, down, up
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate_log

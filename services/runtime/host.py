@@ -14,12 +14,10 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import ray
 import structlog
-from pydantic import BaseModel, ConfigDict
 
 from domain.fleet import Fleet
 from domain.identifiers import ClusterId, RegionId
@@ -36,9 +34,10 @@ from services.execution.runner_pool import machine_resources
 from services.log_output import configure_logging
 from services.runtime.clock_record import record_clock
 from services.runtime.home import HomeLayout
+from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
 from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
-from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest
+from services.runtime.tier_process import TierKind, TierRequest
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
 
@@ -48,24 +47,6 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _READY_PATIENCE_REAL_S = 120.0
 
 _log = structlog.get_logger(__name__)
-
-
-class HostOptions(BaseModel):
-    """What to host; made by `topmast up`, passed to the host process as JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    home: Path
-    port: int = 7460
-    listen_host: str = "127.0.0.1"
-    database_url: str | None = None
-    ray_address: str | None = None
-    fleet_file: Path | None = None
-    tenants_file: Path | None = None
-    configuration_file: Path | None = None
-    clock_speed: float | None = None
-    clock_origin_s: float | None = None
-    executor: ExecutorKind = ExecutorKind.RAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +125,17 @@ class Host:
         """Starts the actors that are missing for this fleet."""
         for request in self._requests(fleet):
             if request.name not in self._tiers:
-                handle = TierActor.options(name=actor_name(request), lifetime="detached", get_if_exists=True).remote(
-                    request
+                handle = (
+                    ray.remote(TierActor)
+                    .options(
+                        name=actor_name(request),
+                        lifetime="detached",
+                        get_if_exists=True,
+                        num_cpus=0,
+                        max_restarts=-1,
+                        max_task_retries=0,
+                    )
+                    .remote(request)
                 )
                 self._tiers[request.name] = _Started(request, handle)
 
@@ -177,8 +167,10 @@ class Host:
     def _wait_until_listening(self) -> str:
         """All tiers listen; returns the address of the global scheduler."""
         names = list(self._tiers)
-        addresses = ray.get([self._tiers[name].handle.address.remote(_READY_PATIENCE_REAL_S) for name in names])
-        return str(dict(zip(names, addresses, strict=True))["global"])
+        addresses: list[str] = ray.get(
+            [self._tiers[name].handle.address.remote(_READY_PATIENCE_REAL_S) for name in names]
+        )
+        return dict(zip(names, addresses, strict=True))["global"]
 
     def _apply_files(self, address: str) -> None:
         with Client(address) as client:

@@ -18,7 +18,8 @@ from services.configuration import Configuration
 from services.database import fleet_store, lease_store, tenant_store
 from services.database.engine import Database
 from services.runtime.clock_record import record_clock
-from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest, run_tier
+from services.runtime.executor_kind import ExecutorKind
+from services.runtime.tier_process import TierKind, TierRequest, run_tier
 
 _LOOK_EVERY_REAL_S = 0.02
 _READY_PATIENCE_REAL_S = 60.0
@@ -46,7 +47,8 @@ class InProcessService:
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(run_tier(request, listening.set_result))
         self._running[name] = task
-        await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
+        both: set[asyncio.Future[None] | asyncio.Future[str]] = {task, listening}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         if name == "global":

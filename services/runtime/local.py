@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from services.runtime.home import HomeLayout
-from services.runtime.host import HostOptions
+from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostState, read_host_record
 
 _POLL_REAL_S = 0.1

@@ -1,4 +1,4 @@
-"""A tier as a Ray actor: Ray starts it again when its process dies.
+"""A tier as a Ray actor (the host makes it one): Ray starts it again when its process dies.
 
 The tier has an event loop of its own in a thread of the actor, so that Ray's calls and the tier's never wait for each
 other. All state is in the database, so a new incarnation simply begins.
@@ -10,15 +10,12 @@ import asyncio
 import os
 import threading
 
-import ray
-
 from services.log_output import configure_logging
 from services.runtime.tier_process import TierRequest, run_until
 
 NAMESPACE = "topmast"
 
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
 class TierActor:
     """Runs one tier from its creation on."""
 

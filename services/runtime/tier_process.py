@@ -19,6 +19,7 @@ from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.engine import Database
 from services.runtime.clock_record import load_clock
+from services.runtime.executor_kind import ExecutorKind
 
 _STOP_GRACE_S = 2.0
 _BIND_RETRY_REAL_S = 0.2
@@ -30,15 +31,6 @@ class TierKind(StrEnum):
     GLOBAL = "global"
     REGIONAL = "regional"
     CLUSTER = "cluster"
-
-
-class ExecutorKind(StrEnum):
-    """What a cluster manager runs attempts on."""
-
-    RAY = "ray"
-    """Real processes on Ray; emulated workloads beside them."""
-    EMULATED = "emulated"
-    """Emulated workloads only: no Ray is needed."""
 
 
 @dataclass(frozen=True, slots=True)

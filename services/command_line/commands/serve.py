@@ -80,9 +80,10 @@ def _serve(
     from domain.identifiers import ClusterId, RegionId
     from services.configuration import load_configuration
     from services.database.server_address import URL_VARIABLE, resolve_database_url
+    from services.runtime.executor_kind import ExecutorKind
     from services.runtime.home import default_home
     from services.runtime.serve import serve
-    from services.runtime.tier_process import ExecutorKind, TierKind, TierRequest
+    from services.runtime.tier_process import TierKind, TierRequest
 
     folder = (home or default_home()).expanduser().resolve()
     serve(

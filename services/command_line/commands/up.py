@@ -55,10 +55,10 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start Topmast on this machine: database, Ray and all tiers. Does nothing when it is up already."""
+    from services.runtime.executor_kind import ExecutorKind
     from services.runtime.home import default_home
-    from services.runtime.host import HostOptions
+    from services.runtime.host_options import HostOptions
     from services.runtime.local import up as bring_up
-    from services.runtime.tier_process import ExecutorKind
 
     options = HostOptions(
         home=(home or default_home()).expanduser().resolve(),
