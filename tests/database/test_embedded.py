@@ -192,9 +192,11 @@ def test_what_keeps_the_server_from_starting_is_told(home: Path) -> None:
     assert not is_running(home)
     version = EmbeddedLayout.of(home).data / "PG_VERSION"
     version.write_text("14\n")
-    with pytest.raises(EmbeddedServerFailed, match=r"written by PostgreSQL 14, and this is PostgreSQL 18"):
-        start_embedded(home, stop_with_us=True)
-    version.write_text(f"{MAJOR_VERSION}\n")
+    try:
+        with pytest.raises(EmbeddedServerFailed, match=r"written by PostgreSQL 14, and this is PostgreSQL 18"):
+            start_embedded(home, stop_with_us=True)
+    finally:
+        version.write_text(f"{MAJOR_VERSION}\n")
 
 
 def test_server_for_a_session_ends_with_it_however_it_ends(home: Path) -> None:
