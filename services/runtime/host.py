@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 import ray
@@ -52,7 +53,8 @@ _log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Started:
     request: TierRequest
-    handle: ray.actor.ActorHandle[TierActor]
+    handle: Any
+    """Ray's handle: it has no useful type."""
 
 
 class Host:
