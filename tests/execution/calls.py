@@ -61,9 +61,9 @@ async def stop(stub: Stub, *keys: AttemptKey, grace_s: float = 30.0, fencing_tok
     )
 
 
-async def forget(stub: Stub, *keys: AttemptKey) -> None:
+async def forget(stub: Stub, *keys: AttemptKey, fencing_token: int = 1) -> None:
     attempts = [attempt_reference_to_proto(key) for key in keys]
-    await stub.ForgetAttempts(cluster_manager_pb2.ForgetAttemptsRequest(attempts=attempts))
+    await stub.ForgetAttempts(cluster_manager_pb2.ForgetAttemptsRequest(attempts=attempts, fencing_token=fencing_token))
 
 
 async def statuses(stub: Stub) -> list[Status]:

@@ -104,7 +104,7 @@ class CheckpointStore:
         for checkpoint in reversed(found_in(self._directory)):
             try:
                 return checkpoint, read_state(checkpoint.path)
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError) as error:
                 _log.warning("checkpoint %s cannot be read (%s): trying the one before it", checkpoint.path, error)
         return None
 

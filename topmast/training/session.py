@@ -194,14 +194,23 @@ class Session:
 
 
 def _let_go_in_forks(session: Session) -> None:
+    """Has forked processes leave the session to this one. SIGTERM waits meanwhile: it must not meet the wrong handler."""
     known = weakref.ref(session)
+    before = threading.local()
 
-    def in_child() -> None:
+    def block() -> None:
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
+
+    def leave() -> None:
         session = known()
         if session is not None:
             session.leave_to_parent()
+        unblock()
 
-    os.register_at_fork(after_in_child=in_child)
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=leave)
 
 
 def _script_name() -> str:

@@ -13,8 +13,10 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from zipfile import BadZipFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +31,9 @@ ARRAYS_FILE = "arrays.npz"
 TENSORS_FILE = "tensors.pt"
 
 _TAG = "$"
+
+_SIGNS_OF_DAMAGE = (BadZipFile, EOFError, KeyError, RuntimeError, UnpicklingError)
+"""What NumPy, PyTorch and zipfile raise for files that are cut off or scrambled, beside OSError and ValueError."""
 
 
 def write_state(state: State, directory: Path) -> None:
@@ -51,22 +56,34 @@ def write_state(state: State, directory: Path) -> None:
 def read_state(directory: Path) -> State:
     """The state that was written there. Tensors are on the CPU, wherever they were.
 
-    Raises OSError or ValueError (BadZipFile, JSONDecodeError) when files are missing or damaged, ImportError when
-    NumPy or PyTorch would be needed and is not installed.
+    Raises OSError or ValueError when files are missing or damaged, ImportError when NumPy or PyTorch would be needed
+    and is not installed.
     """
     tree: Tree = json.loads((directory / TREE_FILE).read_text(encoding="utf-8"))
+    try:
+        return _state_of(tree, _read_arrays(directory), _read_tensors(directory))
+    except _SIGNS_OF_DAMAGE as error:
+        raise ValueError(f"the state in {directory} is damaged: {error}") from error
+
+
+def _read_arrays(directory: Path) -> dict[str, Any]:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    tensors: dict[str, Any] = {}
     if (directory / ARRAYS_FILE).exists():
         import numpy as np  # only where there are arrays
 
-        with np.load(directory / ARRAYS_FILE, allow_pickle=False) as archive:
+        # Opened here, because NumPy leaves the file of a damaged archive open.
+        with (directory / ARRAYS_FILE).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
+    return arrays
+
+
+def _read_tensors(directory: Path) -> dict[str, Any]:
+    tensors: dict[str, Any] = {}
     if (directory / TENSORS_FILE).exists():
         import torch  # only where there are tensors
 
         tensors = torch.load(directory / TENSORS_FILE, map_location="cpu", weights_only=True)
-    return _state_of(tree, arrays, tensors)
+    return tensors
 
 
 class _Writer:
