@@ -115,7 +115,7 @@ def shift_holders(fleet: FleetArrays, machine: int, gpu_bits: int, sign: int) ->
         gpu += 1
 
 
-@compiled
+@compiled_part
 def charge(fleet: FleetArrays, entries: Integers, first: int, end: int, sign: int) -> None:
     """Charges entries [first, end) (sign 1) or gives them back (sign -1)."""
     stale_rack = NO_RACK
@@ -135,9 +135,15 @@ def charge(fleet: FleetArrays, entries: Integers, first: int, end: int, sign: in
 
 
 @compiled
-def mark_leaving(fleet: FleetArrays, entries: Integers, first: int, end: int, sign: int) -> None:
-    """Counts charged entries among those that are leaving (sign 1), or no longer (sign -1)."""
-    for entry in range(first, end):
+def charge_entries(fleet: FleetArrays, entries: Integers, sign: int) -> None:
+    """Charges all entries of the table (sign 1) or gives them back (sign -1)."""
+    charge(fleet, entries, FIRST, len(entries), sign)
+
+
+@compiled
+def mark_leaving(fleet: FleetArrays, entries: Integers, sign: int) -> None:
+    """Counts all entries of the table, which are charged, among those that are leaving (sign 1), or no longer (sign -1)."""
+    for entry in range(len(entries)):
         machine = entries[entry, MACHINE]
         for resource in range(RESOURCES):
             fleet.leaving[machine, resource] += sign * entries[entry, resource]
@@ -151,13 +157,13 @@ def mark_leaving(fleet: FleetArrays, entries: Integers, first: int, end: int, si
 
 
 @compiled
-def first_conflict(fleet: FleetArrays, entries: Integers, first: int, end: int) -> tuple[int, int]:
-    """The first of the uncharged entries that would over-commit its machine once all that are leaving have left.
+def first_conflict(fleet: FleetArrays, entries: Integers) -> tuple[int, int]:
+    """The first of these entries, which are not charged, that would over-commit its machine once all that are leaving have left.
 
     Returns (entry, what): what is the resource, or GPU_MISSING or GPU_HELD plus the index of a GPU that does not
     exist or is held by one that stays; (ALL_FITS, 0) when there is none.
     """
-    for entry in range(first, end):
+    for entry in range(len(entries)):
         machine = entries[entry, MACHINE]
         for resource in range(RESOURCES):
             available = fleet.state[machine, resource] + fleet.leaving[machine, resource]

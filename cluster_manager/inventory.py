@@ -16,7 +16,7 @@ from cluster_manager.charging import (
     GPU_HELD,
     GPU_MISSING,
     MACHINE,
-    charge,
+    charge_entries,
     first_conflict,
     mark_leaving,
     switch_work,
@@ -258,12 +258,12 @@ class Inventory:
         """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""
         if live.leaving and sign < 0:
             self._mark(live, sign)
-        charge(self.layout.arrays, live.entries, 0, len(live.entries), sign)
+        charge_entries(self.layout.arrays, live.entries, sign)
         if live.leaving and sign > 0:
             self._mark(live, sign)
 
     def _mark(self, live: Live, sign: int) -> None:
-        mark_leaving(self.layout.arrays, live.entries, 0, len(live.entries), sign)
+        mark_leaving(self.layout.arrays, live.entries, sign)
 
     def _tell_of(
         self, entries: Integers, *, from_standing: Standing | None = None, below_standing: Standing | None = None
@@ -317,7 +317,7 @@ class Inventory:
 
     def _refuse_conflict(self, entries: Integers) -> None:
         arrays = self.layout.arrays
-        entry, what = first_conflict(arrays, entries, 0, len(entries))
+        entry, what = first_conflict(arrays, entries)
         if entry == ALL_FITS:
             return
         number = int(entries[entry, MACHINE])

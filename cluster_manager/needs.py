@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.compiled import compiled, constant
+from cluster_manager.compiled import compiled, compiled_part, constant
 from cluster_manager.machines import GPUS, MILLICPUS, MODEL, RESOURCES, FleetArrays, Integers, Layout
 from cluster_manager.requests import ANY_MODEL, PROPORTIONAL, Request
 
@@ -18,48 +18,70 @@ MUCH = constant(1 << 62)
 
 
 class Needs(NamedTuple):
-    """What one task of a request takes, per shape of machine."""
+    """What one task of a request takes, per shape of machine. Filled by `work_out_needs`."""
 
     need: Integers  # [shape, resource]
     tier: Integers  # [shape] PREFERRED, LAST_RESORT or UNFIT
     whole_room: Integers  # [shape] tasks that an empty machine holds, at most all of them; 0 where UNFIT
     least: Integers  # [resource] the least that a task needs on any shape that fits; MUCH when none does
-    tiers: int  # 1, or 2 when there are machines that are only a last resort
-    most_room_first: (
-        bool  # whether machines with the most room are taken first, or those left with the fewest idle GPUs
-    )
 
 
 @compiled
-def work_out_needs(fleet: FleetArrays, request: Request) -> Needs:
-    """What the request needs on each shape of machine of this fleet."""
+def new_needs(fleet: FleetArrays) -> Needs:
+    """Space for the needs of one request."""
     shapes = len(fleet.shapes)
-    need = np.zeros((shapes, RESOURCES), np.int64)
-    tier = np.full(shapes, UNFIT, np.int64)
-    whole_room = np.zeros(shapes, np.int64)
-    least = np.full(RESOURCES, MUCH, np.int64)
+    return Needs(
+        np.empty((shapes, RESOURCES), np.int64),
+        np.empty(shapes, np.int64),
+        np.empty(shapes, np.int64),
+        np.empty(RESOURCES, np.int64),
+    )
+
+
+@compiled_part
+def work_out_needs(fleet: FleetArrays, request: Request, needs: Needs) -> int:
+    """Fills in the needs; returns the number of tiers: 1, or 2 when there are machines that are only a last resort."""
+    for resource in range(RESOURCES):
+        needs.least[resource] = MUCH
     tiers = 1
-    for shape in range(shapes):
-        capacity = fleet.shapes[shape]
-        need[shape, GPUS] = request.gpus
-        for resource in range(MILLICPUS, RESOURCES):
-            asked = request.millicpus if resource == MILLICPUS else request.mebibytes
-            if asked == PROPORTIONAL:
-                asked = capacity[resource] * request.gpus // capacity[GPUS] if capacity[GPUS] > 0 else 0
-            need[shape, resource] = asked
+    for shape in range(len(fleet.shapes)):
         room = request.tasks
         for resource in range(RESOURCES):
-            if need[shape, resource] > 0:
-                room = min(room, capacity[resource] // need[shape, resource])
-        if room == 0 or request.model not in (ANY_MODEL, capacity[MODEL]) or (request.gpus > 0 and capacity[GPUS] == 0):
-            continue
-        whole_room[shape] = room
-        tier[shape] = LAST_RESORT if request.gpus == 0 and capacity[GPUS] > 0 else PREFERRED
-        if tier[shape] == LAST_RESORT:
-            tiers = 2
-        for resource in range(RESOURCES):
-            least[resource] = min(least[resource], need[shape, resource])
-    return Needs(need, tier, whole_room, least, tiers, request.consolidate or request.gpus == 0)
+            capacity = fleet.shapes[shape, resource]
+            needs.need[shape, resource] = need_of(fleet, request, shape, resource)
+            if needs.need[shape, resource] > 0:
+                room = min(room, capacity // needs.need[shape, resource])
+        gpus = fleet.shapes[shape, GPUS]
+        right_model = request.model in (ANY_MODEL, fleet.shapes[shape, MODEL])
+        needs.tier[shape] = UNFIT
+        needs.whole_room[shape] = 0
+        if room > 0 and right_model and (request.gpus == 0 or gpus > 0):
+            needs.whole_room[shape] = room
+            needs.tier[shape] = LAST_RESORT if request.gpus == 0 and gpus > 0 else PREFERRED
+            tiers = max(tiers, 1 + needs.tier[shape])
+            for resource in range(RESOURCES):
+                needs.least[resource] = min(needs.least[resource], needs.need[shape, resource])
+    return tiers
+
+
+@compiled_part
+def need_of(fleet: FleetArrays, request: Request, shape: int, resource: int) -> int:
+    """What one task takes of a resource on a machine of that shape."""
+    if resource == GPUS:
+        return request.gpus
+    asked = request.millicpus if resource == MILLICPUS else request.mebibytes
+    if asked != PROPORTIONAL:
+        return asked
+    gpus = fleet.shapes[shape, GPUS]
+    return int(fleet.shapes[shape, resource] * request.gpus // gpus) if gpus > 0 else 0
+
+
+@compiled
+def needs_of_request(fleet: FleetArrays, request: Request) -> Needs:
+    """The needs of a request."""
+    needs = new_needs(fleet)
+    work_out_needs(fleet, request, needs)
+    return needs
 
 
 def needs_of(layout: Layout, request: Request) -> tuple[Integers, Integers]:
@@ -67,7 +89,7 @@ def needs_of(layout: Layout, request: Request) -> tuple[Integers, Integers]:
 
     The room is 0 on shapes that do not fit.
     """
-    needs = work_out_needs(layout.arrays, request)
+    needs = needs_of_request(layout.arrays, request)
     return needs.need, needs.whole_room
 
 

@@ -20,10 +20,6 @@ A job without GPUs uses machines without GPUs; only what finds no room there in 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-
 from cluster_manager.compiled import compiled_part, constant
 from cluster_manager.machines import (
     FIRST_MACHINE,
@@ -42,44 +38,12 @@ from cluster_manager.machines import (
     Integers,
 )
 from cluster_manager.needs import MUCH, Needs
-from cluster_manager.requests import Request
 from cluster_manager.sorting import put_in_stable_order
+from cluster_manager.workspace import Choice, Newcomer, Workspace
 
 NONE = constant(-1)
 ROOM_BITS = 1 << 21
 """More than any room: a room is at most the job's number of tasks."""
-
-
-class Choice(NamedTuple):
-    """Machines and the number of tasks on each, one after the other; with scratch space for one rack's machines."""
-
-    length: Integers  # [1] how many positions are filled
-    machine: Integers  # [position]
-    tasks: Integers  # [position]
-    rack_room: Integers  # [rack of the cluster] scratch
-    candidate: Integers  # [candidate] scratch
-    room: Integers  # [candidate] scratch
-    key: Integers  # [candidate] scratch
-    order: Integers  # [candidate] scratch
-    greatest_after: Integers  # [candidate] scratch
-
-
-@compiled_part
-def new_choice(fleet: FleetArrays, tasks: int) -> Choice:
-    """Space for so many tasks."""
-    most = min(tasks, len(fleet.state))
-    largest = fleet.largest_rack
-    return Choice(
-        np.zeros(1, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(len(fleet.racks), np.int64),
-        np.empty(largest, np.int64),
-        np.empty(largest, np.int64),
-        np.empty(largest, np.int64),
-        np.empty(largest, np.int64),
-        np.empty(largest, np.int64),
-    )
 
 
 @compiled_part
@@ -193,36 +157,35 @@ def tightest_machine(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, 
 
 
 @compiled_part
-def gather_rack(fleet: FleetArrays, needs: Needs, rack: int, tier: int, most: int, choice: Choice) -> int:
+def gather_rack(fleet: FleetArrays, newcomer: Newcomer, rack: int, tier: int, most: int, space: Workspace) -> int:
     """Lists the rack's machines that have room, with the key by which they are taken whole; returns their number."""
+    most_room_first = newcomer.request.consolidate or newcomer.request.gpus == 0
     count = 0
     for machine in range(fleet.racks[rack, FIRST_MACHINE], fleet.racks[rack + 1, FIRST_MACHINE]):
-        if not works_in_tier(fleet, needs, machine, tier):
+        if not works_in_tier(fleet, newcomer.needs, machine, tier):
             continue
-        room = room_on(fleet, needs, machine, most)
+        room = room_on(fleet, newcomer.needs, machine, most)
         if room == 0:
             continue
-        gpus = needs.need[fleet.fixed[machine, SHAPE], GPUS]
-        left_idle = max(0, fleet.state[machine, GPUS]) - room * gpus
-        if needs.most_room_first:
-            choice.key[count] = (ROOM_BITS - room) * ROOM_BITS + left_idle
+        left_idle = max(0, fleet.state[machine, GPUS]) - room * newcomer.request.gpus
+        if most_room_first:
+            space.key[count] = (ROOM_BITS - room) * ROOM_BITS + left_idle
         else:
-            choice.key[count] = left_idle * ROOM_BITS + (ROOM_BITS - room)
-        choice.candidate[count] = machine
-        choice.room[count] = room
+            space.key[count] = left_idle * ROOM_BITS + (ROOM_BITS - room)
+        space.candidate[count] = machine
+        space.room[count] = room
         count += 1
     return count
 
 
 @compiled_part
-def put_in_order(choice: Choice, count: int) -> None:
-    """Sorts the candidates stably by key into `order`, and fills in the greatest room from each position on."""
-    order = choice.order
-    put_in_stable_order(choice.key, count, order, choice.greatest_after)
+def put_in_order(space: Workspace, count: int) -> None:
+    """Sorts the candidates by key into `order`, and fills in the greatest room from each position on."""
+    put_in_stable_order(space.key, count, space.order, space.spare)
     greatest = 0
     for position in range(count - 1, -1, -1):
-        greatest = max(greatest, choice.room[order[position]])
-        choice.greatest_after[position] = greatest
+        greatest = max(greatest, space.room[space.order[position]])
+        space.greatest_after[position] = greatest
 
 
 @compiled_part
@@ -234,14 +197,14 @@ def idle_measure(fleet: FleetArrays, machine: int) -> int:
 
 
 @compiled_part
-def tightest_candidate(fleet: FleetArrays, choice: Choice, first: int, count: int, tasks: int) -> int:
+def tightest_candidate(fleet: FleetArrays, space: Workspace, first: int, count: int, tasks: int) -> int:
     """Of the candidates from this position on, the machine with the least idle that has room for all these tasks."""
     tightest = NONE
     least_idle = MUCH
     for position in range(first, count):
-        candidate = choice.order[position]
-        machine = choice.candidate[candidate]
-        if choice.room[candidate] >= tasks:
+        candidate = space.order[position]
+        machine = space.candidate[candidate]
+        if space.room[candidate] >= tasks:
             idle = idle_measure(fleet, machine)
             if idle < least_idle or (idle == least_idle and machine < tightest):
                 tightest = machine
@@ -250,18 +213,19 @@ def tightest_candidate(fleet: FleetArrays, choice: Choice, first: int, count: in
 
 
 @compiled_part
-def pack_rack(fleet: FleetArrays, needs: Needs, rack: int, tier: int, tasks: int, choice: Choice) -> None:
-    """Adds to the choice machines of this rack for so many tasks, which it must have room for."""
-    candidates = gather_rack(fleet, needs, rack, tier, tasks, choice)
-    put_in_order(choice, candidates)
+def pack_rack(fleet: FleetArrays, newcomer: Newcomer, rack: int, tier: int, tasks: int, space: Workspace) -> None:
+    """Adds to the trial machines of this rack for so many tasks, which it must have room for."""
+    candidates = gather_rack(fleet, newcomer, rack, tier, tasks, space)
+    put_in_order(space, candidates)
     remaining = tasks
     for position in range(candidates):
-        if choice.greatest_after[position] >= remaining:
-            add_machine(choice, tightest_candidate(fleet, choice, position, candidates, remaining), remaining)
+        if space.greatest_after[position] >= remaining:
+            machine = tightest_candidate(fleet, space, position, candidates, remaining)
+            add_machine(space.trial, machine, remaining)
             return
-        candidate = choice.order[position]
-        add_machine(choice, choice.candidate[candidate], choice.room[candidate])
-        remaining -= choice.room[candidate]
+        candidate = space.order[position]
+        add_machine(space.trial, space.candidate[candidate], space.room[candidate])
+        remaining -= space.room[candidate]
 
 
 @compiled_part
@@ -285,12 +249,13 @@ def first_rack_that_holds(fleet: FleetArrays, needs: Needs, cluster: int, tier: 
 
 @compiled_part
 def rack_with_fewest_machines(
-    fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks: int, choice: Choice
+    fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: Workspace
 ) -> int:
     """The rack that holds all tasks on the fewest machines, the first of these; or NONE."""
+    needs = newcomer.needs
     best = NONE
     fewest = MUCH
-    length = choice.length[0]
+    length = space.trial.length[0]
     for rack in range(fleet.clusters[cluster, FIRST_RACK], fleet.clusters[cluster + 1, FIRST_RACK]):
         if not rack_sum_suffices(fleet, needs, rack, tasks):
             continue
@@ -301,17 +266,17 @@ def rack_with_fewest_machines(
         if room == 0 or (tasks + room - 1) // room >= fewest:
             continue
         if room_in_rack(fleet, needs, rack, tier, tasks) >= tasks:
-            pack_rack(fleet, needs, rack, tier, tasks, choice)
-            if choice.length[0] - length < fewest:
-                fewest = choice.length[0] - length
+            pack_rack(fleet, newcomer, rack, tier, tasks, space)
+            if space.trial.length[0] - length < fewest:
+                fewest = space.trial.length[0] - length
                 best = rack
-            choice.length[0] = length
+            space.trial.length[0] = length
     return best
 
 
 @compiled_part
-def pack_racks(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks: int, choice: Choice) -> None:
-    """Adds machines of several racks, by the rooms in `choice.rack_room`, which together suffice."""
+def pack_racks(fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: Workspace) -> None:
+    """Adds machines of several racks, by the rooms in `rack_room`, which together suffice."""
     first = fleet.clusters[cluster, FIRST_RACK]
     end = fleet.clusters[cluster + 1, FIRST_RACK]
     remaining = tasks
@@ -319,61 +284,62 @@ def pack_racks(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, tasks:
         widest = first
         tightest = NONE
         for rack in range(first, end):
-            room = choice.rack_room[rack]
-            if room > choice.rack_room[widest]:
+            room = space.rack_room[rack]
+            if room > space.rack_room[widest]:
                 widest = rack
-            if room >= remaining and (tightest == NONE or room < choice.rack_room[tightest]):
+            if room >= remaining and (tightest == NONE or room < space.rack_room[tightest]):
                 tightest = rack
         if tightest != NONE:
-            pack_rack(fleet, needs, tightest, tier, remaining, choice)
+            pack_rack(fleet, newcomer, tightest, tier, remaining, space)
             return
-        take_rack_whole(fleet, needs, widest, tier, tasks, choice)
-        remaining -= choice.rack_room[widest]
-        choice.rack_room[widest] = 0
+        take_rack_whole(fleet, newcomer.needs, widest, tier, tasks, space.trial)
+        remaining -= space.rack_room[widest]
+        space.rack_room[widest] = 0
 
 
 @compiled_part
 def choose_in_tier(
-    fleet: FleetArrays, needs: Needs, request: Request, cluster: int, tier: int, tasks: int, choice: Choice
+    fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: Workspace
 ) -> bool:
-    """Adds machines of one tier for so many of the request's tasks; False, and nothing is added, without room for all.
+    """Adds machines of one tier for so many of the job's tasks; False, and nothing is added, without room for all.
 
-    Then `choice.rack_room` holds the room of each rack of the cluster.
+    Then `rack_room` holds the room of each rack of the cluster.
     """
-    if request.gpus > 0:
-        machine = tightest_machine(fleet, needs, cluster, tier, tasks)
+    if newcomer.request.gpus > 0:
+        machine = tightest_machine(fleet, newcomer.needs, cluster, tier, tasks)
         if machine != NONE:
-            add_machine(choice, machine, tasks)
+            add_machine(space.trial, machine, tasks)
             return True
-    if request.consolidate:
-        rack = rack_with_fewest_machines(fleet, needs, cluster, tier, tasks, choice)
+    if newcomer.request.consolidate:
+        rack = rack_with_fewest_machines(fleet, newcomer, cluster, tier, tasks, space)
     else:
-        rack = first_rack_that_holds(fleet, needs, cluster, tier, tasks)
+        rack = first_rack_that_holds(fleet, newcomer.needs, cluster, tier, tasks)
     if rack != NONE:
-        pack_rack(fleet, needs, rack, tier, tasks, choice)
+        pack_rack(fleet, newcomer, rack, tier, tasks, space)
         return True
-    if room_in_cluster(fleet, needs, cluster, tier, tasks, choice.rack_room) < tasks:
+    if room_in_cluster(fleet, newcomer.needs, cluster, tier, tasks, space.rack_room) < tasks:
         return False
-    pack_racks(fleet, needs, cluster, tier, tasks, choice)
+    pack_racks(fleet, newcomer, cluster, tier, tasks, space)
     return True
 
 
 @compiled_part
-def choose_machines(fleet: FleetArrays, needs: Needs, request: Request, cluster: int, choice: Choice) -> bool:
-    """Fills the choice with machines for all tasks; False exactly when there is no room for all."""
-    choice.length[0] = 0
+def choose_machines(fleet: FleetArrays, newcomer: Newcomer, cluster: int, space: Workspace) -> bool:
+    """Fills the trial with machines of the cluster for all tasks; False exactly when there is no room for all."""
+    needs = newcomer.needs
+    remaining = newcomer.request.tasks
+    space.trial.length[0] = 0
     for resource in range(RESOURCES):
         if needs.least[resource] == MUCH:
             return False
-        if fleet.cluster_room[cluster, resource] < request.tasks * needs.least[resource]:
+        if fleet.cluster_room[cluster, resource] < remaining * needs.least[resource]:
             return False
-    remaining = request.tasks
-    for tier in range(needs.tiers):
-        if choose_in_tier(fleet, needs, request, cluster, tier, remaining, choice):
+    for tier in range(newcomer.tiers):
+        if choose_in_tier(fleet, newcomer, cluster, tier, remaining, space):
             return True
         # No room for all on these machines: fill them, the rest goes to the last resort.
         for rack in range(fleet.clusters[cluster, FIRST_RACK], fleet.clusters[cluster + 1, FIRST_RACK]):
-            if choice.rack_room[rack] > 0:
-                remaining -= choice.rack_room[rack]
-                take_rack_whole(fleet, needs, rack, tier, request.tasks, choice)
+            if space.rack_room[rack] > 0:
+                remaining -= space.rack_room[rack]
+                take_rack_whole(fleet, needs, rack, tier, newcomer.request.tasks, space.trial)
     return False

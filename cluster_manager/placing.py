@@ -13,7 +13,6 @@ import numpy as np
 from cluster_manager.attempts import END_ENTRY, EVICTABLE, FIRST_ENTRY, AttemptArrays
 from cluster_manager.charging import (
     CHARGE,
-    CLUSTER_END,
     ENTRY_COLUMNS,
     FIRST,
     GIVE_BACK,
@@ -26,6 +25,7 @@ from cluster_manager.compiled import compiled, compiled_part
 from cluster_manager.machines import (
     GPUS,
     IN_SERVICE,
+    MEBIBYTES,
     MILLICPUS,
     RESOURCES,
     SHAPE,
@@ -34,11 +34,11 @@ from cluster_manager.machines import (
     Layout,
     Reals,
 )
-from cluster_manager.needs import work_out_needs
+from cluster_manager.needs import Needs, new_needs, work_out_needs
 from cluster_manager.packing import NONE
-from cluster_manager.preemption import Newcomer
 from cluster_manager.requests import Request
-from cluster_manager.search import FRAGMENTATION, SPREAD, Found, search
+from cluster_manager.search import search
+from cluster_manager.workspace import FRAGMENTATION, ROOM, SPREAD, Choice, Newcomer, new_workspace
 from domain.rank import Standing
 
 ANYWHERE = -1
@@ -87,8 +87,9 @@ class Places:
 
 
 @compiled_part
-def share_in_use(fleet: FleetArrays, resource: int) -> float:
-    """The share of the region's GPUs (CPUs) in use, on machines that take work; 1 when it has none."""
+def share_in_use(fleet: FleetArrays, of_gpus: bool) -> float:
+    """The share of the region's GPUs (or else CPUs) in use, on machines that take work; 1 when it has none."""
+    resource = GPUS if of_gpus else MILLICPUS
     idle = 0
     in_service = 0
     for cluster in range(len(fleet.cluster_room)):
@@ -112,29 +113,29 @@ def put_back(fleet: FleetArrays, attempts: AttemptArrays, row: int) -> None:
 
 
 @compiled_part
-def hand_out(fleet: FleetArrays, newcomer: Newcomer, found: Found, tasks: Integers) -> Integers:
-    """Fills in what each task of a job gets, in machine order, the lowest free GPUs first; returns the entries."""
-    entries = np.zeros((found.choice.length[0], ENTRY_COLUMNS), np.int64)
-    task = 0
+def hand_out(
+    fleet: FleetArrays, needs: Needs, choice: Choice, tasks: Integers, first_task: int, entries: Integers
+) -> None:
+    """Fills in what each task of a job gets, in machine order, the lowest free GPUs first, and the entries to charge."""
+    task = first_task
     for position in range(len(entries)):
-        machine = found.choice.machine[position]
-        number = found.choice.tasks[position]
-        need = newcomer.needs.need[fleet.fixed[machine, SHAPE]]
+        machine = choice.machine[position]
+        number = choice.tasks[position]
+        shape = fleet.fixed[machine, SHAPE]
         free_gpus = fleet.free_gpus[machine]
         entries[position, MACHINE] = machine
-        entries[position, CLUSTER_END] = len(entries)
+        entries[position, GPU_BITS] = 0
         for resource in range(RESOURCES):
-            entries[position, resource] = need[resource] * number
+            entries[position, resource] = needs.need[shape, resource] * number
         for _ in range(number):
-            gpus = lowest_gpus(free_gpus, need[GPUS])
+            gpus = lowest_gpus(free_gpus, needs.need[shape, GPUS])
             free_gpus ^= gpus
             entries[position, GPU_BITS] |= gpus
             tasks[task, TASK_MACHINE] = machine
-            tasks[task, TASK_MILLICPUS] = need[MILLICPUS]
-            tasks[task, TASK_MEBIBYTES] = need[MILLICPUS + 1]
+            tasks[task, TASK_MILLICPUS] = needs.need[shape, MILLICPUS]
+            tasks[task, TASK_MEBIBYTES] = needs.need[shape, MEBIBYTES]
             tasks[task, TASK_GPU_BITS] = gpus
             task += 1
-    return entries
 
 
 @compiled
@@ -153,42 +154,44 @@ def place_in_order(
     `requests` are the fields of a Request per job; `clusters` one cluster per job to keep to, or ANYWHERE; `gone` rows
     of attempts to think away. Returns how many jobs found a place, the two tables of jobs, the table of tasks of all
     jobs one after the other, the rows of the victims of all jobs likewise, and the room that the job without a place
-    had in each cluster.
+    had in each cluster if evictions were sought.
     """
     count = len(requests)
     jobs = np.zeros((count, JOB_COLUMNS), np.int64)
     qualities = np.zeros((count, JOB_QUALITIES), np.float64)
     tasks = np.empty((requests[:, 0].sum(), TASK_COLUMNS), np.int64)
     victims = np.empty(attempts.live, np.int64)
-    room = np.empty(0, np.int64)
+    needs = new_needs(fleet)
+    space = new_workspace(fleet, attempts, requests[:, 0].max(), evicting)
     charged = [np.empty((0, ENTRY_COLUMNS), np.int64)]
     for row in gone:
         lift(fleet, attempts, row)
     placed = 0
-    first_task = 0
+    first_task = FIRST
     end_victim = 0
     for job in range(count):
         fields = requests[job]
         request = Request(fields[0], fields[1], fields[2], fields[3], fields[4], fields[5] != 0)
-        newcomer = Newcomer(request, work_out_needs(fleet, request), standing, now_s)
-        qualities[job, JOB_LOAD] = share_in_use(fleet, GPUS if request.gpus > 0 else MILLICPUS)
+        tiers = work_out_needs(fleet, request, needs)
+        newcomer = Newcomer(request, needs, tiers, standing, now_s)
+        qualities[job, JOB_LOAD] = share_in_use(fleet, request.gpus > 0)
         first_cluster = 0 if clusters[job] == ANYWHERE else clusters[job]
         end_cluster = len(fleet.cluster_room) if clusters[job] == ANYWHERE else clusters[job] + 1
-        found = search(fleet, newcomer, attempts, evicting, first_cluster, end_cluster)
-        if found.cluster == NONE:
-            room = found.room
+        cluster, number = search(fleet, newcomer, attempts, evicting, first_cluster, end_cluster, space)
+        if cluster == NONE:
             break
-        for row in found.victims:
+        for row in space.best_victims[:number]:
             lift(fleet, attempts, row)
             victims[end_victim] = row
             end_victim += 1
-        entries = hand_out(fleet, newcomer, found, tasks[first_task : first_task + request.tasks])
+        entries = np.empty((space.best.length[0], ENTRY_COLUMNS), np.int64)
+        hand_out(fleet, needs, space.best, tasks, first_task, entries)
         charge(fleet, entries, FIRST, len(entries), CHARGE)
         charged.append(entries)
-        jobs[job, JOB_CLUSTER] = found.cluster
+        jobs[job, JOB_CLUSTER] = cluster
         jobs[job, JOB_END_VICTIM] = end_victim
-        qualities[job, JOB_SPREAD] = found.quality[SPREAD]
-        qualities[job, JOB_FRAGMENTATION] = found.quality[FRAGMENTATION]
+        qualities[job, JOB_SPREAD] = space.best_quality[SPREAD]
+        qualities[job, JOB_FRAGMENTATION] = space.best_quality[FRAGMENTATION]
         first_task += request.tasks
         placed += 1
     for entries in charged:
@@ -197,7 +200,7 @@ def place_in_order(
         put_back(fleet, attempts, row)
     for row in gone:
         put_back(fleet, attempts, row)
-    return placed, jobs, qualities, tasks, victims[:end_victim], room
+    return placed, jobs, qualities, tasks, victims[:end_victim], space.clusters[:, ROOM].copy()
 
 
 def find_places(
@@ -244,4 +247,6 @@ def find_places(
             )
         )
         first_task, first_victim = end_task, end_victim
-    return Places(tuple(found), placed == len(requests), tuple(room.tolist()))
+    return Places(
+        tuple(found), placed == len(requests), tuple(room.tolist()) if evicting and placed < len(requests) else ()
+    )

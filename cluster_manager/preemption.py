@@ -16,10 +16,6 @@ Feasibility is exact: when a cluster is refused, the job does not fit there even
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-
 from cluster_manager.attempts import (
     END_ENTRY,
     EVICTABLE,
@@ -33,40 +29,24 @@ from cluster_manager.compiled import compiled_part, constant
 from cluster_manager.machines import CLUSTER, GPUS, MILLICPUS, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers
 from cluster_manager.needs import LAST_RESORT, PREFERRED, UNFIT, Needs
 from cluster_manager.packing import room_in_cluster, room_on
-from cluster_manager.requests import Request
 from cluster_manager.sorting import put_in_stable_order
+from cluster_manager.workspace import (
+    CANDIDATE_CLUSTER,
+    CANDIDATE_END,
+    CANDIDATE_FIRST,
+    CANDIDATE_ROW,
+    CLOSED,
+    RELEASED,
+    ROOM,
+    Newcomer,
+    Workspace,
+)
 from domain.rank import Standing
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 BOTH_TIERS = constant(1 << PREFERRED | 1 << LAST_RESORT)
 RELEASE = constant(1)
 TAKE_BACK = constant(-1)
-
-# Columns of a table of candidates: an attempt with what it holds in one cluster.
-CANDIDATE_ROW = 0
-CANDIDATE_FIRST = 1
-"""Its entries in the cluster: from here ..."""
-CANDIDATE_END = 2
-"""... up to here."""
-CANDIDATE_CLUSTER = 3
-RELEASED = 4
-"""Bit t: what it holds on machines of tier t is now added to what is free."""
-CANDIDATE_COLUMNS = 5
-
-# Columns of a table of clusters.
-ROOM = 0
-"""Tasks that find room, with what all candidates that are released in thought would release."""
-CLOSED = 1
-"""1: nothing more to scan, for there is enough, or could not be even if all were empty."""
-CLUSTER_COLUMNS = 2
-
-
-class Newcomer(NamedTuple):
-    """For whom room is made."""
-
-    request: Request
-    needs: Needs
-    standing: Standing
-    now_s: float
 
 
 @compiled_part
@@ -101,24 +81,29 @@ def release_in_thought(
 
 
 @compiled_part
-def open_clusters(fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int) -> Integers:
-    """The table of clusters before anybody is evicted, closed those outside [first, end) and those too small even
-    when empty. The room of these is what they would have when empty.
+def open_clusters(
+    fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int, space: Workspace
+) -> None:
+    """Fills in the table of clusters before anybody is evicted.
+
+    Closed are those outside [first, end), and those too small even when empty: their room is what that would be.
     """
     needs = newcomer.needs
     tasks = newcomer.request.tasks
-    rack_room = np.empty(len(fleet.racks), np.int64)
-    clusters = np.zeros((len(fleet.cluster_room), CLUSTER_COLUMNS), np.int64)
-    clusters[:, CLOSED] = 1
+    for cluster in range(len(space.clusters)):
+        space.clusters[cluster, ROOM] = 0
+        space.clusters[cluster, CLOSED] = 1
     for cluster in range(first_cluster, end_cluster):
+        empty_room = 0
         for shape in range(len(needs.tier)):
-            clusters[cluster, ROOM] += fleet.shape_count[cluster, shape] * needs.whole_room[shape]
-        if clusters[cluster, ROOM] >= tasks:
-            clusters[cluster, CLOSED] = 0
-            clusters[cluster, ROOM] = 0
-            for tier in range(needs.tiers):
-                clusters[cluster, ROOM] += room_in_cluster(fleet, needs, cluster, tier, tasks, rack_room)
-    return clusters
+            empty_room += fleet.shape_count[cluster, shape] * needs.whole_room[shape]
+        space.clusters[cluster, ROOM] = empty_room
+        if empty_room >= tasks:
+            space.clusters[cluster, CLOSED] = 0
+            space.clusters[cluster, ROOM] = 0
+            for tier in range(newcomer.tiers):
+                room = room_in_cluster(fleet, needs, cluster, tier, tasks, space.rack_room)
+                space.clusters[cluster, ROOM] += room
 
 
 @compiled_part
@@ -139,8 +124,7 @@ def scan_group(
     tier: int,
     first_of_group: int,
     count: int,
-    clusters: Integers,
-    candidates: Integers,
+    space: Workspace,
 ) -> tuple[int, int]:
     """Scans the attempts of one priority for room on machines of one tier, in all open clusters.
 
@@ -149,6 +133,8 @@ def scan_group(
     """
     tasks = newcomer.request.tasks
     entries = attempts.entries
+    clusters = space.clusters
+    candidates = space.candidates
     enough = 0
     known = first_of_group
     end_known = count
@@ -187,8 +173,17 @@ def scan_group(
 
 
 @compiled_part
+def any_open(space: Workspace) -> bool:
+    """Whether a cluster is left to scan."""
+    closed = 0
+    for cluster in range(len(space.clusters)):
+        closed += space.clusters[cluster, CLOSED]
+    return bool(closed < len(space.clusters))
+
+
+@compiled_part
 def scan_candidates(
-    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, clusters: Integers, candidates: Integers
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, space: Workspace
 ) -> tuple[int, int]:
     """Step 1 in all open clusters at once. Returns the number of candidates and of clusters that have enough.
 
@@ -197,7 +192,7 @@ def scan_candidates(
     count = FIRST
     enough = FIRST
     rank = FIRST
-    while rank < attempts.live and enough == 0 and np.any(clusters[:, CLOSED] == 0):
+    while rank < attempts.live and enough == 0 and any_open(space):
         priority = attempts.rows[attempts.order[rank], PRIORITY]
         end_rank = rank
         while (
@@ -209,10 +204,10 @@ def scan_candidates(
         if end_rank == rank:
             break
         first_of_group = count
-        for tier in range(newcomer.needs.tiers):
+        for tier in range(newcomer.tiers):
             if enough == 0:
                 count, enough = scan_group(
-                    fleet, newcomer, attempts, rank, end_rank, tier, first_of_group, count, clusters, candidates
+                    fleet, newcomer, attempts, rank, end_rank, tier, first_of_group, count, space
                 )
         rank = end_rank
     return count, enough
@@ -265,55 +260,53 @@ def size_of(fleet: FleetArrays, newcomer: Newcomer, entries: Integers, candidate
 
 
 @compiled_part
-def order_of_sparing(
-    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, mine: Integers, candidates: Integers
-) -> Integers:
-    """Positions in `mine`: the best priority first, then the smallest, then the last scanned."""
-    count = len(mine)
-    latest_first = np.arange(count - 1, -1, -1)
-    key = np.empty(count, np.int64)
-    by_size = np.empty(count, np.int64)
-    by_priority = np.empty(count, np.int64)
-    spare = np.empty(count, np.int64)
+def put_in_order_of_sparing(
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, count: int, space: Workspace
+) -> None:
+    """Fills `spare` with positions in `mine`: the best priority first, then the smallest, then the last scanned."""
+    candidates = space.candidates
     for index in range(count):
-        key[index] = size_of(fleet, newcomer, attempts.entries, candidates, mine[latest_first[index]])
-    put_in_stable_order(key, count, by_size, spare)
-    for index in range(count):
-        row = candidates[mine[latest_first[by_size[index]]], CANDIDATE_ROW]
-        key[index] = attempts.rows[row, PRIORITY]
-    put_in_stable_order(key, count, by_priority, spare)
-    for index in range(count):
-        spare[index] = latest_first[by_size[by_priority[index]]]
-    return spare
+        candidate = space.mine[count - 1 - index]
+        space.key[index] = size_of(fleet, newcomer, attempts.entries, candidates, candidate)
+    put_in_stable_order(space.key, count, space.order, space.spare)
+    # Sorted by size now; a stable sort of that by priority follows. Only seven priorities: one walk for each.
+    filled = 0
+    for priority in range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1):
+        for index in range(count):
+            position = count - 1 - space.order[index]
+            if attempts.rows[candidates[space.mine[position], CANDIDATE_ROW], PRIORITY] == priority:
+                space.spare[filled] = position
+                filled += 1
 
 
 @compiled_part
 def spare_needless(
-    fleet: FleetArrays,
-    newcomer: Newcomer,
-    attempts: AttemptArrays,
-    cluster: int,
-    count: int,
-    clusters: Integers,
-    candidates: Integers,
-) -> Integers:
-    """Step 2 in one cluster: the candidates to evict, in scan order. They stay released in thought, the spared do not."""
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, cluster: int, count: int, space: Workspace
+) -> int:
+    """Step 2 in one cluster: fills `mine` with the candidates to evict, in scan order; returns their number.
+
+    They stay released in thought, the spared do not.
+    """
     entries = attempts.entries
-    mine = np.empty(count, np.int64)
-    number = 0
+    candidates = space.candidates
+    room = space.clusters[cluster, ROOM]
+    number = FIRST
     for candidate in range(count):
         if candidates[candidate, CANDIDATE_CLUSTER] == cluster:
-            clusters[cluster, ROOM] += release_all(fleet, newcomer, entries, candidates, candidate)
-            mine[number] = candidate
+            room += release_all(fleet, newcomer, entries, candidates, candidate)
+            space.mine[number] = candidate
             number += 1
-    for position in order_of_sparing(fleet, newcomer, attempts, mine[:number], candidates):
-        change = take_back(fleet, newcomer, entries, candidates, mine[position])
-        if clusters[cluster, ROOM] + change < newcomer.request.tasks:
-            change += release_all(fleet, newcomer, entries, candidates, mine[position])
-        clusters[cluster, ROOM] += change
+    put_in_order_of_sparing(fleet, newcomer, attempts, number, space)
+    for index in range(number):
+        candidate = space.mine[space.spare[index]]
+        change = take_back(fleet, newcomer, entries, candidates, candidate)
+        if room + change < newcomer.request.tasks:
+            change += release_all(fleet, newcomer, entries, candidates, candidate)
+        room += change
     kept = 0
-    for candidate in mine[:number]:
+    for position in range(number):
+        candidate = space.mine[position]
         if candidates[candidate, RELEASED] != 0:
-            mine[kept] = candidate
+            space.mine[kept] = candidate
             kept += 1
-    return mine[:kept]
+    return kept

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from cluster_manager.compiled import compiled_part
 from cluster_manager.machines import GPUS, MILLICPUS, RACK, SHAPE, FleetArrays
 from cluster_manager.needs import Needs
-from cluster_manager.packing import Choice
 from cluster_manager.requests import Request
 from cluster_manager.sorting import put_in_stable_order
+from cluster_manager.workspace import Choice, Workspace
 
 RACK_WEIGHT = 1_000_000
 """Of a rack in the spread: more than any number of machines, so that racks count first."""
 
 
 @compiled_part
-def sort_choice(choice: Choice) -> None:
+def sort_choice(choice: Choice, space: Workspace) -> None:
     """Puts the chosen machines into machine order."""
     count = choice.length[0]
-    order = np.empty(count, np.int64)
-    put_in_stable_order(choice.machine, count, order, np.empty(count, np.int64))
-    choice.machine[:count] = choice.machine[order]
-    choice.tasks[:count] = choice.tasks[order]
+    in_order = True
+    for position in range(1, count):
+        in_order = in_order and choice.machine[position - 1] < choice.machine[position]
+    if in_order:
+        return
+    put_in_stable_order(choice.machine, count, space.order, space.spare)
+    for position in range(count):
+        space.key[position] = choice.machine[space.order[position]]
+        space.spare[position] = choice.tasks[space.order[position]]
+    for position in range(count):
+        choice.machine[position] = space.key[position]
+        choice.tasks[position] = space.spare[position]
 
 
 @compiled_part
@@ -58,10 +64,10 @@ def fragmentation_of(fleet: FleetArrays, needs: Needs, request: Request, choice:
         if request.gpus > 0:
             gpus += fleet.state[machine, GPUS] - tasks * request.gpus
             continue
-        capacity = fleet.shapes[shape]
-        gpus += capacity[GPUS]
-        if capacity[MILLICPUS] > 0:
+        gpus += fleet.shapes[shape, GPUS]
+        capacity = fleet.shapes[shape, MILLICPUS]
+        if capacity > 0:
             left = fleet.state[machine, MILLICPUS] - tasks * needs.need[shape, MILLICPUS]
             # Integers, so that the order of the machines cannot show in the last digits.
-            millionths += max(left, 0) * 1_000_000 // capacity[MILLICPUS]
+            millionths += max(left, 0) * 1_000_000 // capacity
     return float(gpus + millionths // count / 1_000_000)

@@ -7,47 +7,30 @@ cluster of the fleet file.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-
 from cluster_manager.attempts import PRIORITY, AttemptArrays
 from cluster_manager.charging import CHARGE, GIVE_BACK, charge
 from cluster_manager.compiled import compiled_part, constant
-from cluster_manager.machines import FleetArrays, Integers, Reals
-from cluster_manager.packing import NONE, Choice, choose_machines, new_choice
-from cluster_manager.preemption import (
-    CANDIDATE_COLUMNS,
+from cluster_manager.machines import FleetArrays, Reals
+from cluster_manager.packing import NONE, choose_machines
+from cluster_manager.preemption import open_clusters, scan_candidates, spare_needless, take_back
+from cluster_manager.quality import fragmentation_of, sort_choice, spread_of
+from cluster_manager.workspace import (
     CANDIDATE_END,
     CANDIDATE_FIRST,
     CANDIDATE_ROW,
     CLOSED,
+    FRAGMENTATION,
+    QUALITY_FIELDS,
     ROOM,
+    RUNNING_S,
+    SPREAD,
     Newcomer,
-    open_clusters,
-    scan_candidates,
-    spare_needless,
-    take_back,
+    Workspace,
 )
-from cluster_manager.quality import fragmentation_of, sort_choice, spread_of
-from domain.tenant import LOWEST_PRIORITY
 
-# Fields of a quality: the counts by priority, and then these. Smaller is better, the first field first.
 FIRST_FIELD = constant(0)
-RUNNING_S = LOWEST_PRIORITY + 1
-SPREAD = constant(LOWEST_PRIORITY + 2)
-FRAGMENTATION = LOWEST_PRIORITY + 3
-QUALITY_FIELDS = constant(LOWEST_PRIORITY + 4)
-
-
-class Found(NamedTuple):
-    """The best place for a job: machines are those of the choice, in machine order."""
-
-    cluster: int  # NONE: there is no room
-    choice: Choice
-    quality: Reals  # [field]
-    victims: Integers  # rows of the attempts to evict, in scan order
-    room: Integers  # [cluster] tasks that find room at most, with all evicted; empty unless evictions were sought
+FIRST_OF_LOCALITY = constant(SPREAD)
+END_FIELD = constant(QUALITY_FIELDS)
 
 
 @compiled_part
@@ -60,16 +43,27 @@ def is_better(quality: Reals, than: Reals, first_field: int, end_field: int) -> 
 
 
 @compiled_part
-def choose_and_judge(fleet: FleetArrays, newcomer: Newcomer, cluster: int, choice: Choice, quality: Reals) -> bool:
-    """Chooses machines in the cluster and fills in spread and fragmentation; False when there is no room."""
+def choose_and_judge(fleet: FleetArrays, newcomer: Newcomer, cluster: int, space: Workspace) -> bool:
+    """Fills the trial and its spread and fragmentation from one cluster; False when there is no room."""
     request = newcomer.request
-    if not choose_machines(fleet, newcomer.needs, request, cluster, choice):
+    if not choose_machines(fleet, newcomer, cluster, space):
         return False
     if request.consolidate:
-        sort_choice(choice)
-    quality[SPREAD] = spread_of(fleet, request, choice)
-    quality[FRAGMENTATION] = fragmentation_of(fleet, newcomer.needs, request, choice)
+        sort_choice(space.trial, space)
+    space.trial_quality[SPREAD] = spread_of(fleet, request, space.trial)
+    space.trial_quality[FRAGMENTATION] = fragmentation_of(fleet, newcomer.needs, request, space.trial)
     return True
+
+
+@compiled_part
+def keep_trial(space: Workspace) -> None:
+    """The trial is the best so far."""
+    space.best.length[0] = space.trial.length[0]
+    for position in range(space.trial.length[0]):
+        space.best.machine[position] = space.trial.machine[position]
+        space.best.tasks[position] = space.trial.tasks[position]
+    for field in range(QUALITY_FIELDS):
+        space.best_quality[field] = space.trial_quality[field]
 
 
 @compiled_part
@@ -77,93 +71,88 @@ def best_thinkable_spread(newcomer: Newcomer) -> int:
     """No place has less: one rack, and as few machines as the largest ones would do when empty."""
     if not newcomer.request.consolidate:
         return 0
-    most_on_one = max(1, newcomer.needs.whole_room.max())
+    most_on_one = 1
+    for room in newcomer.needs.whole_room:
+        most_on_one = max(most_on_one, room)
     return int((newcomer.request.tasks + most_on_one - 1) // most_on_one - 1)
 
 
 @compiled_part
-def search_free(fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int) -> Found:
-    """The best place that evicts nobody. NONE is exact: there is no room without evictions."""
-    tasks = newcomer.request.tasks
-    trial = new_choice(fleet, tasks)
-    best = new_choice(fleet, tasks)
-    trial_quality = np.zeros(QUALITY_FIELDS, np.float64)
-    best_quality = np.zeros(QUALITY_FIELDS, np.float64)
+def search_free(fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int, space: Workspace) -> int:
+    """The cluster of the best place that evicts nobody. NONE is exact: there is no room without evictions."""
     best_cluster = NONE
-    nobody = np.empty(0, np.int64)
     least_spread = best_thinkable_spread(newcomer)
+    for field in range(QUALITY_FIELDS):
+        space.trial_quality[field] = 0.0
     for cluster in range(first_cluster, end_cluster):
-        if choose_and_judge(fleet, newcomer, cluster, trial, trial_quality) and (
-            best_cluster == NONE or is_better(trial_quality, best_quality, SPREAD, QUALITY_FIELDS)
-        ):
-            trial, best = best, trial
-            best_quality[:] = trial_quality
+        if not choose_and_judge(fleet, newcomer, cluster, space):
+            continue
+        if best_cluster == NONE or is_better(space.trial_quality, space.best_quality, FIRST_OF_LOCALITY, END_FIELD):
             best_cluster = cluster
-            if best_quality[SPREAD] <= least_spread and best_quality[FRAGMENTATION] <= 0.0:
+            keep_trial(space)
+            if space.best_quality[SPREAD] <= least_spread and space.best_quality[FRAGMENTATION] <= 0.0:
                 break
-    if best_cluster != NONE:
-        sort_choice(best)
-    return Found(best_cluster, best, best_quality, nobody, nobody)
+    return best_cluster
 
 
 @compiled_part
-def judge_victims(
-    attempts: AttemptArrays, candidates: Integers, chosen: Integers, now_s: float, quality: Reals
-) -> None:
+def judge_victims(attempts: AttemptArrays, count: int, now_s: float, space: Workspace) -> None:
     """Fills in the counts by priority and the seconds that the chosen candidates have been running."""
-    quality[:] = 0.0
-    for candidate in chosen:
-        row = candidates[candidate, CANDIDATE_ROW]
-        quality[attempts.rows[row, PRIORITY]] += 1.0
-        quality[RUNNING_S] -= max(now_s - attempts.started_s[row], 0.0)
+    for field in range(QUALITY_FIELDS):
+        space.trial_quality[field] = 0.0
+    for position in range(count):
+        row = space.candidates[space.mine[position], CANDIDATE_ROW]
+        space.trial_quality[attempts.rows[row, PRIORITY]] += 1.0
+        space.trial_quality[RUNNING_S] -= max(now_s - attempts.started_s[row], 0.0)
 
 
 @compiled_part
-def charge_candidates(fleet: FleetArrays, entries: Integers, candidates: Integers, chosen: Integers, sign: int) -> None:
-    """Charges (sign 1) or gives back (-1) what these candidates hold in their cluster, summaries included."""
-    for candidate in chosen:
-        charge(fleet, entries, candidates[candidate, CANDIDATE_FIRST], candidates[candidate, CANDIDATE_END], sign)
+def charge_chosen(fleet: FleetArrays, attempts: AttemptArrays, count: int, sign: int, space: Workspace) -> None:
+    """Charges (sign 1) or gives back (-1) what the chosen candidates hold in their cluster, summaries included."""
+    for position in range(count):
+        candidate = space.mine[position]
+        first, end = space.candidates[candidate, CANDIDATE_FIRST], space.candidates[candidate, CANDIDATE_END]
+        charge(fleet, attempts.entries, first, end, sign)
 
 
 @compiled_part
 def search_evicting(
-    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, first_cluster: int, end_cluster: int
-) -> Found:
-    """The best place for a job that finds none without evictions. NONE is exact: there is none with them either."""
-    tasks = newcomer.request.tasks
-    entries = attempts.entries
-    clusters = open_clusters(fleet, newcomer, first_cluster, end_cluster)
-    most = min(attempts.live * len(clusters), len(entries))
-    candidates = np.empty((most, CANDIDATE_COLUMNS), np.int64)
-    scanned, enough = scan_candidates(fleet, newcomer, attempts, clusters, candidates)
-    trial = new_choice(fleet, tasks)
-    best = new_choice(fleet, tasks)
-    trial_quality = np.zeros(QUALITY_FIELDS, np.float64)
-    best_quality = np.zeros(QUALITY_FIELDS, np.float64)
+    fleet: FleetArrays,
+    newcomer: Newcomer,
+    attempts: AttemptArrays,
+    first_cluster: int,
+    end_cluster: int,
+    space: Workspace,
+) -> tuple[int, int]:
+    """The cluster of the best place for a job that finds none without evictions, and the number of victims.
+
+    NONE is exact: there is no room with evictions either. Then `clusters` says how much there would be.
+    """
+    open_clusters(fleet, newcomer, first_cluster, end_cluster, space)
+    scanned, enough = scan_candidates(fleet, newcomer, attempts, space)
     best_cluster = NONE
-    victims = np.empty(0, np.int64)
+    victims = 0
     for cluster in range(first_cluster, end_cluster):
-        if enough == 0 or not clusters[cluster, CLOSED] or clusters[cluster, ROOM] < tasks:
+        if enough == 0 or not space.clusters[cluster, CLOSED] or space.clusters[cluster, ROOM] < newcomer.request.tasks:
             continue
-        chosen = spare_needless(fleet, newcomer, attempts, cluster, scanned, clusters, candidates)
-        for candidate in chosen:
-            take_back(fleet, newcomer, entries, candidates, candidate)
-        judge_victims(attempts, candidates, chosen, newcomer.now_s, trial_quality)
-        if best_cluster != NONE and is_better(best_quality, trial_quality, FIRST_FIELD, SPREAD):
+        count = spare_needless(fleet, newcomer, attempts, cluster, scanned, space)
+        for position in range(count):
+            take_back(fleet, newcomer, attempts.entries, space.candidates, space.mine[position])
+        judge_victims(attempts, count, newcomer.now_s, space)
+        if best_cluster != NONE and is_better(space.best_quality, space.trial_quality, FIRST_FIELD, FIRST_OF_LOCALITY):
             continue
-        charge_candidates(fleet, entries, candidates, chosen, GIVE_BACK)
-        choose_and_judge(fleet, newcomer, cluster, trial, trial_quality)
-        charge_candidates(fleet, entries, candidates, chosen, CHARGE)
-        if best_cluster == NONE or is_better(trial_quality, best_quality, FIRST_FIELD, QUALITY_FIELDS):
-            trial, best = best, trial
-            best_quality[:] = trial_quality
+        charge_chosen(fleet, attempts, count, GIVE_BACK, space)
+        choose_and_judge(fleet, newcomer, cluster, space)
+        charge_chosen(fleet, attempts, count, CHARGE, space)
+        if best_cluster == NONE or is_better(space.trial_quality, space.best_quality, FIRST_FIELD, END_FIELD):
             best_cluster = cluster
-            victims = candidates[:, CANDIDATE_ROW][chosen]
+            victims = count
+            keep_trial(space)
+            for position in range(count):
+                space.best_victims[position] = space.candidates[space.mine[position], CANDIDATE_ROW]
     for candidate in range(scanned):
-        take_back(fleet, newcomer, entries, candidates, candidate)
-    if best_cluster != NONE:
-        sort_choice(best)
-    return Found(best_cluster, best, best_quality, victims, clusters[:, ROOM].copy())
+        take_back(fleet, newcomer, attempts.entries, space.candidates, candidate)
+    return best_cluster, victims
 
 
 @compiled_part
@@ -174,9 +163,17 @@ def search(
     evicting: bool,
     first_cluster: int,
     end_cluster: int,
-) -> Found:
-    """The best place for a job in clusters [first, end), with evictions only if wanted and only if it must be."""
-    found = search_free(fleet, newcomer, first_cluster, end_cluster)
-    if found.cluster == NONE and evicting:
-        return search_evicting(fleet, newcomer, attempts, first_cluster, end_cluster)
-    return found
+    space: Workspace,
+) -> tuple[int, int]:
+    """The cluster (or NONE) of the best place for a job in clusters [first, end), and the number of victims.
+
+    Evicts only if wanted, and only if it must be. The machines are in `best`, in machine order, the victims in
+    `best_victims`, in scan order.
+    """
+    victims = 0
+    cluster = search_free(fleet, newcomer, first_cluster, end_cluster, space)
+    if cluster == NONE and evicting:
+        cluster, victims = search_evicting(fleet, newcomer, attempts, first_cluster, end_cluster, space)
+    if cluster != NONE:
+        sort_choice(space.best, space)
+    return cluster, victims

@@ -32,5 +32,6 @@ def put_in_stable_order(key: Integers, count: int, order: Integers, spare: Integ
                 else:
                     spare[position] = order[right]
                     right += 1
-        order[:count] = spare[:count]
+        for position in range(count):
+            order[position] = spare[position]
         width *= 2
