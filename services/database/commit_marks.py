@@ -57,15 +57,17 @@ class CommitMarks:
         await connection.commit()
         slot.exists = True
 
-    async def mark(self, connection: AnyConnection, slot: Slot) -> bool:
-        """Marks the transaction as its last statement; False when it wrote nothing, so that nothing can be in doubt."""
+    async def mark(self, connection: AnyConnection, slot: Slot) -> None:
+        """Marks the transaction, as its last statement, if it has written anything.
+
+        What has written nothing counts as not committed, and may as well be done again.
+        """
         slot.number += 1
-        cursor = await connection.execute(
+        await connection.execute(
             """UPDATE commit_marks SET number = %s, made_at = now()
                 WHERE slot = %s AND pg_current_xact_id_if_assigned() IS NOT NULL""",
             [slot.number, slot.name],
         )
-        return cursor.rowcount == 1
 
     async def was_committed(self, connection: AnyConnection, slot: Slot) -> bool:
         """Whether the transaction that last marked the slot was committed; waits while that is still going on."""

@@ -30,11 +30,23 @@ _WAKE_INTERVAL_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class _Done(Generic[_Result]):
-    """What a transaction came to, should its commit turn out to have happened."""
+    """What a transaction came to, if its commit has happened."""
 
     result: _Result
     channels_to_wake: frozenset[str]
-    wrote: bool
+
+
+class _CommitRefused(Exception):
+    """The server did not commit, and said so (or there was nothing to commit)."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _is_mistaken(error: Exception, *, snapshot: bool) -> bool:
+    """A snapshot is read-only; elsewhere the same error means that the server is a standby, for the moment."""
+    return snapshot and isinstance(error, ReadOnlySqlTransaction)
 
 
 class Database:
@@ -135,33 +147,36 @@ class Database:
         slot = self._marks.take()
         backoff = Backoff()
         give_up_at: float | None = None
-        done: _Done[_Result] | None = None
+        in_doubt: _Done[_Result] | None = None
         while True:
             try:
                 async with self._pool.connection() as connection:
-                    if done is None or not await self._marks.was_committed(connection, slot):
-                        done = None
+                    if in_doubt is None or not await self._marks.was_committed(connection, slot):
+                        in_doubt = None
                         done = await self._perform(connection, operation, slot, snapshot=snapshot)
-                        await connection.commit()
-                self._request_wake_ups(done.channels_to_wake)
+                        in_doubt = done  # until the server says that it has committed
+                        await self._commit(connection, slot, snapshot=snapshot)
                 self._marks.give_back(slot)
-                return done.result
+                self._request_wake_ups(in_doubt.channels_to_wake)
+                return in_doubt.result
             except Exception as error:
-                if done is not None and (not done.wrote or is_final(error)):
-                    done = None  # it wrote nothing, or the server itself refused the commit
-                wrote_in_snapshot = snapshot and isinstance(error, ReadOnlySqlTransaction)
-                if wrote_in_snapshot or not is_passing(error):
+                cause = error
+                if isinstance(error, _CommitRefused):
+                    cause, in_doubt = error.cause, None
+                if in_doubt is None and (not is_passing(cause) or _is_mistaken(cause, snapshot=snapshot)):
                     self._marks.give_back(slot)
+                    if cause is not error:
+                        raise cause from None
                     raise
                 now = time.monotonic()
                 give_up_at = now + patience_s if give_up_at is None else give_up_at
                 wait_s = backoff.next_wait_s()
                 if now + wait_s > give_up_at:
                     raise DatabaseUnavailable(
-                        f"the database could not do it in {patience_s} s: {error}", in_doubt=done is not None
-                    ) from error
-                _log.debug("the transaction will be tried again", error=str(error), wait_s=wait_s)
-                await self._watcher.pause(wait_s)
+                        f"the database could not do it in {patience_s} s: {cause}", in_doubt=in_doubt is not None
+                    ) from cause
+                _log.debug("the transaction will be tried again", error=str(cause), wait_s=wait_s)
+            await self._watcher.pause(wait_s)
 
     async def _perform(
         self,
@@ -174,11 +189,24 @@ class Database:
         """Everything up to the commit."""
         if snapshot:
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            return _Done(await operation(connection), frozenset(), wrote=False)
-        await self._marks.make_row(connection, slot)
+        else:
+            await self._marks.make_row(connection, slot)
         result = await operation(connection)
-        wrote = await self._marks.mark(connection, slot)
-        return _Done(result, frozenset(connection.channels_to_wake), wrote)
+        return _Done(result, frozenset(connection.channels_to_wake))
+
+    async def _commit(self, connection: PooledConnection, slot: Slot, *, snapshot: bool) -> None:
+        """Raises _CommitRefused when it certainly has not happened; any other error leaves that open."""
+        try:
+            if snapshot:
+                await connection.commit()
+                return
+            async with connection.pipeline():
+                await self._marks.mark(connection, slot)
+                await connection.commit()
+        except psycopg.Error as error:
+            if snapshot or is_final(error):
+                raise _CommitRefused(error) from error
+            raise
 
     def _request_wake_ups(self, channels: Collection[str]) -> None:
         if channels:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import psycopg
 from psycopg.errors import UniqueViolation
+from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from domain.events import Event, EventKind, JsonValue
@@ -78,9 +80,17 @@ async def insert_submissions(connection: AnyConnection, submissions: Sequence[Su
         UnknownTenants: a tenant does not exist (any more).
         RepeatTransaction: somebody else has just used one of the keys; Database.run does it again.
     """
-    await keep_tenants(connection)
-    await _require_tenants(connection, sorted({submission.specification.tenant for submission in submissions}))
-    results, new = _sort_out(submissions, await _known_keys(connection, submissions))
+    tenants = sorted({submission.specification.tenant for submission in submissions})
+    # One round trip for all that must be known; each statement sees what was committed before it began.
+    async with connection.pipeline():
+        await keep_tenants(connection)
+        known_tenants = await _find_tenants(connection, tenants)
+        known_keys = await _find_keys(connection, submissions)
+        await event_store.prepare_to_append(connection)
+    unknown = set(tenants) - {TenantId(row[0]) for row in await known_tenants.fetchall()}
+    if unknown:
+        raise UnknownTenants(tuple(sorted(unknown)))
+    results, new = _sort_out(submissions, _keys(await known_keys.fetchall()))
     if new:
         try:
             await _copy_workloads(connection, new)
@@ -95,32 +105,28 @@ async def insert_submissions(connection: AnyConnection, submissions: Sequence[Su
     return results
 
 
-async def _require_tenants(connection: AnyConnection, tenants: Sequence[TenantId]) -> None:
-    cursor = await connection.execute("SELECT tenant FROM tenants WHERE tenant = ANY(%s)", (list(tenants),))
-    known = {row[0] for row in await cursor.fetchall()}
-    unknown = tuple(tenant for tenant in tenants if tenant not in known)
-    if unknown:
-        raise UnknownTenants(unknown)
+async def _find_tenants(connection: AnyConnection, tenants: Sequence[TenantId]) -> psycopg.AsyncCursor[TupleRow]:
+    return await connection.execute("SELECT tenant FROM tenants WHERE tenant = ANY(%s)", (list(tenants),))
 
 
 _Key = tuple[TenantId, str]
 _Known = dict[_Key, tuple[WorkloadId, bytes | None]]
 
 
-async def _known_keys(connection: AnyConnection, submissions: Iterable[Submission]) -> _Known:
+async def _find_keys(connection: AnyConnection, submissions: Iterable[Submission]) -> psycopg.AsyncCursor[TupleRow]:
     keys = [(s.specification.tenant, s.idempotency_key) for s in submissions if s.idempotency_key is not None]
-    if not keys:
-        return {}
-    cursor = await connection.execute(
+    return await connection.execute(
         """SELECT w.tenant, w.idempotency_key, w.workload, w.body_digest
              FROM unnest(%s::text[], %s::text[]) AS u (tenant, idempotency_key)
              JOIN workloads w ON w.tenant = u.tenant AND w.idempotency_key = u.idempotency_key""",
         ([tenant for tenant, _ in keys], [key for _, key in keys]),
+        # Planned anew each time: a plan made while the table was small would read all of it when it is large.
+        prepare=False,
     )
-    return {
-        (TenantId(row[0]), row[1]): (WorkloadId(row[2]), None if row[3] is None else bytes(row[3]))
-        for row in await cursor.fetchall()
-    }
+
+
+def _keys(rows: Iterable[TupleRow]) -> _Known:
+    return {(TenantId(row[0]), row[1]): (WorkloadId(row[2]), None if row[3] is None else bytes(row[3])) for row in rows}
 
 
 def _sort_out(submissions: Sequence[Submission], known: _Known) -> tuple[list[SubmissionResult], list[Submission]]:
@@ -225,7 +231,6 @@ async def _copy_queue_entries(connection: AnyConnection, new: Sequence[Submissio
 
 
 async def _copy_events(connection: AnyConnection, new: Sequence[Submission]) -> None:
-    await event_store.prepare_to_append(connection)
     async with (
         connection.cursor() as cursor,
         cursor.copy("COPY events (t, event, workload, tenant, details) FROM STDIN (FORMAT BINARY)") as copy,

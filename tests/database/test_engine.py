@@ -134,6 +134,38 @@ async def _make_commits_wait(connection: AnyConnection) -> None:
     )
 
 
+def test_commit_that_the_server_refuses_has_not_happened(database_url: str) -> None:
+    """A deferred constraint is broken: that is known, raised as it is, and not tried again."""
+    calls = 0
+
+    async def operation(connection: AnyConnection) -> None:
+        nonlocal calls
+        calls += 1
+        await _insert(connection)
+        await connection.execute("INSERT INTO late VALUES (1)")
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await connection.execute("CREATE TABLE late (x int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+            await database.run(operation)
+            with pytest.raises(psycopg.errors.UniqueViolation):
+                await database.run(operation)
+            assert await database.run(_inserted) == 1
+
+    asyncio.run(scenario())
+    assert calls == 2
+
+
+def test_database_without_tables_is_told_at_once(empty_database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(empty_database_url) as database:
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                await database.run(_insert)
+
+    asyncio.run(scenario())
+
+
 def test_transaction_tells_when_it_does_not_know(database_url: str) -> None:
     async def scenario() -> None:
         async with failing_proxy(database_url) as proxy, Database(proxy.url) as database:
