@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ class Host:
         """Starts everything, stays until `stop` is set, ends everything."""
         options = self._options
         try:
+            self._say(HostState.STARTING, "the compiler (only the first start takes long)", "")
+            await asyncio.to_thread(_compile_kernels)
             self._say(HostState.STARTING, "the database", "")
             self._database_url = await asyncio.to_thread(self._open_database)
             fleet = read_fleet(options.fleet_file) if options.fleet_file is not None else None
@@ -205,6 +208,11 @@ class Host:
             ray.shutdown()
         if self._options.database_url is None and not os.environ.get(URL_VARIABLE):
             stop_embedded(self._options.home)
+
+
+def _compile_kernels() -> None:
+    """In a process of its own: the host has no use for the compiler."""
+    subprocess.run([sys.executable, "-m", "services.runtime.kernels"], check=True)
 
 
 def _free_port(host: str) -> int:

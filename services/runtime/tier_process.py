@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -79,7 +80,8 @@ async def run_tier(request: TierRequest, listening: Callable[[str], None]) -> No
         listening(address)
         _log.info("listening", tier=request.name, address=address, process_id=os.getpid())
         try:
-            await tier.run(address, f"{socket.gethostname()}:{os.getpid()}")
+            # Process ids are used again, and there may be several tiers in one process.
+            await tier.run(address, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
         finally:
             await tier.stop(_STOP_GRACE_S)
 
