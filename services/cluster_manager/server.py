@@ -23,12 +23,13 @@ _log = structlog.get_logger(__name__)
 class ClusterManagerServer:
     """Serves one cluster. Health says NOT_SERVING, and calls fail with UNAVAILABLE, until what ran is adopted."""
 
-    def __init__(self, cluster: ClusterId, executor: Executor, clock: ServiceClock) -> None:
+    def __init__(self, cluster: ClusterId, executor: Executor, clock: ServiceClock, *, newest_token: int = 0) -> None:
+        """`newest_token`: orders of regional schedulers with an older lease are refused."""
         self._cluster = cluster
         self._executor = executor
         self._clock = clock
         self._gate = Gate(cluster)
-        self._cluster_manager = ClusterManagerServicer(cluster, executor, self._gate)
+        self._cluster_manager = ClusterManagerServicer(cluster, executor, self._gate, newest_token)
         services = (
             cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],
             training_session_pb2.DESCRIPTOR.services_by_name["TrainingSession"],

@@ -59,13 +59,13 @@ class Gate:
 
 
 class FencingToken:
-    """The newest lease of a regional scheduler that was seen here."""
+    """The newest lease of a regional scheduler that is known of here."""
 
-    def __init__(self) -> None:
-        self._newest = 0
+    def __init__(self, newest: int) -> None:
+        self._newest = newest
 
     def check(self, token: int) -> None:
-        """Raises PreconditionFailed when somebody with a newer lease has called before."""
+        """Raises PreconditionFailed when somebody has, or had, a newer lease."""
         if token < self._newest:
             raise PreconditionFailed(
                 STALE_LEASE,
@@ -78,11 +78,11 @@ class FencingToken:
 class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     """Orders in, statuses out."""
 
-    def __init__(self, cluster: ClusterId, executor: Executor, gate: Gate) -> None:
+    def __init__(self, cluster: ClusterId, executor: Executor, gate: Gate, newest_token: int) -> None:
         self._cluster = cluster
         self._executor = executor
         self._gate = gate
-        self._token = FencingToken()
+        self._token = FencingToken(newest_token)
         self._watches: set[Subscription[Change]] = set()
 
     def end_watches(self) -> None:
@@ -145,6 +145,8 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self, request: cluster_manager_pb2.WatchStatusRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> AsyncIterator[cluster_manager_pb2.WatchStatusResponse]:
         self._gate.check()
+        if request.fencing_token:
+            self._token.check(request.fencing_token)
         with self._executor.subscribe() as watch:
             self._watches.add(watch)
             try:
@@ -161,7 +163,9 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self, request: cluster_manager_pb2.ForgetAttemptsRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> cluster_manager_pb2.ForgetAttemptsResponse:
         self._gate.check()
-        await self._executor.forget(keys_from_proto(request.attempts))
+        keys = keys_from_proto(request.attempts)
+        self._token.check(request.fencing_token)
+        await self._executor.forget(keys)
         return cluster_manager_pb2.ForgetAttemptsResponse()
 
     async def ReadLogs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -17,17 +17,30 @@ from domain.identifiers import ClusterId, MachineId
 from services.clock import ServiceClock
 from services.cluster_manager.server import ClusterManagerServer
 from services.configuration import Configuration
-from services.database import fleet_store
+from services.database import fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL
+from services.database.lease_store import CLUSTER_PREFIX, REGIONAL_PREFIX
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
 from services.tiers.lease_keeper import LeaseKeeper
+from services.tiers.side_by_side import until_one_ends
 
 _STOP_GRACE_S = 2.0
 
+_LOOK_INTERVAL_REAL_S = 5.0
+"""A wake-up may get lost: the fleet is looked at so often in any case."""
+
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A cluster's machines, and the newest lease of its region: whoever has an older one gives no orders here."""
+
+    machines: tuple[MachineId, ...]
+    newest_token: int
 
 
 class ClusterManagerTier:
@@ -62,23 +75,20 @@ class ClusterManagerTier:
     async def run(self, address: str, holder: str) -> None:
         """Serves the cluster from `address` for as long as this process may."""
         keeper = LeaseKeeper(
-            self._database, f"cluster/{self._cluster}", holder, address, self._configuration.lease.duration_real_s
+            self._database,
+            f"{CLUSTER_PREFIX}{self._cluster}",
+            holder,
+            address,
+            self._configuration.lease.duration_real_s,
         )
         while True:
             lease = await keeper.wait_until_held()
-            working = [asyncio.ensure_future(work) for work in (self._work(), keeper.keep(lease))]
             try:
                 # Ends when the lease is lost, or when the fleet has changed.
-                await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-                for task in working:
-                    if task.done():
-                        task.result()
-            finally:
-                for task in working:
-                    task.cancel()
-                for task in working:
-                    with suppress(asyncio.CancelledError):
-                        await task
+                await until_one_ends(self._work(), keeper.keep(lease))
+            except asyncio.CancelledError:
+                await keeper.release(lease)
+                raise
 
     async def stop(self, grace_s: float) -> None:
         """Nothing is left to stop once `run` has been cancelled."""
@@ -86,27 +96,29 @@ class ClusterManagerTier:
     async def _work(self) -> None:
         """Serves until this cluster's machines are other ones than at the beginning."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
-            machines = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
-            executor = self._make_executor(machines)
-            server = ClusterManagerServer(self._cluster, executor, self._clock)
+            known = await self._database.run(self._load, snapshot=True, give_up_after_s=float("inf"))
+            executor = self._make_executor(known.machines)
+            server = ClusterManagerServer(self._cluster, executor, self._clock, newest_token=known.newest_token)
             await server.start(self._listen)
-            _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))
+            _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(known.machines))
             try:
-                while machines == await self._database.run(self._load_machines, give_up_after_s=float("inf")):
-                    await subscription.wait()
+                machines = known.machines
+                while machines == known.machines:
+                    await subscription.wait(_LOOK_INTERVAL_REAL_S)
+                    machines = (await self._database.run(self._load, give_up_after_s=float("inf"))).machines
                 _log.info("the machines have changed", cluster=self._cluster)
             finally:
                 await server.stop(_STOP_GRACE_S)
 
-    async def _load_machines(self, connection: AnyConnection) -> tuple[MachineId, ...]:
+    async def _load(self, connection: AnyConnection) -> _Known:
+        """What the database says of this cluster; no machines while the fleet does not have it."""
         fleet, _ = await fleet_store.load_fleet(connection)
-        return tuple(
-            machine.machine
-            for region in fleet.regions
-            for cluster in region.clusters
-            if cluster.cluster == self._cluster
-            for machine in cluster.machines()
-        )
+        for region in fleet.regions:
+            for cluster in region.clusters:
+                if cluster.cluster == self._cluster:
+                    token = await lease_store.newest_token(connection, f"{REGIONAL_PREFIX}{region.region}")
+                    return _Known(tuple(machine.machine for machine in cluster.machines()), token)
+        return _Known((), 0)
 
     def _make_executor(self, machines: tuple[MachineId, ...]) -> Executor:
         emulated = EmulatedExecutor(self._clock)

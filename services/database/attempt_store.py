@@ -244,18 +244,25 @@ async def _write_placements(
 async def begin_evictions(
     connection: AnyConnection, evictions: Sequence[tuple[AttemptKey, Eviction]]
 ) -> set[AttemptKey]:
-    """Marks live attempts as being evicted; returns those that were live and not being evicted before."""
+    """Marks live attempts as being evicted; returns those that were live and not being evicted before.
+
+    Where room is made for another one, only a victim that stands strictly worse than it at this moment is marked (I5).
+    """
     if not evictions:
         return set()
     cursor = await connection.execute(
         """UPDATE attempts a SET state = 'PREEMPTING', eviction = u.eviction
-             FROM unnest(%s::text[], %s::int[], %s::jsonb[]) AS u (workload, attempt, eviction)
+             FROM unnest(%s::text[], %s::int[], %s::jsonb[], %s::smallint[], %s::smallint[])
+               AS u (workload, attempt, eviction, by_priority, by_level)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state <> 'PREEMPTING'
+              AND (u.by_priority IS NULL OR (a.priority, a.level) > (u.by_priority, u.by_level))
         RETURNING a.workload, a.attempt""",
         (
             [key.workload for key, _ in evictions],
             [int(key.attempt) for key, _ in evictions],
             [Jsonb(eviction.as_json()) for _, eviction in evictions],
+            [None if eviction.by_standing is None else eviction.by_standing.priority for _, eviction in evictions],
+            [None if eviction.by_standing is None else eviction.by_standing.level for _, eviction in evictions],
         ),
     )
     marked = _keys(await cursor.fetchall())
@@ -435,6 +442,31 @@ async def replace_placements(connection: AnyConnection, key: AttemptKey, placeme
     """The attempt holds these from now on (resized or tuned)."""
     await connection.execute("DELETE FROM placements WHERE workload = %s AND attempt = %s", (key.workload, key.attempt))
     await _write_placements(connection, [(key, placements)])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStanding:
+    """Where an attempt stands, and what its tenant's quota is charged for it when it is within quota."""
+
+    standing: Standing
+    within_quota: bool
+    charges: Mapping[str, int]
+
+
+async def stands(connection: AnyConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, StoredStanding]:
+    """Where these attempts stand, whether or not they have ended."""
+    if not keys:
+        return {}
+    cursor = await connection.execute(
+        """SELECT a.workload, a.attempt, a.priority, a.level, a.within_quota, a.charges
+             FROM attempts a JOIN unnest(%s::text[], %s::int[]) AS u (workload, attempt)
+               ON a.workload = u.workload AND a.attempt = u.attempt""",
+        ([key.workload for key in keys], [int(key.attempt) for key in keys]),
+    )
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): StoredStanding(Standing(row[2], row[3]), row[4], row[5])
+        for row in await cursor.fetchall()
+    }
 
 
 async def standings(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, tuple[Standing, bool]]:

@@ -50,7 +50,8 @@ async def acquire(
 ) -> Lease | None:
     """The lease, from now on for `duration_s` real seconds; None while somebody else holds it.
 
-    `holder` is unique to one run of one process. Asking again as the holder renews, with the same token.
+    `holder` is unique to one run of one process. Asking again as the holder gives a greater token too: what was begun
+    with the one before has ended when this returns, or is refused.
     """
     cursor = await connection.execute(
         """INSERT INTO leases AS l (name, holder, address, process_id, token, expires_at)
@@ -58,7 +59,7 @@ async def acquire(
                    clock_timestamp() + make_interval(secs => %(duration_s)s))
            ON CONFLICT (name) DO UPDATE
               SET holder = excluded.holder, address = excluded.address, process_id = excluded.process_id,
-                  token = l.token + CASE WHEN l.holder = excluded.holder THEN 0 ELSE 1 END,
+                  token = l.token + 1,
                   expires_at = clock_timestamp() + make_interval(secs => %(duration_s)s)
             WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
         RETURNING token""",
@@ -121,6 +122,13 @@ async def fence_regions(connection: AnyConnection, regions: Sequence[RegionId]) 
             WHERE name IN (SELECT name FROM leases WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE)""",
         ([f"{REGIONAL_PREFIX}{region}" for region in regions],),
     )
+
+
+async def newest_token(connection: AnyConnection, name: str) -> int:
+    """The greatest token that anybody was given for this lease; 0 when nobody ever was."""
+    cursor = await connection.execute("SELECT token FROM leases WHERE name = %s", (name,))
+    row = await cursor.fetchone()
+    return 0 if row is None else int(row[0])
 
 
 async def address(connection: AnyConnection, name: str) -> str | None:

@@ -41,10 +41,15 @@ class AbsentClusters:
         for machine in self._closed.pop(cluster, {}):
             self._inventory.set_machine_state(machine, MachineState.UP)
 
-    def state_changed(self, machine: MachineId) -> None:
-        """Somebody has set this machine's state on purpose: that counts from now on."""
-        for closed in self._closed.values():
-            closed.pop(machine, None)
+    def set_state(self, machine: MachineId, state: MachineState) -> None:
+        """Somebody has set this machine's state on purpose: that counts, as soon as its cluster can be reached."""
+        for cluster, closed in self._closed.items():
+            if machine in self._machines[cluster]:
+                closed.pop(machine, None)
+                if state is MachineState.UP:
+                    closed[machine] = None
+                    state = MachineState.DRAINING
+        self._inventory.set_machine_state(machine, state)
 
     def close(self, now_real_s: float) -> None:
         """Closes the machines of clusters that have been away for too long."""

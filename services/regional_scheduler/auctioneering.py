@@ -24,7 +24,9 @@ from services.database.auction_store import AuctionProgress, StoredRound
 from services.database.channels import AUCTION_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
+from services.database.lease_store import Lease
 from services.regional_scheduler.specifications import SpecificationCache
+from services.tiers.fenced_transaction import fenced_transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Auctioneer:
     def __init__(
         self,
         database: Database,
+        lease: Lease,
         region: RegionId,
         bidder: RegionBidder,
         specifications: SpecificationCache,
@@ -50,6 +53,7 @@ class Auctioneer:
         configuration: AuctionConfiguration,
     ) -> None:
         self._database = database
+        self._lease = lease
         self._region = region
         self._bidder = bidder
         self._specifications = specifications
@@ -58,7 +62,7 @@ class Auctioneer:
 
     async def step(self) -> AuctionStep:
         """Answers the open round, or closes it, or opens one: whatever is to be done now."""
-        async with self._database.transaction() as connection:
+        async with fenced_transaction(self._database, self._lease) as connection:
             stored = await auction_store.open_round(connection, lock=False)
             if stored is None:
                 return AuctionStep(moved=await self._open_next(connection))
@@ -73,7 +77,7 @@ class Auctioneer:
 
     async def _close_if_due(self, response: RegionResponse | None) -> AuctionStep:
         """Stores the answer, and closes the round when it was the last one (or the deadline has passed)."""
-        async with self._database.transaction() as connection:
+        async with fenced_transaction(self._database, self._lease) as connection:
             stored = await auction_store.open_round(connection, lock=True)
             if stored is None:
                 return AuctionStep(moved=True)

@@ -43,9 +43,13 @@ class MachineReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """What a cluster manager told. `complete`: it names every attempt that it knows."""
+    """What a cluster manager told. `complete`: it names every attempt that it knows.
+
+    `connection` counts the connections of the link: with the complete report of one begins what it may be asked.
+    """
 
     cluster: ClusterId
+    connection: int
     complete: bool
     attempts: tuple[AttemptStatus, ...]
     machines: tuple[MachineReport, ...]
@@ -53,7 +57,7 @@ class ClusterReport:
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """The cluster manager cannot be reached; orders given since the last report may be lost."""
+    """The cluster manager cannot be reached; orders given on the last connection may be lost."""
 
     cluster: ClusterId
 
@@ -86,7 +90,14 @@ OutgoingOrder = StartOrders | StopOrders | ForgetOrders | ResizeOrder
 
 
 class ClusterLink:
-    """One link. `run` until cancelled; `send` at any time: what is sent while the link is down is dropped."""
+    """One link. `run` until cancelled; `send` at any time.
+
+    Whoever reads the inbox is always a little behind: the link may have broken, and be there again, without its
+    knowing. So an order names the connection that it is meant for, and one for an earlier connection is dropped:
+    what a complete report does not name was not ordered before it and never will be by what was sent before it.
+    Orders on the way of an earlier link, or of an earlier holder of the lease, are refused by the cluster manager,
+    for the watch that brings the complete report shows it the present fencing token first.
+    """
 
     def __init__(
         self,
@@ -96,14 +107,16 @@ class ClusterLink:
         fencing_token: int,
     ) -> None:
         self.cluster = cluster
-        self.up = False
+        self._connection = 0
+        self._reported = False
         self._find_address = find_address
         self._inbox = inbox
         self._fencing_token = fencing_token
         self._outgoing: asyncio.Queue[OutgoingOrder] = asyncio.Queue()
 
-    def send(self, order: OutgoingOrder) -> None:
-        if self.up:
+    def send(self, order: OutgoingOrder, connection: int) -> None:
+        """Sends it after what was sent before, unless that connection is over."""
+        if connection == self._connection:
             self._outgoing.put_nowait(order)
 
     async def run(self) -> None:
@@ -112,8 +125,9 @@ class ClusterLink:
                 await self._run_once()
             except grpc.aio.AioRpcError as error:
                 _log.info("cluster link broke", cluster=self.cluster, code=error.code().name, said=error.details())
-            if self.up:
-                self.up = False
+            self._connection += 1
+            if self._reported:
+                self._reported = False
                 self._inbox(LinkLost(self.cluster))
             await asyncio.sleep(RECONNECT_REAL_S)
 
@@ -125,7 +139,7 @@ class ClusterLink:
         async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
             stub = cluster_manager_pb2_grpc.ClusterManagerStub(channel)
             async with _in_background(self._send_orders(stub)) as sending:
-                reports = stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest())
+                reports = stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest(fencing_token=self._fencing_token))
                 reading = asyncio.ensure_future(self._read_reports(reports))
                 try:
                     await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
@@ -145,9 +159,8 @@ class ClusterLink:
         ],
     ) -> None:
         async for message in reports:
-            if message.complete:
-                self.up = True
-            self._inbox(report_from_proto(self.cluster, message))
+            self._reported = True
+            self._inbox(report_from_proto(self.cluster, self._connection, message))
 
     async def _send_orders(self, stub: cluster_manager_pb2_grpc.ClusterManagerAsyncStub) -> None:
         while True:
@@ -170,7 +183,8 @@ class ClusterLink:
                 case ForgetOrders(attempts):
                     await stub.ForgetAttempts(
                         cluster_manager_pb2.ForgetAttemptsRequest(
-                            attempts=[attempt_reference_to_proto(key) for key in attempts]
+                            attempts=[attempt_reference_to_proto(key) for key in attempts],
+                            fencing_token=self._fencing_token,
                         ),
                         timeout=CALL_TIMEOUT_REAL_S,
                     )
@@ -191,10 +205,13 @@ async def _in_background(work: Awaitable[None]) -> AsyncIterator[asyncio.Future[
             await task
 
 
-def report_from_proto(cluster: ClusterId, message: cluster_manager_pb2.WatchStatusResponse) -> ClusterReport:
+def report_from_proto(
+    cluster: ClusterId, connection: int, message: cluster_manager_pb2.WatchStatusResponse
+) -> ClusterReport:
     """A message of the status stream as values."""
     return ClusterReport(
         cluster,
+        connection,
         message.complete,
         tuple(_status_from_proto(status) for status in message.attempts),
         tuple(MachineReport(MachineId(status.machine), status.up, status.reason) for status in message.machines),

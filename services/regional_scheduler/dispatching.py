@@ -19,6 +19,7 @@ from services.database.auction_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
+from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.specifications import SpecificationCache
 
 AWARDS_AT_ONCE = 256
@@ -46,9 +47,13 @@ async def dispatch_awards(
     """Dispatches what the region has won, in queue order.
 
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
+    Raises SessionOver when the database shows that it must in any case.
     """
     awards = await auction_store.lock_awards(connection, region, AWARDS_AT_ONCE)
     workloads = await specifications.workloads(connection, [award.position.workload for award in awards])
+    unknown = sorted({award.tenant for award in awards if award.tenant not in tenants})
+    if unknown:
+        raise SessionOver(f"tenant {unknown[0]} is not known yet")
     charges = {
         name: quota_charges(workload.specification, tenants[workload.specification.tenant].quota)
         for name, workload in workloads.items()
@@ -82,7 +87,10 @@ async def dispatch_awards(
     )
     marked = await attempt_store.begin_evictions(connection, evictions)
     if len(marked) != len(evictions):
-        raise RuntimeError(f"of {len(evictions)} victims in region {region} only {len(marked)} were live")
+        # A scan pass may have re-classified one of them since we looked.
+        raise SessionOver(
+            f"of {len(evictions)} victims only {len(marked)} are live and stand worse than who evicts them"
+        )
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
     leaving = [(attempt, eviction) for key, eviction in evictions if (attempt := live.get(key)) is not None]
     await event_store.append(

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.events import EvictionCause
 from domain.identifiers import ClusterId, MachineId, TenantId
 from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey, TaskPlacement
@@ -18,6 +17,9 @@ from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.database.attempt_store import AttemptEnd, Eviction
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+
+LOST = "lost"
+"""How an attempt ends when what watched over it is gone, and its machines (as far as anybody knows) are not."""
 
 
 @dataclass(slots=True)
@@ -158,15 +160,14 @@ def end_of(attempt: LiveAttempt, *, cancel_requested: bool, now: float) -> Attem
         return _end(attempt, "completed", ended_s, reason)
     if AttemptPhase.FAILED in phases:
         return _end(attempt, "cancelled" if cancel_requested else "failed", ended_s, reason)
-    if AttemptPhase.LOST in phases and attempt.eviction is None and not cancel_requested:
-        return _end(attempt, EvictionCause.MACHINE_LOST.value, ended_s, reason)
     return _end(attempt, _stopped_as(attempt, cancel_requested), ended_s, reason)
 
 
 def _stopped_as(attempt: LiveAttempt, cancel_requested: bool) -> str:
+    """It ended without having failed by itself: for what it was asked to leave, or lost without anybody's asking."""
     if cancel_requested:
         return "cancelled"
-    return EvictionCause.MACHINE_LOST.value if attempt.eviction is None else attempt.eviction.cause.value
+    return LOST if attempt.eviction is None else attempt.eviction.cause.value
 
 
 def _end(attempt: LiveAttempt, ended_as: str, ended_s: float, reason: str) -> AttemptEnd:
@@ -174,6 +175,11 @@ def _end(attempt: LiveAttempt, ended_as: str, ended_s: float, reason: str) -> At
     failures = attempt.failures + 1
     not_before_s = 0.0
     match ended_as:
+        case _ if ended_as == LOST:
+            # A failure, but none of the user's: it is always tried again, after a while in which a machine that is
+            # about to be reported lost is.
+            happening = Happening.ATTEMPT_FAILED
+            not_before_s = ended_s + retry.wait_s(1)
         case "completed":
             happening = Happening.COMPLETED
         case "cancelled":
@@ -187,7 +193,7 @@ def _end(attempt: LiveAttempt, ended_as: str, ended_s: float, reason: str) -> At
             happening = Happening.EVICTED
     return AttemptEnd(
         key=attempt.key,
-        end=ended_as,
+        end="failed" if ended_as == LOST else ended_as,
         reason=reason,
         ended_s=ended_s,
         progress=max(attempt.progress, attempt.checkpoint_progress),
@@ -256,6 +262,11 @@ class LiveAttempts:
     def blocked(self, attempt: LiveAttempt) -> bool:
         """True while somebody else who is leaving has something on one of its machines."""
         return any(self._leaving_by_machine.get(machine, set()) - {attempt.key} for machine in attempt.machines)
+
+    def on(self, machine: MachineId) -> list[AttemptKey]:
+        """Attempts with something on this machine, sorted."""
+        on_it = [attempt.key for attempt in self._attempts.values() if machine in attempt.machines]
+        return sorted(on_it, key=lambda key: (key.workload, key.attempt))
 
     def waiting_on(self, machines: frozenset[MachineId]) -> list[LiveAttempt]:
         """Attempts that are dispatched and not started on any of these machines, sorted by key."""

@@ -15,7 +15,7 @@ from services.database import attempt_store, fleet_store, tenant_store
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
 from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
-from services.regional_scheduler.session import RegionMemory
+from services.regional_scheduler.region_memory import RegionMemory, Revisions
 from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
@@ -23,18 +23,20 @@ from topmast.v1 import workload_pb2
 
 async def load_memory(connection: AnyConnection, region: RegionId) -> RegionMemory | None:
     """Everything a session starts from, as one snapshot; None while the fleet has no such region."""
+    revisions = await load_revisions(connection)
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
     stored = await attempt_store.load_live(connection, region)
-    return make_memory(fleet, states, tenants, stored, region)
+    return make_memory(revisions, fleet, states, tenants, stored, region)
 
 
-async def load_revisions(connection: AnyConnection) -> tuple[int, int]:
-    """Of the fleet and of the tenants: when one of them grows, a region's memory is out of date."""
-    return await fleet_store.fleet_revision(connection), await tenant_store.tenants_revision(connection)
+async def load_revisions(connection: AnyConnection) -> Revisions:
+    """Those that count now."""
+    return Revisions(await fleet_store.fleet_revision(connection), await tenant_store.tenants_revision(connection))
 
 
 def make_memory(
+    revisions: Revisions,
     fleet: Fleet,
     states: dict[MachineId, MachineState],
     tenants: tuple[Tenant, ...],
@@ -56,6 +58,7 @@ def make_memory(
     inventory.watch(cache)
     bidder = RegionBidder(region, inventory, cache, DataDirectory(fleet.tables))
     return RegionMemory(
+        revisions=revisions,
         region=region,
         inventory=inventory,
         bidder=bidder,

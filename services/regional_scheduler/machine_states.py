@@ -16,6 +16,13 @@ _KINDS = {
 }
 
 
+async def machine_state(connection: AnyConnection, machine: MachineId) -> MachineState | None:
+    """As it is recorded; None when there is no such machine."""
+    cursor = await connection.execute("SELECT state FROM machines WHERE machine = %s", (machine,))
+    row = await cursor.fetchone()
+    return None if row is None else MachineState(row[0])
+
+
 async def record_machine_state(
     connection: AnyConnection,
     region: RegionId,

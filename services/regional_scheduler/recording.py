@@ -9,9 +9,10 @@ from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, RegionId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
+from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.database import attempt_store, event_store, quota_store
-from services.database.attempt_store import AttemptEnd, AttemptProgress, Eviction, RequeuedEntry
+from services.database.attempt_store import AttemptEnd, AttemptProgress, Eviction, RequeuedEntry, StoredStanding
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.regional_scheduler.dispatching import evicting_events, placement_details
@@ -56,16 +57,18 @@ async def record_reports(
     }
     ended_keys = await attempt_store.record_ends(connection, ends, requeued)
     ended = tuple(end for end in ends if end.key in ended_keys)
+    # A scan pass may have re-classified them since we looked; from here on it cannot, for their rows are locked.
+    stands = await attempt_store.stands(connection, [*started, *ended_keys])
     await quota_store.release(
         connection,
-        [(by_key[end.key].tenant, by_key[end.key].charges) for end in ended if by_key[end.key].within_quota],
+        [(by_key[end.key].tenant, stands[end.key].charges) for end in ended if stands[end.key].within_quota],
     )
     await event_store.append(
         connection,
         [
-            *(_started_event(region, by_key[key], since_s) for key, since_s in starts if key in started),
+            *(_started_event(region, by_key[key], stands[key], since_s) for key, since_s in starts if key in started),
             *(_checkpointed_event(region, by_key[key], progress, saved_s) for key, progress, saved_s in checkpoints),
-            *(_ended_event(region, by_key[end.key], end) for end in ended),
+            *(_ended_event(region, by_key[end.key], stands[end.key], end) for end in ended),
         ],
     )
     if ended:
@@ -89,10 +92,12 @@ async def _ends(connection: AnyConnection, reported: Sequence[LiveAttempt], now:
     if not candidates:
         return []
     cursor = await connection.execute(
-        "SELECT workload FROM workloads WHERE workload = ANY(%s) AND cancel_requested",
+        # Locked: a cancellation that comes now finds the workload where this transaction leaves it.
+        """SELECT workload, cancel_requested FROM workloads WHERE workload = ANY(%s)
+            ORDER BY workload FOR NO KEY UPDATE""",
         ([attempt.key.workload for attempt in candidates],),
     )
-    cancelled = {row[0] for row in await cursor.fetchall()}
+    cancelled = {row[0] for row in await cursor.fetchall() if row[1]}
     ends = []
     for attempt in candidates:
         end = end_of(attempt, cancel_requested=attempt.key.workload in cancelled, now=now)
@@ -122,7 +127,12 @@ async def begin_evictions(
 
 
 def _attempt_event(
-    region: RegionId, attempt: LiveAttempt, t: float, kind: EventKind, details: Mapping[str, JsonValue]
+    region: RegionId,
+    attempt: LiveAttempt,
+    standing: Standing,
+    t: float,
+    kind: EventKind,
+    details: Mapping[str, JsonValue],
 ) -> Event:
     return Event(
         t,
@@ -130,22 +140,23 @@ def _attempt_event(
         attempt.key.workload,
         attempt.key.attempt,
         attempt.tenant,
-        attempt.standing.priority,
-        attempt.standing.level,
+        standing.priority,
+        standing.level,
         region,
         details=details,
     )
 
 
-def _started_event(region: RegionId, attempt: LiveAttempt, since_s: float) -> Event:
+def _started_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, since_s: float) -> Event:
     return _attempt_event(
         region,
         attempt,
+        stands.standing,
         since_s,
         EventKind.STARTED,
         {
             "placement": placement_details(attempt.placements),
-            "within_quota": attempt.within_quota,
+            "within_quota": stands.within_quota,
             "progress": attempt.progress_at_start,
             "emulated": attempt.specification.emulated,
         },
@@ -153,10 +164,10 @@ def _started_event(region: RegionId, attempt: LiveAttempt, since_s: float) -> Ev
 
 
 def _checkpointed_event(region: RegionId, attempt: LiveAttempt, progress: float, saved_s: float) -> Event:
-    return _attempt_event(region, attempt, saved_s, EventKind.CHECKPOINTED, {"progress": progress})
+    return _attempt_event(region, attempt, attempt.standing, saved_s, EventKind.CHECKPOINTED, {"progress": progress})
 
 
-def _ended_event(region: RegionId, attempt: LiveAttempt, end: AttemptEnd) -> Event:
+def _ended_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, end: AttemptEnd) -> Event:
     details: dict[str, JsonValue] = {"progress": end.progress, "checkpoint_progress": end.checkpoint_progress}
     if attempt.specification.emulated:
         details["emulated"] = True
@@ -173,7 +184,7 @@ def _ended_event(region: RegionId, attempt: LiveAttempt, end: AttemptEnd) -> Eve
             eviction: Eviction | None = attempt.eviction
             details |= {"cause": end.end} if eviction is None else eviction.as_json()
             details["reason"] = end.reason
-    return _attempt_event(region, attempt, end.ended_s, kind, details)
+    return _attempt_event(region, attempt, stands.standing, end.ended_s, kind, details)
 
 
 def ended_workloads(recorded: Recorded) -> list[WorkloadId]:

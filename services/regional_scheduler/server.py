@@ -23,8 +23,13 @@ from domain.workload import Workload, WorkloadSpecification
 from formats.workload_checks import check_workload
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
+from services.database.lease_store import LeaseLost
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
-from services.regional_scheduler.session import MachineRequest, RegionMemory, RegionSession, SessionOver
+from services.regional_scheduler.inbox import MachineRequest
+from services.regional_scheduler.machine_maintenance import MachineStateRefused
+from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.session import RegionSession
+from services.regional_scheduler.session_over import SessionOver
 from services.wire.plans import attempt_to_text, plan_to_proto
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import regional_scheduler_pb2 as messages
@@ -111,18 +116,13 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         if all(machine != known.machine for known in session.memory.region.machines()):
             raise NotFound("machine", name)
         evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
-        present = session.memory.inventory.machine_state(machine)
-        if present is state:
-            return []
-        if present not in only_from:
-            raise PreconditionFailed(
-                "STATE", name, f"machine {name} is {present.value}: it cannot become {state.value}"
-            )
-        session.inbox.request(MachineRequest(machine, state, only_from, reason, keep_running, evicted))
         try:
+            session.inbox.request(MachineRequest(machine, state, only_from, reason, keep_running, evicted))
             async with asyncio.timeout(_REQUEST_PATIENCE_REAL_S):
                 return await evicted
-        except (SessionOver, TimeoutError) as error:
+        except MachineStateRefused as refused:
+            raise PreconditionFailed("STATE", name, str(refused)) from refused
+        except (SessionOver, LeaseLost, TimeoutError) as error:
             raise Unavailable(f"region {self._region} could not do it just now; try again") from error
 
     def _require_session(self) -> RegionSession:
@@ -135,11 +135,13 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
 def _standing(
     request: messages.PlanWorkloadRequest, specification: WorkloadSpecification, memory: RegionMemory
 ) -> Standing:
+    if request.level < 0:
+        raise InvalidArgument.of("level", f"is {request.level}; levels are numbered from 0")
     if not request.HasField("priority"):
-        return Standing(memory.tenants[specification.tenant].priority, max(0, request.level))
+        return Standing(memory.tenants[specification.tenant].priority, request.level)
     if not HIGHEST_PRIORITY <= request.priority <= LOWEST_PRIORITY:
         raise InvalidArgument.of("priority", f"must be between {HIGHEST_PRIORITY} and {LOWEST_PRIORITY}")
-    return Standing(request.priority, max(0, request.level))
+    return Standing(request.priority, request.level)
 
 
 def _what_it_takes(plan: Plan) -> str:

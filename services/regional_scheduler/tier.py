@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import structlog
 
@@ -14,16 +13,23 @@ from services.database.channels import AUCTION_CHANNEL, REGION_CHANNEL
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.fleet_store import FLEET_CHANNEL
-from services.database.lease_store import Lease, LeaseLost
+from services.database.lease_store import REGIONAL_PREFIX, Lease, LeaseLost
+from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_memory, load_revisions
+from services.regional_scheduler.region_memory import Revisions
 from services.regional_scheduler.server import RegionalSchedulerServicer
-from services.regional_scheduler.session import Inbox, RegionSession, SessionOver
+from services.regional_scheduler.session import RegionSession
+from services.regional_scheduler.session_over import SessionOver
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
+from services.tiers.side_by_side import until_one_ends
 from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
 _PAUSE_REAL_S = 0.25
 """Between two sessions."""
+
+_LOOK_INTERVAL_REAL_S = 2.0
+"""A wake-up may get lost, with the process that was to send it: so often a region looks in any case."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,99 +57,75 @@ class RegionalSchedulerTier:
         """Serves the region from `address` for as long as this process may."""
         keeper = LeaseKeeper(
             self._database,
-            f"regional/{self._region}",
+            f"{REGIONAL_PREFIX}{self._region}",
             holder,
             address,
             self._configuration.lease.duration_real_s,
         )
         while True:
+            # Each session has a token of its own, greater than all before it. To acquire the lease anew waits for what
+            # an earlier session is still writing, and has what it may have on the way to cluster managers refused.
             lease = await keeper.wait_until_held()
-            keeping = asyncio.ensure_future(keeper.keep(lease))
             try:
-                await self._work(lease, keeper)
-            finally:
-                keeping.cancel()
-                with suppress(asyncio.CancelledError):
-                    await keeping
-
-    async def stop(self, grace_s: float) -> None:
-        await self._server.stop(grace_s)
-
-    async def _work(self, lease: Lease, keeper: LeaseKeeper) -> None:
-        """Session after session, until the lease is lost."""
-        while not keeper.lost.is_set():
-            try:
-                await self._run_session(lease, keeper)
+                await until_one_ends(self._run_session(lease), keeper.keep(lease))
             except SessionOver as over:
                 _log.info("session over", region=self._region, why=str(over))
             except LeaseLost:
                 _log.warning("session over: the lease is lost", region=self._region)
-                return
             except DatabaseUnavailable as error:
                 _log.warning("session over: database unavailable", region=self._region, error=str(error))
-            finally:
-                self._session = None
-                await self._server.set_serving(serving=False)
+            except asyncio.CancelledError:
+                await keeper.release(lease)
+                raise
             await asyncio.sleep(_PAUSE_REAL_S)
 
-    async def _run_session(self, lease: Lease, keeper: LeaseKeeper) -> None:
+    async def stop(self, grace_s: float) -> None:
+        await self._server.stop(grace_s)
+
+    async def _run_session(self, lease: Lease) -> None:
+        memory = await self._database.run(lambda connection: load_memory(connection, self._region), snapshot=True)
+        if memory is None:
+            raise SessionOver(f"the fleet has no region {self._region}")
         inbox = Inbox()
-        revisions = await self._database.run(load_revisions)
-        watching = [
-            asyncio.ensure_future(watch)
-            for watch in (
-                self._watch_auction(inbox),
-                self._watch_attempts(inbox),
-                self._watch_fleet(inbox, revisions),
-                self._watch_lease(inbox, keeper),
-            )
-        ]
+        session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox)
+        self._session = session
         try:
-            memory = await self._database.run(lambda connection: load_memory(connection, self._region), snapshot=True)
-            if memory is None:
-                raise SessionOver(f"the fleet has no region {self._region}")
-            session = RegionSession(self._database, memory, lease, self._clock, self._configuration, inbox)
-            self._session = session
             await self._server.set_serving(serving=True)
             _log.info(
                 "session begins",
                 region=self._region,
+                token=lease.token,
                 machines=sum(1 for _ in memory.region.machines()),
                 live_attempts=len(memory.live),
             )
-            await session.run()
+            await until_one_ends(
+                session.run(),
+                self._watch_auction(inbox),
+                self._watch_attempts(inbox),
+                self._watch_fleet(memory.revisions),
+            )
         finally:
-            for task in watching:
-                task.cancel()
-            for task in watching:
-                with suppress(asyncio.CancelledError):
-                    await task
+            self._session = None
+            await self._server.set_serving(serving=False)
 
     async def _watch_auction(self, inbox: Inbox) -> None:
         async with self._database.listen(AUCTION_CHANNEL) as subscription:
             while True:
                 await subscription.wait()
                 inbox.look_at_auction = True
-                inbox.changed.set()
+                inbox.wake()
 
     async def _watch_attempts(self, inbox: Inbox) -> None:
         async with self._database.listen(REGION_CHANNEL) as subscription:
             while True:
-                await subscription.wait()
+                await subscription.wait(_LOOK_INTERVAL_REAL_S)
                 inbox.look_at_attempts = True
-                inbox.changed.set()
+                inbox.wake()
 
-    async def _watch_fleet(self, inbox: Inbox, revisions: tuple[int, int]) -> None:
-        """With a new fleet or new tenants everything is loaded anew. `revisions` are from before the loading."""
+    async def _watch_fleet(self, revisions: Revisions) -> None:
+        """With a new fleet or new tenants everything is loaded anew."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
             while True:
-                await subscription.wait()
+                await subscription.wait(_LOOK_INTERVAL_REAL_S)
                 if await self._database.run(load_revisions, give_up_after_s=float("inf")) != revisions:
-                    inbox.over = "the fleet or the tenants have changed"
-                    inbox.changed.set()
-                    return
-
-    async def _watch_lease(self, inbox: Inbox, keeper: LeaseKeeper) -> None:
-        await keeper.lost.wait()
-        inbox.over = "the lease is lost"
-        inbox.changed.set()
+                    raise SessionOver("the fleet or the tenants have changed")

@@ -19,10 +19,9 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaseKeeper:
-    """One lease of one process. `wait_until_held` before working; the work must end when `lost` is set."""
+    """One lease of one process. `wait_until_held` before working; the work must end when `keep` does."""
 
     def __init__(self, database: Database, name: str, holder: str, address: str, duration_real_s: float) -> None:
-        self.lost = asyncio.Event()
         self._database = database
         self._name = name
         self._holder = holder
@@ -30,7 +29,7 @@ class LeaseKeeper:
         self._duration_s = duration_real_s
 
     async def wait_until_held(self) -> Lease:
-        """Tries until the lease is ours."""
+        """Tries until the lease is ours: each time with a greater token, also when it was ours before."""
         standing_by = False
         while True:
             lease = await self._database.run(
@@ -40,7 +39,6 @@ class LeaseKeeper:
                 give_up_after_s=float("inf"),
             )
             if lease is not None:
-                self.lost.clear()
                 _log.info("lease acquired", name=self._name, address=self._address, token=lease.token)
                 return lease
             if not standing_by:
@@ -49,7 +47,7 @@ class LeaseKeeper:
             await asyncio.sleep(self._duration_s / 3)
 
     async def keep(self, lease: Lease) -> None:
-        """Renews until it is lost to somebody else; while the database is away, holding on is all one can do."""
+        """Renews; ends when it is lost to somebody else. While the database is away, holding on is all one can do."""
         while True:
             await asyncio.sleep(self._duration_s / 3)
             try:
@@ -62,11 +60,13 @@ class LeaseKeeper:
                 continue
             if not held:
                 _log.warning("lease lost", name=self._name, token=lease.token)
-                self.lost.set()
                 return
 
     async def release(self, lease: Lease) -> None:
         """Gives the lease up, so that whoever stands by need not wait for its end."""
-        await self._database.run(
-            lambda connection: lease_store.release(connection, lease), give_up_after_s=self._duration_s
-        )
+        try:
+            await self._database.run(
+                lambda connection: lease_store.release(connection, lease), give_up_after_s=self._duration_s
+            )
+        except DatabaseUnavailable as error:
+            _log.warning("the lease could not be released", name=self._name, error=str(error))

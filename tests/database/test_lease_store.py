@@ -27,11 +27,13 @@ def test_one_holder_at_a_time_with_growing_tokens(database_url: str) -> None:
             first = await database.run(lambda connection: _acquire(connection, "one"))
             assert first == Lease("regional/east", "one", 1)
             assert await database.run(lambda connection: _acquire(connection, "two")) is None
-            assert await database.run(lambda connection: _acquire(connection, "one")) == first
+            anew = await database.run(lambda connection: _acquire(connection, "one"))
+            assert anew == Lease("regional/east", "one", 2)
+            assert not await database.run(lambda connection: lease_store.renew(connection, first, 60.0))
             await database.run(_expire)
             second = await database.run(lambda connection: _acquire(connection, "two"))
-            assert second == Lease("regional/east", "two", 2)
-            assert not await database.run(lambda connection: lease_store.renew(connection, first, 60.0))
+            assert second == Lease("regional/east", "two", 3)
+            assert not await database.run(lambda connection: lease_store.renew(connection, anew, 60.0))
             assert await database.run(lambda connection: lease_store.renew(connection, second, 60.0))
 
     asyncio.run(scenario())
@@ -128,6 +130,6 @@ def test_fenced_region_must_acquire_its_lease_anew(database_url: str) -> None:
             assert not await database.run(lambda connection: lease_store.renew(connection, held, 60.0))
             await database.run(lambda connection: lease_store.assert_held(connection, other))
             anew = await database.run(lambda connection: _acquire(connection, "one"))
-            assert anew == Lease("regional/east", "one", 2)
+            assert anew == Lease("regional/east", "one", 3)
 
     asyncio.run(scenario())

@@ -155,7 +155,7 @@ def test_a_failed_attempt_waits_longer_with_each_failure_until_no_retry_is_left(
         (AttemptPhase.COMPLETED, False, "completed", State.COMPLETED),
         (AttemptPhase.COMPLETED, True, "completed", State.COMPLETED),
         (AttemptPhase.STOPPED, True, "cancelled", State.CANCELLED),
-        (AttemptPhase.LOST, False, "machine_lost", State.PENDING),
+        (AttemptPhase.LOST, False, "failed", State.PENDING),
         (AttemptPhase.LOST, True, "cancelled", State.CANCELLED),
         (AttemptPhase.FAILED, True, "cancelled", State.CANCELLED),
     ],
@@ -167,6 +167,24 @@ def test_how_it_ends(phase: AttemptPhase, cancel_requested: bool, ended_as: str,
     end = end_of(attempt, cancel_requested=cancel_requested, now=60.0)
     assert end is not None
     assert (end.end, end.next_state) == (ended_as, next_state)
+
+
+def test_an_attempt_that_is_lost_with_its_machine_is_evicted() -> None:
+    attempt = being_evicted(attempt_in(EAST_A), EvictionCause.MACHINE_LOST)
+    report(attempt, EAST_A, AttemptPhase.LOST, started_s=1.0)
+    end = end_of(attempt, cancel_requested=False, now=60.0)
+    assert end is not None
+    assert (end.end, end.next_state, end.not_before_s) == ("machine_lost", State.PENDING, 0.0)
+
+
+def test_an_attempt_that_is_lost_alone_is_tried_again_after_a_while_and_no_failure_of_the_user() -> None:
+    attempt = attempt_in(EAST_A, retry=RetryPolicy(max_retries=0, backoff_s=10.0), failures=0)
+    attempt.state = State.RUNNING
+    report(attempt, EAST_A, AttemptPhase.LOST, reason="its runner is gone", started_s=1.0)
+    end = end_of(attempt, cancel_requested=False, now=60.0)
+    assert end is not None
+    assert (end.end, end.next_state, end.failed) == ("failed", State.PENDING, False)
+    assert end.not_before_s == 50.0 + 10.0
 
 
 def test_an_attempt_has_started_when_its_last_cluster_has() -> None:

@@ -370,12 +370,19 @@ Global___GetClusterStatusResponse: _TypeAlias = GetClusterStatusResponse  # noqa
 class WatchStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    fencing_token: _builtins.int
+    """The lease of the regional scheduler, which is about to give orders: older ones are refused from now on, so that
+    what the first message does not name will not be started by an order that is still on its way. 0: an onlooker.
+    """
     def __init__(
         self,
+        *,
+        fencing_token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -414,16 +421,20 @@ class ForgetAttemptsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    fencing_token: _builtins.int
+    """As in ExecutePlanRequest."""
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptReference]: ...
     def __init__(
         self,
         *,
         attempts: _abc.Iterable[Global___AttemptReference] | None = ...,
+        fencing_token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "fencing_token", b"fencing_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

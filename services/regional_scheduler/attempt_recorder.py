@@ -1,0 +1,79 @@
+"""Records what became of attempts, and does to memory what was committed: what ended holds nothing any more."""
+
+from __future__ import annotations
+
+from domain.clock import Clock
+from domain.placement import AttemptKey
+from services.database.engine import Database
+from services.database.lease_store import Lease
+from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.live_attempts import end_of, started_s
+from services.regional_scheduler.order_desk import OrderDesk
+from services.regional_scheduler.recording import record_reports
+from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.report_taker import ReportTaker
+from services.regional_scheduler.session_over import SessionOver
+from services.tiers.fenced_transaction import fenced_transaction
+
+PROGRESS_REAL_S = 1.0
+"""Progress alone is written so often; whatever else is reported takes it along."""
+
+
+class AttemptRecorder:
+    """Starts, checkpoints, progress and ends of a region's attempts, as its cluster managers report them."""
+
+    def __init__(
+        self,
+        database: Database,
+        lease: Lease,
+        memory: RegionMemory,
+        agenda: Agenda,
+        reports: ReportTaker,
+        desk: OrderDesk,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._lease = lease
+        self._memory = memory
+        self._agenda = agenda
+        self._reports = reports
+        self._desk = desk
+        self._clock = clock
+        self._progress_due_real_s = 0.0
+
+    async def record(self, now_real_s: float) -> None:
+        """One transaction for everything that is news; nothing when there is none."""
+        progress_is_due = self._agenda.has_progress and now_real_s >= self._progress_due_real_s
+        if not (self._agenda.has_news or self._reports.has_checkpoints or progress_is_due):
+            return
+        live = self._memory.live
+        reported = [attempt for key in self._agenda.take_records() if (attempt := live.get(key)) is not None]
+        checkpoints = self._reports.take_checkpoints()
+        self._progress_due_real_s = now_real_s + PROGRESS_REAL_S
+        if not reported:
+            return
+        async with fenced_transaction(self._database, self._lease) as connection:
+            recorded = await record_reports(
+                connection, self._memory.region.region, reported, checkpoints, self._clock.now()
+            )
+        for key, since_s in recorded.started:
+            live.mark_started(key, since_s)
+        for end in recorded.ended:
+            self._free(end.key)
+        for attempt in reported:
+            known = live.get(attempt.key)
+            if known is not None and end_of(known, cancel_requested=False, now=self._clock.now()) is not None:
+                raise SessionOver(f"{attempt.key} had ended in the database already")
+            if known is not None and known.started_s is None and started_s(known) is not None:
+                raise SessionOver(f"{attempt.key} had started in the database already")
+
+    def _free(self, key: AttemptKey) -> None:
+        attempt = self._memory.live.get(key)
+        if attempt is None:
+            return
+        self._memory.inventory.release(key)
+        for cluster in attempt.clusters:
+            self._desk.forget(cluster, (key,))
+        freed = self._memory.live.remove(key)
+        for waiting in self._memory.live.waiting_on(freed):
+            self._agenda.give_orders(waiting.key)

@@ -1,0 +1,55 @@
+"""Asks live attempts to leave: first in the database, then in memory; the orders to stop follow from that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.clock import Clock
+from domain.life_cycle import State
+from domain.placement import AttemptKey
+from services.database.attempt_store import Eviction
+from services.database.connection import AnyConnection
+from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.recording import begin_evictions
+from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.session_over import SessionOver
+
+
+class Evictor:
+    """Evictions that make room for nobody in particular; those of a dispatch are written with the dispatch."""
+
+    def __init__(self, memory: RegionMemory, agenda: Agenda, clock: Clock) -> None:
+        self._memory = memory
+        self._agenda = agenda
+        self._clock = clock
+
+    async def write(
+        self, connection: AnyConnection, keys: Iterable[AttemptKey], eviction: Eviction
+    ) -> list[AttemptKey]:
+        """Writes that these attempts have to leave, unless they are leaving already; returns those that were written.
+
+        After the commit `begin` does the same to memory. Raises SessionOver when the database knows them otherwise.
+        """
+        leaving = [
+            (attempt, eviction)
+            for key in keys
+            if (attempt := self._memory.live.get(key)) is not None and attempt.state is not State.PREEMPTING
+        ]
+        marked = await begin_evictions(connection, self._memory.region.region, leaving, self._clock.now())
+        unexpected = [attempt.key for attempt, _ in leaving if attempt.key not in marked]
+        if unexpected:
+            raise SessionOver(f"{unexpected[0]} was leaving or had ended in the database already")
+        return [attempt.key for attempt, _ in leaving]
+
+    def begin(self, keys: Iterable[AttemptKey], eviction: Eviction) -> None:
+        """What was written counts in memory too."""
+        for key in keys:
+            self._memory.inventory.begin_eviction(key)
+            self.begin_in_book(key, eviction)
+
+    def begin_in_book(self, key: AttemptKey, eviction: Eviction) -> None:
+        """For what the inventory knows already."""
+        self._memory.live.begin_eviction(key, eviction)
+        attempt = self._memory.live.get(key)
+        if attempt is not None:
+            self._agenda.look_at(attempt)

@@ -1,0 +1,77 @@
+"""What happens outside a session comes in here, and waits until its loop looks."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from domain.fleet import MachineState
+from domain.identifiers import MachineId
+from domain.placement import AttemptKey
+from services.regional_scheduler.cluster_link import LinkMessage
+from services.regional_scheduler.session_over import SessionOver
+
+
+@dataclass(slots=True)
+class MachineRequest:
+    """Somebody wants a machine in another state; `evicted` is answered with the attempts that have to leave for it."""
+
+    machine: MachineId
+    state: MachineState
+    only_from: tuple[MachineState, ...]
+    reason: str
+    keep_running: bool
+    evicted: asyncio.Future[list[AttemptKey]]
+
+
+class Inbox:
+    """Messages of cluster managers, requests for machines, and flags; setting a flag twice is once."""
+
+    def __init__(self) -> None:
+        self.look_at_attempts = True
+        """Cancellations and re-classifications."""
+        self.look_at_auction = True
+        self._messages: list[LinkMessage] = []
+        self._machine_requests: list[MachineRequest] = []
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def put(self, message: LinkMessage) -> None:
+        self._messages.append(message)
+        self._changed.set()
+
+    def request(self, request: MachineRequest) -> None:
+        """Has the loop answer the request. Raises SessionOver when there is no loop any more."""
+        if self._closed:
+            raise SessionOver("it ended before it could be asked")
+        self._machine_requests.append(request)
+        self._changed.set()
+
+    def wake(self) -> None:
+        """Something is to be looked at."""
+        self._changed.set()
+
+    async def wait(self, timeout_real_s: float) -> bool:
+        """Waits until something has come in since the last wait; False when nothing did in that time."""
+        try:
+            async with asyncio.timeout(timeout_real_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    def take_messages(self) -> list[LinkMessage]:
+        messages, self._messages = self._messages, []
+        return messages
+
+    def take_machine_requests(self) -> list[MachineRequest]:
+        requests, self._machine_requests = self._machine_requests, []
+        return requests
+
+    def close(self) -> None:
+        """The loop has ended: whoever waits for an answer is told so."""
+        self._closed = True
+        for request in self.take_machine_requests():
+            if not request.evicted.done():
+                request.evicted.set_exception(SessionOver("it ended before it had answered"))

@@ -1,0 +1,120 @@
+"""Machines that are lost, come back, or are drained and undrained: recorded together with who has to leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.clock import Clock
+from domain.events import EvictionCause
+from domain.fleet import MachineState
+from domain.identifiers import MachineId
+from domain.placement import AttemptKey
+from services.database.attempt_store import Eviction
+from services.database.engine import Database
+from services.database.lease_store import Lease
+from services.regional_scheduler.absent_clusters import AbsentClusters
+from services.regional_scheduler.cluster_link import MachineReport
+from services.regional_scheduler.evictor import Evictor
+from services.regional_scheduler.inbox import MachineRequest
+from services.regional_scheduler.machine_states import machine_state, record_machine_state
+from services.regional_scheduler.region_memory import RegionMemory
+from services.tiers.fenced_transaction import fenced_transaction
+
+
+class MachineStateRefused(Exception):
+    """The machine is in a state from which it cannot come into the one that is wanted; changes nothing."""
+
+
+class MachineMaintenance:
+    """Changes the states of a region's machines."""
+
+    def __init__(
+        self,
+        database: Database,
+        lease: Lease,
+        memory: RegionMemory,
+        evictor: Evictor,
+        absent: AbsentClusters,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._lease = lease
+        self._memory = memory
+        self._evictor = evictor
+        self._absent = absent
+        self._clock = clock
+
+    async def take_reports(self, reports: Iterable[MachineReport]) -> None:
+        """What cluster managers see. A machine that is being drained stays so when it turns out to be up."""
+        for report in reports:
+            state = MachineState.UP if report.up else MachineState.DOWN
+            only_from = (MachineState.DOWN,) if report.up else (MachineState.UP, MachineState.DRAINING)
+            try:
+                await self._change(report.machine, state, report.reason, only_from, keep_running=False)
+            except MachineStateRefused:
+                continue  # known already
+
+    async def answer(self, requests: Iterable[MachineRequest]) -> None:
+        """What people want. What breaks the session is told to who waits for the answer too."""
+        for request in requests:
+            try:
+                evicted = await self._change(
+                    request.machine,
+                    request.state,
+                    request.reason,
+                    request.only_from,
+                    keep_running=request.keep_running,
+                )
+            except MachineStateRefused as refused:
+                _fail(request, refused)
+            except Exception as error:
+                _fail(request, error)
+                raise
+            else:
+                if not request.evicted.done():
+                    request.evicted.set_result(evicted)
+
+    async def _change(
+        self,
+        machine: MachineId,
+        state: MachineState,
+        reason: str,
+        only_from: tuple[MachineState, ...],
+        *,
+        keep_running: bool,
+    ) -> list[AttemptKey]:
+        """Records the state and who has to leave, in one transaction; returns who does.
+
+        A machine that is in that state already keeps it, and what still runs there has to leave all the same.
+        """
+        cause = EvictionCause.DRAINED if state is MachineState.DRAINING else EvictionCause.MACHINE_LOST
+        leaving: list[AttemptKey] = []
+        async with fenced_transaction(self._database, self._lease) as connection:
+            changed = await record_machine_state(
+                connection,
+                self._memory.region.region,
+                machine,
+                state,
+                reason,
+                self._clock.now(),
+                only_from=only_from,
+            )
+            if not changed:
+                present = await machine_state(connection, machine)
+                if present is None:
+                    raise MachineStateRefused(f"there is no machine {machine} any more")
+                if present is not state:
+                    raise MachineStateRefused(
+                        f"machine {machine} is {present.value}: it cannot become {state.value} from there"
+                    )
+            if state is not MachineState.UP and not keep_running:
+                leaving = await self._evictor.write(connection, self._memory.live.on(machine), Eviction(cause))
+        if changed:
+            self._absent.set_state(machine, state)
+        self._evictor.begin(leaving, Eviction(cause))
+        return leaving
+
+
+def _fail(request: MachineRequest, error: Exception) -> None:
+    if not request.evicted.done():
+        request.evicted.set_exception(error)

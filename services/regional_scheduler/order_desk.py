@@ -1,0 +1,122 @@
+"""What cluster managers are asked: orders that follow from the book, each given once on every connection.
+
+Everything that they hear is in the database already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from domain.events import EvictionCause
+from domain.fleet import Region
+from domain.identifiers import ClusterId
+from domain.life_cycle import State
+from domain.placement import AttemptKey
+from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.cluster_link import (
+    ClusterLink,
+    ForgetOrders,
+    LinkMessage,
+    OutgoingOrder,
+    StartOrders,
+    stop_orders,
+)
+from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts, Order, wanted_order
+from services.regional_scheduler.orders import attempt_plan
+
+_log = structlog.get_logger(__name__)
+
+
+class OrderDesk:
+    """The links to a region's cluster managers, and what was asked on them."""
+
+    def __init__(
+        self,
+        region: Region,
+        live: LiveAttempts,
+        agenda: Agenda,
+        find_address: Callable[[ClusterId], Awaitable[str | None]],
+        inbox: Callable[[LinkMessage], None],
+        fencing_token: int,
+    ) -> None:
+        self._live = live
+        self._agenda = agenda
+        self.links = {
+            cluster.cluster: ClusterLink(cluster.cluster, find_address, inbox, fencing_token)
+            for cluster in region.clusters
+        }
+        self._connections: dict[ClusterId, int] = {}
+        """Of clusters whose complete report has been taken in: only they are asked anything."""
+
+    def connected(self, cluster: ClusterId, connection: int) -> None:
+        """Its complete report was taken in: whatever is wanted of it is to be asked on this connection."""
+        self._connections[cluster] = connection
+        self._forget_what_was_asked(cluster)
+
+    def disconnected(self, cluster: ClusterId) -> None:
+        """What it was asked may be lost."""
+        self._connections.pop(cluster, None)
+        self._forget_what_was_asked(cluster)
+
+    def _forget_what_was_asked(self, cluster: ClusterId) -> None:
+        for attempt in self._live:
+            if attempt.ordered.pop(cluster, None) is not None:
+                self._agenda.give_orders(attempt.key)
+
+    def dismiss(self, cluster: ClusterId, unknown: Iterable[AttemptStatus]) -> None:
+        """Attempts that are over for the database: their ends are forgotten, what still runs is an orphan."""
+        unknown = tuple(unknown)
+        self.forget(cluster, [status.key for status in unknown if status.phase in ENDED_PHASES])
+        orphans = [status.key for status in unknown if status.phase not in ENDED_PHASES]
+        for order in stop_orders([(key, 0.0) for key in orphans]):
+            _log.warning("stopping orphans", cluster=cluster, attempts=[str(key) for key in orphans])
+            self._send(cluster, order)
+
+    def forget(self, cluster: ClusterId, ended: Iterable[AttemptKey]) -> None:
+        """These ends are recorded."""
+        keys = tuple(ended)
+        if keys:
+            self._send(cluster, ForgetOrders(keys))
+
+    def send_due(self) -> None:
+        """Gives the orders that are on the agenda to clusters that can be reached; others get theirs when they can."""
+        due = self._agenda.take_orders()
+        for cluster in self.links:
+            if cluster not in self._connections:
+                continue
+            starts: list[LiveAttempt] = []
+            stops: list[tuple[AttemptKey, float]] = []
+            for key in due:
+                attempt = self._live.get(key)
+                if attempt is None or cluster not in attempt.clusters:
+                    continue
+                order = wanted_order(attempt, cluster, blocked=self._live.blocked(attempt))
+                if order is None:
+                    continue
+                attempt.ordered[cluster] = order
+                attempt.perhaps_known.add(cluster)
+                if order is Order.STOP:
+                    stops.append((key, _grace_s(attempt)))
+                else:
+                    starts.append(attempt)
+                    if attempt.state is State.PREEMPTING:
+                        self._agenda.give_orders(key)  # taken up again; the order to stop follows
+            if starts:
+                self._send(cluster, StartOrders(tuple(attempt_plan(attempt, cluster) for attempt in starts)))
+            for stop in stop_orders(stops):
+                self._send(cluster, stop)
+
+    def _send(self, cluster: ClusterId, order: OutgoingOrder) -> None:
+        connection = self._connections.get(cluster)
+        if connection is not None:
+            self.links[cluster].send(order, connection)
+
+
+def _grace_s(attempt: LiveAttempt) -> float:
+    """Seconds to save a checkpoint; none where a machine is lost or a task has failed already."""
+    lost = attempt.eviction is not None and attempt.eviction.cause is EvictionCause.MACHINE_LOST
+    broken = any(report.phase in (AttemptPhase.FAILED, AttemptPhase.LOST) for report in attempt.reports.values())
+    return 0.0 if lost or broken else attempt.specification.stop_grace_s

@@ -1,0 +1,34 @@
+"""What one session of a region knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster_manager.inventory import Inventory
+from domain.fleet import Region
+from domain.identifiers import TenantId
+from domain.tenant import Tenant
+from regional_scheduler.bidding import RegionBidder
+from services.regional_scheduler.live_attempts import LiveAttempts
+from services.regional_scheduler.specifications import SpecificationCache
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """Which fleet and which tenants: when one of them grows, a region's memory is out of date."""
+
+    fleet: int
+    tenants: int
+
+
+@dataclass(slots=True)
+class RegionMemory:
+    """Made from one snapshot of the database; from then on what is committed is done to it too."""
+
+    revisions: Revisions
+    region: Region
+    inventory: Inventory
+    bidder: RegionBidder
+    tenants: dict[TenantId, Tenant]
+    live: LiveAttempts
+    specifications: SpecificationCache

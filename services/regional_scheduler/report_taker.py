@@ -1,0 +1,92 @@
+"""Takes in what cluster managers tell: into the book at once, onto the agenda what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.clock import Clock
+from domain.identifiers import ClusterId
+from domain.placement import AttemptKey
+from services.execution.executor import ENDED_PHASES, AttemptStatus
+from services.regional_scheduler.absent_clusters import AbsentClusters
+from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.cluster_link import ClusterReport, LinkLost, LinkMessage, MachineReport
+from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts, started_s, take_progress
+from services.regional_scheduler.order_desk import OrderDesk
+
+
+class ReportTaker:
+    """What is not for the book waits here to be taken: new checkpoints, and reports about machines."""
+
+    def __init__(
+        self, live: LiveAttempts, agenda: Agenda, desk: OrderDesk, absent: AbsentClusters, clock: Clock
+    ) -> None:
+        self._live = live
+        self._agenda = agenda
+        self._desk = desk
+        self._absent = absent
+        self._clock = clock
+        self._checkpoints: list[tuple[AttemptKey, float, float]] = []
+        self._machine_reports: list[MachineReport] = []
+
+    @property
+    def has_checkpoints(self) -> bool:
+        return bool(self._checkpoints)
+
+    def take_checkpoints(self) -> list[tuple[AttemptKey, float, float]]:
+        """New ones: (attempt, progress, saved_s)."""
+        checkpoints, self._checkpoints = self._checkpoints, []
+        return checkpoints
+
+    def take_machine_reports(self) -> list[MachineReport]:
+        reports, self._machine_reports = self._machine_reports, []
+        return reports
+
+    def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
+        """Takes in messages in the order in which they came."""
+        for message in messages:
+            match message:
+                case ClusterReport():
+                    self._take_report(message)
+                case LinkLost():
+                    self._absent.lost(message.cluster, now_real_s)
+                    self._desk.disconnected(message.cluster)
+
+    def _take_report(self, report: ClusterReport) -> None:
+        if report.complete:
+            self._desk.connected(report.cluster, report.connection)
+            self._absent.reached(report.cluster)
+            named = {status.key for status in report.attempts}
+            for attempt in self._live:
+                if attempt.key not in named:
+                    self._not_known_there(attempt, report.cluster)
+        unknown: list[AttemptStatus] = []
+        for status in report.attempts:
+            reported = self._live.get(status.key)
+            if reported is None or report.cluster not in reported.clusters:
+                unknown.append(status)
+            else:
+                self._take_status(reported, report.cluster, status)
+        self._desk.dismiss(report.cluster, unknown)
+        self._machine_reports.extend(report.machines)
+
+    def _not_known_there(self, attempt: LiveAttempt, cluster: ClusterId) -> None:
+        attempt.reports.pop(cluster, None)
+        attempt.perhaps_known.discard(cluster)
+        if cluster in attempt.clusters:
+            self._agenda.look_at(attempt)
+
+    def _take_status(self, attempt: LiveAttempt, cluster: ClusterId, status: AttemptStatus) -> None:
+        before = attempt.reports.get(cluster)
+        checkpoint_before = attempt.checkpoint_progress
+        attempt.reports[cluster] = status
+        take_progress(attempt)
+        self._agenda.give_orders(attempt.key)
+        saved = attempt.checkpoint_progress > checkpoint_before and status.phase not in ENDED_PHASES
+        # Of a gang in several clusters one may be a moment ahead: before all of it has started nothing is told of it.
+        if saved and started_s(attempt) is not None:
+            self._checkpoints.append((attempt.key, attempt.checkpoint_progress, self._clock.now()))
+        if before is None or before.phase is not status.phase or attempt.started_s is None:
+            self._agenda.record(attempt.key)
+        else:
+            self._agenda.record_progress(attempt.key)
