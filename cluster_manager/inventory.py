@@ -306,11 +306,8 @@ class Inventory:
                 if not 0 <= gpu < MOST_GPUS or sums[RESOURCES] >> gpu & 1:
                     raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
                 sums[RESOURCES] |= 1 << gpu
-        numbers = sorted(held)
-        entries = np.zeros((len(numbers), ENTRY_COLUMNS), np.int64)
-        for entry, number in enumerate(numbers):
-            *entries[entry, :RESOURCES], entries[entry, GPU_BITS] = held[number]
-        entries[:, MACHINE] = numbers
+        rows = [(*held[number][:RESOURCES], number, held[number][RESOURCES], 0, 0) for number in sorted(held)]
+        entries = np.array(rows, np.int64).reshape(-1, ENTRY_COLUMNS)
         cluster = layout.arrays.fixed[entries[:, MACHINE], CLUSTER]
         entries[:, CLUSTER_END] = np.searchsorted(cluster, cluster, side="right")
         return entries

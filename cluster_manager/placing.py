@@ -38,7 +38,7 @@ from cluster_manager.needs import Needs, new_needs, work_out_needs
 from cluster_manager.packing import NONE
 from cluster_manager.requests import Request
 from cluster_manager.search import search
-from cluster_manager.workspace import FRAGMENTATION, ROOM, SPREAD, Choice, Newcomer, new_workspace
+from cluster_manager.workspace import FRAGMENTATION, ROOM, SPREAD, Choice, Newcomer, Workspace, new_workspace
 from domain.rank import Standing
 
 ANYWHERE = -1
@@ -113,11 +113,22 @@ def put_back(fleet: FleetArrays, attempts: AttemptArrays, row: int) -> None:
 
 
 @compiled_part
-def hand_out(
-    fleet: FleetArrays, needs: Needs, choice: Choice, tasks: Integers, first_task: int, entries: Integers
-) -> None:
+def search_within(
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, evicting: bool, within: int, space: Workspace
+) -> tuple[int, int]:
+    """The best place in one cluster or ANYWHERE: see `search`."""
+    first = FIRST
+    end = len(fleet.cluster_room)
+    if within != ANYWHERE:
+        first = within
+        end = within + 1
+    return search(fleet, newcomer, attempts, evicting, first, end, space)
+
+
+@compiled_part
+def hand_out(fleet: FleetArrays, needs: Needs, choice: Choice, tasks: Integers, entries: Integers) -> None:
     """Fills in what each task of a job gets, in machine order, the lowest free GPUs first, and the entries to charge."""
-    task = first_task
+    task = 0
     for position in range(len(entries)):
         machine = choice.machine[position]
         number = choice.tasks[position]
@@ -139,6 +150,26 @@ def hand_out(
 
 
 @compiled
+def new_tables(tasks: int, machines: int) -> tuple[Integers, Integers]:
+    """A table of tasks and one of entries."""
+    return np.empty((tasks, TASK_COLUMNS), np.int64), np.empty((machines, ENTRY_COLUMNS), np.int64)
+
+
+@compiled
+def joined(tables: list[Integers]) -> Integers:
+    """The rows of all tables of tasks, one after the other."""
+    rows = 0
+    for table in tables:
+        rows += len(table)
+    whole = np.empty((rows, TASK_COLUMNS), np.int64)
+    row = 0
+    for table in tables:
+        whole[row : row + len(table)] = table
+        row += len(table)
+    return whole
+
+
+@compiled
 def place_in_order(
     fleet: FleetArrays,
     attempts: AttemptArrays,
@@ -156,43 +187,37 @@ def place_in_order(
     jobs one after the other, the rows of the victims of all jobs likewise, and the room that the job without a place
     had in each cluster if evictions were sought.
     """
-    count = len(requests)
-    jobs = np.zeros((count, JOB_COLUMNS), np.int64)
-    qualities = np.zeros((count, JOB_QUALITIES), np.float64)
-    tasks = np.empty((requests[:, 0].sum(), TASK_COLUMNS), np.int64)
+    jobs = np.zeros((len(requests), JOB_COLUMNS), np.int64)
+    qualities = np.zeros((len(requests), JOB_QUALITIES), np.float64)
     victims = np.empty(attempts.live, np.int64)
     needs = new_needs(fleet)
     space = new_workspace(fleet, attempts, requests[:, 0].max(), evicting)
+    handed_out = [np.empty((0, TASK_COLUMNS), np.int64)]
     charged = [np.empty((0, ENTRY_COLUMNS), np.int64)]
     for row in gone:
         lift(fleet, attempts, row)
     placed = 0
-    first_task = FIRST
     end_victim = 0
-    for job in range(count):
-        fields = requests[job]
+    for fields in requests:
         request = Request(fields[0], fields[1], fields[2], fields[3], fields[4], fields[5] != 0)
-        tiers = work_out_needs(fleet, request, needs)
-        newcomer = Newcomer(request, needs, tiers, standing, now_s)
-        qualities[job, JOB_LOAD] = share_in_use(fleet, request.gpus > 0)
-        first_cluster = 0 if clusters[job] == ANYWHERE else clusters[job]
-        end_cluster = len(fleet.cluster_room) if clusters[job] == ANYWHERE else clusters[job] + 1
-        cluster, number = search(fleet, newcomer, attempts, evicting, first_cluster, end_cluster, space)
+        newcomer = Newcomer(request, needs, work_out_needs(fleet, request, needs), standing, now_s)
+        qualities[placed, JOB_LOAD] = share_in_use(fleet, request.gpus > 0)
+        cluster, number = search_within(fleet, newcomer, attempts, evicting, clusters[placed], space)
         if cluster == NONE:
             break
         for row in space.best_victims[:number]:
             lift(fleet, attempts, row)
             victims[end_victim] = row
             end_victim += 1
-        entries = np.empty((space.best.length[0], ENTRY_COLUMNS), np.int64)
-        hand_out(fleet, needs, space.best, tasks, first_task, entries)
+        tasks, entries = new_tables(request.tasks, space.best.length[0])
+        hand_out(fleet, needs, space.best, tasks, entries)
         charge(fleet, entries, FIRST, len(entries), CHARGE)
+        handed_out.append(tasks)
         charged.append(entries)
-        jobs[job, JOB_CLUSTER] = cluster
-        jobs[job, JOB_END_VICTIM] = end_victim
-        qualities[job, JOB_SPREAD] = space.best_quality[SPREAD]
-        qualities[job, JOB_FRAGMENTATION] = space.best_quality[FRAGMENTATION]
-        first_task += request.tasks
+        jobs[placed, JOB_CLUSTER] = cluster
+        jobs[placed, JOB_END_VICTIM] = end_victim
+        qualities[placed, JOB_SPREAD] = space.best_quality[SPREAD]
+        qualities[placed, JOB_FRAGMENTATION] = space.best_quality[FRAGMENTATION]
         placed += 1
     for entries in charged:
         charge(fleet, entries, FIRST, len(entries), GIVE_BACK)
@@ -200,7 +225,7 @@ def place_in_order(
         put_back(fleet, attempts, row)
     for row in gone:
         put_back(fleet, attempts, row)
-    return placed, jobs, qualities, tasks, victims[:end_victim], space.clusters[:, ROOM].copy()
+    return placed, jobs, qualities, joined(handed_out), victims[:end_victim], space.clusters[:, ROOM].copy()
 
 
 def find_places(

@@ -38,9 +38,12 @@ SCALES_NOTHING, PREEMPTS = 0, 2
 def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:
     """The plan of the best score found for the whole workload, or why there is none. The inventory is as before.
 
-    `now` (seconds since the epoch) only says how long victims have been running. Raises ValueError for a job that asks
-    for no tasks, for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory.
+    `now` (seconds since the epoch) only says how long victims have been running. Raises ValueError for a workload
+    without jobs, and for a job that asks for no tasks, for negative amounts, or for neither GPUs nor a stated amount of
+    CPUs and memory.
     """
+    if not workload.specification.jobs:
+        raise ValueError(f"workload {workload.workload} has no jobs")
     demands = _most_demanding_first(inventory, workload.specification.jobs)
     placed = _place_all(inventory, demands, standing, now, evicting=False)
     if isinstance(placed, _Failure):
