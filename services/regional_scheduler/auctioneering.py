@@ -147,7 +147,8 @@ class Auctioneer:
             settings=self._configuration.settings(),
             participants=participants,
             upcoming=[Lot(workloads[lot.position.workload], lot.position, lot.attempt) for lot in queued],
-            hints={} if fresh else progress.hints,
+            # Guesses stay good ones when the order has changed; they never change what is decided.
+            hints=progress.hints,
         )
         if not await self._insert(connection, progress, opened):
             return False
