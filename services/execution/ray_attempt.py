@@ -140,7 +140,7 @@ class RayAttempt:
         await self._gang.watch_adopted(self._surroundings.session_address)
         rest = self._watch_until_over(started_s) if self._started else self._start_when_released()
         self._supervisor = asyncio.create_task(self._supervise(rest))
-        if over:
+        if over and not self._emulated_s:
             await self.ended.wait()
 
     def resume_emulated(self, started_s: float) -> None:
@@ -182,6 +182,8 @@ class RayAttempt:
     def resize(self, order: AttemptOrder) -> None:
         """Changes the gang in the background; the status is published when it is done."""
         self._order = order
+        placed = {(placement.job, placement.task) for placement in order.placements}
+        self._reported = {task: told for task, told in self._reported.items() if task in placed}
         self._resizes.spawn(self._resize(order))
 
     def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
@@ -214,10 +216,10 @@ class RayAttempt:
         except _Over as over:
             await self._surroundings.pool.remove_attempts([self.key])
             outcome = over.outcome
-        except Exception:  # noqa: BLE001  # whatever it is, the attempt must end and its processes must not go on
+        except Exception as error:  # noqa: BLE001  # whatever it is, the attempt must end and its processes must not go on
             _log.exception("supervising an attempt failed", workload=self.key.workload, attempt=self.key.attempt)
             await self._surroundings.pool.remove_attempts([self.key])
-            outcome = GangOutcome(AttemptPhase.LOST, "its supervision failed")
+            outcome = GangOutcome(AttemptPhase.LOST, f"it cannot be supervised: {str(error).partition(chr(10))[0]}")
         # 6. Tell: its end, and the checkpoint that is really on disk.
         await self._note_checkpoint_on_disk()
         self._gang.close()
@@ -276,13 +278,15 @@ class RayAttempt:
     async def _emulated_jobs_end(self, started_s: float) -> bool:
         """Waits for the jobs of a mixed workload that have no processes; False when it was stopped before."""
         clock = self._surroundings.clock
-        lasts_s = max(
-            (job.entry_point.duration_s for job in self._order.jobs_here() if isinstance(job.entry_point, Emulated)),
-            default=0.0,
-        )
-        while (left_s := started_s + lasts_s - clock.now()) > 0 and not self._stop_asked.is_set():
+        while (left_s := started_s + self._emulated_s - clock.now()) > 0 and not self._stop_asked.is_set():
             await self._first_of(asyncio.sleep(clock.real_seconds(left_s)), self._stop_asked.wait())
         return left_s <= 0
+
+    @property
+    def _emulated_s(self) -> float:
+        """How long the emulated jobs of a mixed workload last; 0 when there are none here."""
+        works = [job.entry_point for job in self._order.jobs_here()]
+        return max((work.duration_s for work in works if isinstance(work, Emulated)), default=0.0)
 
     async def _unless_stopped(self, work: Awaitable[ResultT]) -> ResultT:
         """The result of the work; raises _Over when the attempt is asked to stop before there is one."""
@@ -325,7 +329,11 @@ class RayAttempt:
     async def _note_checkpoint_on_disk(self) -> None:
         """What a task saved while nobody was there to be told."""
         directory = self._paths.checkpoint_directory(self.key.workload)
-        progress = await asyncio.to_thread(newest_progress, directory, self.key.attempt)
+        try:
+            progress = await asyncio.to_thread(newest_progress, directory, self.key.attempt)
+        except OSError as error:
+            _log.warning("checkpoints cannot be looked at", directory=str(directory), error=str(error))
+            return
         if progress is not None and progress > self.status.checkpoint_progress:
             self.status = replace(self.status, checkpoint_progress=progress)
 

@@ -182,7 +182,7 @@ class RayExecutor:
         return self._attempt_of(task).heartbeat(task, progress, steps_per_second)
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
-        _log.info(
+        _log.debug(
             "checkpoint saved", workload=task.key.workload, attempt=task.key.attempt, progress=progress, path=path
         )
         self._attempt_of(task).checkpoint_saved(progress)
@@ -228,6 +228,8 @@ class RayExecutor:
 
     def _bury(self, key: AttemptKey, phase: AttemptPhase, reason: str, progress: float) -> None:
         """An attempt of which there is nothing but the end."""
+        if key in self._tombstones:
+            return
         status = AttemptStatus(
             key, phase, self._clock.now(), progress=progress, checkpoint_progress=progress, reason=reason
         )

@@ -35,6 +35,7 @@ TASK_SLOTS = 10_000
 
 _RETRY_S = 0.05
 _NAME_FREE_S = 10.0
+_REMOVE_AGAIN_S = 1.0
 
 AnswerT = TypeVar("AnswerT")
 
@@ -117,23 +118,23 @@ class RunnerPool:
 
     async def find(self) -> tuple[RunnerHandle, ...]:
         """Every runner of the cluster that exists, sorted by name."""
-        return await self._in_thread(self._queries, self._find)
+        return await self._in_thread(self._queries, self._find, lambda _: True)
 
     async def remove_task(self, key: AttemptKey, job: JobName, task: int) -> None:
         """Ends one runner, with whatever runs in it."""
         name = self.task_name(key, job, task)
-        await self._in_thread(self._changes, self._kill, lambda candidate: candidate == name)
+        await self._surely(self._kill, lambda candidate: candidate == name)
 
     async def remove_attempts(self, keys: Iterable[AttemptKey]) -> None:
         """Ends all runners of these attempts, with whatever runs in them, and gives their places back."""
         prefixes = tuple(self._attempt_prefix(key) for key in keys)
         if prefixes:
-            await self._in_thread(self._changes, self._remove, lambda name: name.startswith(prefixes))
+            await self._surely(self._remove, lambda name: name.startswith(prefixes))
 
     async def remove_all_but(self, keys: Iterable[AttemptKey]) -> None:
         """Does so for everything of this cluster that belongs to other attempts."""
         kept = tuple(self._attempt_prefix(key) for key in keys)
-        await self._in_thread(self._changes, self._remove, lambda name: not name.startswith(kept))
+        await self._surely(self._remove, lambda name: not name.startswith(kept))
 
     async def machines_up(self) -> frozenset[MachineId] | None:
         """The machines that some living Ray node offers; None when Ray does not say."""
@@ -175,9 +176,9 @@ class RunnerPool:
             created.append(RunnerHandle(name, actor))
         return tuple(created)
 
-    def _find(self) -> tuple[RunnerHandle, ...]:
+    def _find(self, concerns: Callable[[str], bool]) -> tuple[RunnerHandle, ...]:
         found: list[RunnerHandle] = []
-        for name in self._names():
+        for name in filter(concerns, self._names()):
             try:
                 found.append(RunnerHandle(name, ray.get_actor(name, namespace=NAMESPACE)))
             except ValueError:
@@ -196,16 +197,26 @@ class RunnerPool:
         for identifier, group in placement_group_table().items():
             name = str(group["name"])
             if group["state"] != "REMOVED" and name.startswith(self._prefix) and concerns(name):
-                remove_placement_group(PlacementGroup(ray.PlacementGroupID.from_hex(identifier)))
+                remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(identifier))))
 
     def _kill(self, concerns: Callable[[str], bool]) -> None:
         """Kills runners and waits until their names are free again."""
-        for handle in self._find():
-            if concerns(handle.name):
-                ray.kill(handle.actor, no_restart=True)
+        for handle in self._find(concerns):
+            ray.kill(handle.actor, no_restart=True)
         deadline_s = time.monotonic() + _NAME_FREE_S
         while any(concerns(name) for name in self._names()) and time.monotonic() < deadline_s:
             time.sleep(_RETRY_S)
+
+    async def _surely(self, removal: Callable[[Callable[[str], bool]], None], concerns: Callable[[str], bool]) -> None:
+        """Removes again and again until Ray says that it is done: nothing may be taken for gone that is not."""
+        while True:
+            try:
+                await self._in_thread(self._changes, removal, concerns)
+            except RayError as error:
+                _log.warning("Ray does not remove runners", error=str(error))
+                await asyncio.sleep(_REMOVE_AGAIN_S)
+            else:
+                return
 
     @staticmethod
     async def _in_thread(threads: ThreadPoolExecutor, function: Callable[..., AnswerT], *arguments: object) -> AnswerT:

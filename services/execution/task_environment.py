@@ -74,9 +74,11 @@ def task_environment(
 
 def task_file(order: AttemptOrder, placement: TaskPlacement, session_address: str) -> dict[str, str | int | float]:
     """What may change while the task runs; the training library reads it again and again."""
+    ranks = [other.task for other in tasks_of_job(order, placement.job)]
     return {
         "session_address": session_address,
-        "world_size": len(tasks_of_job(order, placement.job)),
+        "rank": ranks.index(placement.task) if placement.task in ranks else len(ranks),
+        "world_size": len(ranks),
         "cpus": placement.cpus,
         "memory_gib": placement.memory_gib,
     }

@@ -42,6 +42,7 @@ class Reporter:
         self.should_stop = False
         self.stale = False
         self.stop_deadline_s: float | None = None
+        self.rank = task.rank
         self.world_size = task.world_size
         self._task = task
         self._interval_s = interval_s
@@ -115,7 +116,7 @@ class Reporter:
     def _connected(self) -> grpc.Channel:
         """The channel to where the cluster manager answers now."""
         now = self._task.current()
-        self.world_size = now.world_size
+        self.rank, self.world_size = now.rank, now.world_size
         if self._channel is None or now.session_address != self._address:
             if self._channel is not None:
                 self._channel.close()

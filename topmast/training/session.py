@@ -77,7 +77,9 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """This task's place among the tasks of its job; rank 0 writes the checkpoints."""
+        """This task's place among the tasks of its job now; rank 0, the job's first task, writes the checkpoints."""
+        if self._reporter is not None:
+            return self._reporter.rank
         return self._task.rank if self._task is not None else 0
 
     @property
@@ -188,9 +190,9 @@ class Session:
             self._previous_handler = None
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+        """Not passed on to an earlier handler: that one would likely end the program before it has saved."""
+        del number, frame
         self._terminated = True
-        if callable(self._previous_handler):
-            self._previous_handler(number, frame)
 
 
 def _let_go_in_forks(session: Session) -> None:

@@ -62,7 +62,9 @@ class TaskEnvironment:
         except (OSError, ValueError):
             told = {}
         return TaskNow(
-            str(told.get("session_address", self.session_address)), int(told.get("world_size", self.world_size))
+            session_address=str(told.get("session_address", self.session_address)),
+            rank=int(told.get("rank", self.rank)),
+            world_size=int(told.get("world_size", self.world_size)),
         )
 
     def _mark(self, name: str) -> None:
@@ -72,7 +74,8 @@ class TaskEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class TaskNow:
-    """Where the cluster manager answers now, and how many tasks the job has now."""
+    """Where the cluster manager answers now, how many tasks the job has now, and the rank of this one among them."""
 
     session_address: str
+    rank: int
     world_size: int
