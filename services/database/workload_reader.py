@@ -192,9 +192,9 @@ def _read_token(token: str, wanted: WorkloadFilter) -> tuple[float, str]:
     try:
         submitted_s, workload, fingerprint = json.loads(base64.urlsafe_b64decode(token.encode()))
         place = float(submitted_s), str(workload)
-    except (binascii.Error, ValueError, TypeError) as error:
+    except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise BadPageToken("the page token is damaged: start again without one") from error
-    if fingerprint != _fingerprint(wanted) or "\x00" in place[1]:
+    if fingerprint != _fingerprint(wanted) or not place[1].isprintable():
         raise BadPageToken("the page token belongs to another list: start again without one")
     return place
 

@@ -48,6 +48,11 @@ class WorkloadWatchers:
         self._watchers: dict[WorkloadId, list[Watcher]] = {}
         self._anybody = asyncio.Event()
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._watchers.values()))
+
     @asynccontextmanager
     async def watch(self, workload: WorkloadId) -> AsyncIterator[Watcher]:
         """A watcher of that workload, as long as the context lasts."""

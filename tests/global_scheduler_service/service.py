@@ -13,14 +13,16 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from domain.fleet import Fleet
+from domain.identifiers import WorkloadId
 from domain.tenant import Tenant
 from services.clock import ServiceClock, SystemClock
 from services.configuration import Configuration, LeaseConfiguration, ScanConfiguration
+from services.database.attempt_store import NewAttempt
 from services.database.engine import Database
 from services.global_scheduler.tier import GlobalSchedulerTier
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import FLEET, TENANTS, specification
+from tests.database.small_world import FLEET, TENANTS, new_attempt, specification
 from topmast.v1 import global_scheduler_pb2 as messages
 from topmast.v1 import global_scheduler_pb2_grpc, workload_pb2
 
@@ -49,9 +51,11 @@ class Service:
         await self.until_health(SERVING)
 
     async def until_health(self, status: "health_pb2.HealthCheckResponse.ServingStatus.ValueType") -> None:
-        async for told in self.health.Watch(health_pb2.HealthCheckRequest()):
+        watching = self.health.Watch(health_pb2.HealthCheckRequest())
+        async for told in watching:
             if told.status == status:
-                return
+                break
+        watching.cancel()
 
     async def apply(self, fleet: Fleet = FLEET, tenants: tuple[Tenant, ...] = TENANTS) -> None:
         await self.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=fleet_to_proto(fleet)))
@@ -79,6 +83,11 @@ class Service:
         async with self.database.transaction() as connection:
             cursor = await connection.execute(query.encode(), parameters)
             return await cursor.fetchall()
+
+
+def attempt_of(workload: str, attempt: int = 1) -> NewAttempt:
+    """An attempt that a region would dispatch just now: use is counted from then on."""
+    return new_attempt(WorkloadId(workload), attempt, dispatched_s=SystemClock().now())
 
 
 def submit_request(

@@ -1,0 +1,174 @@
+import asyncio
+from dataclasses import replace
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+
+from domain.fleet import Fleet, Region
+from domain.identifiers import ANY_GPU_MODEL, RegionId, WorkloadId
+from domain.resources import Quota
+from domain.tenant import Tenant
+from services.database import quota_store
+from services.database.connection import AnyConnection
+from services.wire.fleets import fleet_to_proto, tenant_to_proto
+from services.wire.workloads import specification_to_proto
+from tests.database.small_world import ADS, EAST, FLEET, TENANTS, VISION, cluster, dispatch, specification
+from tests.global_scheduler_service.service import (
+    Service,
+    attempt_of,
+    detail,
+    in_service,
+    refused,
+    running_service,
+    violated_fields,
+)
+from topmast.v1 import fleet_pb2
+from topmast.v1 import global_scheduler_pb2 as messages
+
+_NO_A100_BUCKET = (replace(TENANTS[0], quota=Quota.of({ANY_GPU_MODEL: 40}, cpus=100.0)), TENANTS[1])
+
+
+async def _dispatch_charged(service: Service) -> WorkloadId:
+    """A running workload of ADS, charged within its quota as a region does."""
+    workload = WorkloadId((await service.submit()).workload)
+    attempt = attempt_of(workload)
+
+    async def charged(connection: AnyConnection) -> None:
+        fits = await quota_store.charge(connection, [(ADS, attempt.charges)], {ADS: {"A100": 16}})
+        assert fits == [True]
+        await dispatch(connection, attempt)
+
+    await service.database.run(charged)
+    return workload
+
+
+def test_what_is_applied_counts_at_once(database_url: str) -> None:
+    async def run() -> None:
+        async with running_service(database_url) as service:
+            fleet = await service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET)))
+            assert (fleet.regions, fleet.clusters, fleet.machines, fleet.gpus) == (2, 3, 7, 56)
+            tenants = [tenant_to_proto(tenant) for tenant in TENANTS]
+            assert (await service.stub.ApplyTenants(messages.ApplyTenantsRequest(tenants=tenants))).tenants == 2
+            assert (await service.submit()).workload
+
+    asyncio.run(run())
+
+
+def test_a_machine_in_use_does_not_disappear(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        workload = await _dispatch_charged(service)
+        smaller = Fleet((Region(EAST, (cluster("east-a"),)),))
+        error = await refused(service.apply(smaller))
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        (violation,) = detail(error, error_details_pb2.PreconditionFailure).violations
+        assert workload in violation.description
+        assert len((await service.stub.GetStatus(messages.GetStatusRequest())).regions) == 2
+        larger = replace(FLEET, regions=(*FLEET.regions, Region(RegionId("west"), (cluster("west-a"),))))
+        await service.apply(larger)
+        assert len((await service.stub.GetStatus(messages.GetStatusRequest())).regions) == 3
+
+    in_service(database_url, scenario)
+
+
+def test_a_tenant_with_work_does_not_disappear(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        workload = (await service.submit()).workload
+        error = await refused(service.apply(tenants=TENANTS[1:]))
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "ads (1)" in str(error.details())
+        await service.stub.CancelWorkload(messages.CancelWorkloadRequest(workload=workload))
+        await service.apply(tenants=TENANTS[1:])
+        gone = await refused(service.submit())
+        assert violated_fields(gone) == ["specification.tenant"]
+
+    in_service(database_url, scenario)
+
+
+def test_other_buckets_charge_what_runs_anew(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        workload = await _dispatch_charged(service)
+        assert await service.rows("SELECT tenant, bucket, amount FROM quota_use") == [("ads", "A100", 8)]
+        await service.apply(tenants=_NO_A100_BUCKET)
+        assert await service.rows("SELECT charges FROM attempts WHERE workload = %s", workload) == [({"any": 8},)]
+        assert await service.rows("SELECT tenant, bucket, amount FROM quota_use") == [("ads", "any", 8)]
+        await service.apply(tenants=TENANTS)
+        assert await service.rows("SELECT tenant, bucket, amount FROM quota_use") == [("ads", "A100", 8)]
+
+    in_service(database_url, scenario)
+
+
+def test_an_over_quota_attempt_is_not_charged_to_the_new_bucket(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        workload = await _dispatch_charged(service)
+        await service.rows("UPDATE attempts SET within_quota = false RETURNING 1")
+        await service.apply(tenants=_NO_A100_BUCKET)
+        assert await service.rows("SELECT charges FROM attempts WHERE workload = %s", workload) == [({"any": 8},)]
+        rows = await service.rows("SELECT sum(amount) FROM quota_use WHERE NOT (tenant = 'ads' AND bucket = 'any')")
+        assert rows == [(None,)]
+
+    in_service(database_url, scenario)
+
+
+def _with(good: Tenant, **changed: object) -> fleet_pb2.Tenant:
+    message = tenant_to_proto(good)
+    for name, value in changed.items():
+        setattr(message, name, value)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (_with(TENANTS[0], priority=7), "tenants[0].priority"),
+        (_with(TENANTS[0], cpu_quota=float("nan")), "tenants[0].cpu_quota"),
+        (_with(TENANTS[0], fair_share_weight=-1.0), "tenants[0].fair_share_weight"),
+        (_with(TENANTS[0], tenant="two words"), "tenants[0].tenant"),
+        (fleet_pb2.Tenant(tenant="ads", gpu_quota={"A100": -1}), "tenants[0].gpu_quota.A100"),
+        (fleet_pb2.Tenant(tenant="ads", gpu_quota={"cpus": 4}), "tenants[0].gpu_quota.cpus"),
+    ],
+)
+def test_bad_tenants_are_refused_by_field(database_url: str, message: fleet_pb2.Tenant, field: str) -> None:
+    async def scenario(service: Service) -> None:
+        error = await refused(service.stub.ApplyTenants(messages.ApplyTenantsRequest(tenants=[message])))
+        assert (error.code(), violated_fields(error)) == (grpc.StatusCode.INVALID_ARGUMENT, [field])
+        none = await refused(service.stub.ApplyTenants(messages.ApplyTenantsRequest()))
+        assert (none.code(), violated_fields(none)) == (grpc.StatusCode.INVALID_ARGUMENT, ["tenants"])
+
+    in_service(database_url, scenario)
+
+
+def test_bad_fleets_are_refused_by_field(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        message = fleet_to_proto(FLEET)
+        machines = message.regions[0].clusters[0].racks[0].machines
+        machines[0].gpus, machines[1].cpus = 63, float("inf")
+        message.tables[0].home = "nowhere"
+        error = await refused(service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=message)))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert violated_fields(error) == [
+            "fleet.regions[0].clusters[0].racks[0].machines[0].gpus",
+            "fleet.regions[0].clusters[0].racks[0].machines[1].cpus",
+        ]
+        machines[0].gpus, machines[1].cpus, machines[1].machine = 8, 96.0, machines[0].machine
+        error = await refused(service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=message)))
+        assert violated_fields(error) == [
+            "fleet.regions[0].clusters[0].racks[0].machines[1]",
+            "fleet.tables[0].home",
+        ]
+
+    in_service(database_url, scenario)
+
+
+def test_submissions_are_judged_by_the_present_fleet(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        wanted = specification_to_proto(specification(VISION))
+        wanted.jobs[0].resources.gpu_model = "H100"
+        assert violated_fields(await refused(service.submit(wanted))) == ["specification.jobs[0].resources.gpu_model"]
+        message = fleet_to_proto(FLEET)
+        for machine in message.regions[1].clusters[0].racks[0].machines:
+            machine.gpu_model = "H100"
+        await service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=message))
+        assert (await service.submit(wanted)).workload
+
+    in_service(database_url, scenario)
