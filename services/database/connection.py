@@ -27,6 +27,14 @@ _CONNECTION_DEFAULTS: Mapping[str, str | int] = {
 """What libpq is told unless the URL says otherwise."""
 
 
+_SESSION_SETTINGS = """
+    -- A statement is planned for the tables as they are now: they grow from nothing to millions of rows, and a plan
+    -- that was kept from the beginning would read all of them.
+    SET plan_cache_mode = force_custom_plan;
+    -- Whoever hangs in a transaction must not hold up the others for long.
+    SET idle_in_transaction_session_timeout = '60s'"""
+
+
 class PooledConnection(psycopg.AsyncConnection[TupleRow]):
     """A connection that remembers whom to wake once its transaction is committed."""
 
@@ -48,8 +56,14 @@ def wake_after_commit(connection: AnyConnection, channel: str) -> None:
 async def connect(url: str, *, autocommit: bool = False) -> PooledConnection:
     """A new connection; raises psycopg.OperationalError when there is none to be had."""
     parameters = {**_CONNECTION_DEFAULTS, **conninfo_to_dict(url)}
-    connection = await PooledConnection.connect(make_conninfo("", **parameters), autocommit=autocommit)
+    connection = await PooledConnection.connect(make_conninfo("", **parameters), autocommit=True)
     connection.channels_to_wake = set()
+    try:
+        await connection.execute(_SESSION_SETTINGS)
+        await connection.set_autocommit(autocommit)
+    except BaseException:
+        await connection.close()
+        raise
     return connection
 
 

@@ -71,8 +71,6 @@ SETTINGS: Final = (
     "max_parallel_workers_per_gather=0",
     "io_method=sync",
     "random_page_cost=1.1",
-    # A process that hangs in a transaction must not hold up the others (and every reader of the event log) for long.
-    "idle_in_transaction_session_timeout=60s",
     "timezone=UTC",
     "log_timezone=UTC",
     "log_checkpoints=off",

@@ -120,8 +120,6 @@ async def _find_keys(connection: AnyConnection, submissions: Iterable[Submission
              FROM unnest(%s::text[], %s::text[]) AS u (tenant, idempotency_key)
              JOIN workloads w ON w.tenant = u.tenant AND w.idempotency_key = u.idempotency_key""",
         ([tenant for tenant, _ in keys], [key for _, key in keys]),
-        # Planned anew each time: a plan made while the table was small would read all of it when it is large.
-        prepare=False,
     )
 
 

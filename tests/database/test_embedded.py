@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -83,7 +84,8 @@ def test_server_is_durable_private_and_ours(home: Path, url: str) -> None:
     assert _execute(url, "SELECT 'a' < 'B', 'a' > 'B'") == [(False, True)]  # code points, as in Python
     assert len(os.fsencode(layout.socket_folder / ".s.PGSQL.5432")) <= 107
     assert stat.S_IMODE(layout.socket_folder.stat().st_mode) == 0o700
-    assert all(process.uids().real != 0 for process in find_server_processes(layout.data))
+    assert psutil.Process(read_postmaster_id(layout.data)).uids().real != 0
+    assert read_postmaster_id(layout.data) in [process.pid for process in find_server_processes(layout.data)]
 
 
 def test_start_is_idempotent_also_at_the_same_time(home: Path) -> None:
