@@ -100,7 +100,7 @@ def test_by_hand_the_directory_can_be_chosen(outside: Path) -> None:
 @pytest.mark.usefixtures("outside")
 def test_a_termination_asks_to_stop_and_the_old_handler_comes_back() -> None:
     def before(number: int, frame: FrameType | None) -> None:
-        pytest.fail("the program ends before it has saved")
+        pytest.fail(f"{number} at {frame}: the program ends before it has saved")
 
     signal.signal(signal.SIGTERM, before)
     with training.init() as session:
