@@ -10,10 +10,15 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     && rm -rf build *.egg-info
 
 RUN useradd --system --no-create-home --home-dir /var/lib/topmast topmast \
-    && install --directory --owner=topmast /var/lib/topmast
+    && install --directory --owner=topmast /var/lib/topmast /var/cache/topmast
 USER topmast
-ENV TOPMAST_HOME=/var/lib/topmast PYTHONUNBUFFERED=1
+ENV TOPMAST_HOME=/var/lib/topmast \
+    NUMBA_CACHE_DIR=/var/cache/topmast \
+    PYTHONUNBUFFERED=1
 WORKDIR /var/lib/topmast
+# What decides is compiled once, here, so that no region compiles while it should answer. (On a machine with another
+# processor it is compiled there, at the first decision.)
+RUN python -m services.runtime.kernels
 VOLUME /var/lib/topmast
 EXPOSE 7460
 
