@@ -50,48 +50,17 @@ def main() -> None:
 
 def measure(home: Path, arguments: argparse.Namespace) -> None:
     """Brings the service up in `home`, fills its queue, and counts."""
-    fleet = many_machines(3, 2, arguments.machines)
-    (home / "fleet.yaml").write_text(dump_fleet(fleet), encoding="utf-8")
-    tenants = many_tenants(arguments.tenants, gpus_each=64)
-    (home / "tenants.yaml").write_text(dump_tenants(tenants), encoding="utf-8")
-    (home / "topmast.yaml").write_text(f"auction: {{window: {arguments.window}}}\n", encoding="utf-8")
-    service = up(
-        HostOptions(
-            home=home,
-            port=0,
-            fleet_file=home / "fleet.yaml",
-            tenants_file=home / "tenants.yaml",
-            configuration_file=home / "topmast.yaml",
-            executor=ExecutorKind.EMULATED,
-        )
-    )
+    service = up(_options(home, arguments))
     with Client(service.address) as client:
-        submitted = 0
         began = time.monotonic()
-        while submitted < arguments.pending:
-            batch = range(submitted, submitted + _BATCH)
-            client.submit_many(
-                [
-                    specification_to_proto(small_workload(number, arguments.tenants, arguments.duration_s))
-                    for number in batch
-                ]
-            )
-            submitted += _BATCH
+        submitted = _submit(client, arguments, 0, arguments.pending)
         submitting_s = time.monotonic() - began
         settled_s = time.time() + arguments.duration_s
         end_s = settled_s + arguments.measure_s
         while time.time() < end_s:
-            # The queue is kept as long as it was: what has started is submitted again.
-            queued = client.queue(limit=1).queued
-            if queued < arguments.pending:
-                batch = range(submitted, submitted + min(_BATCH, arguments.pending - queued))
-                client.submit_many(
-                    [
-                        specification_to_proto(small_workload(number, arguments.tenants, arguments.duration_s))
-                        for number in batch
-                    ]
-                )
-                submitted += len(batch)
+            # The queue is kept as long as it was: for what has started, more is submitted.
+            missing = arguments.pending - client.queue(limit=1).queued
+            submitted = _submit(client, arguments, submitted, min(_BATCH, max(0, missing)))
             time.sleep(0.2)
         queued = client.queue(limit=1).queued
     starts, latencies = asyncio.run(_count(EmbeddedLayout.of(home).url(), settled_s, end_s))
@@ -116,6 +85,34 @@ def measure(home: Path, arguments: argparse.Namespace) -> None:
             "durations": "from submission to start, of the workloads that started while measuring",
         },
     )
+
+
+def _options(home: Path, arguments: argparse.Namespace) -> HostOptions:
+    """A service in `home`, with its files."""
+    (home / "fleet.yaml").write_text(dump_fleet(many_machines(3, 2, arguments.machines)), encoding="utf-8")
+    (home / "tenants.yaml").write_text(dump_tenants(many_tenants(arguments.tenants, gpus_each=64)), encoding="utf-8")
+    (home / "topmast.yaml").write_text(f"auction: {{window: {arguments.window}}}\n", encoding="utf-8")
+    return HostOptions(
+        home=home,
+        port=0,
+        fleet_file=home / "fleet.yaml",
+        tenants_file=home / "tenants.yaml",
+        configuration_file=home / "topmast.yaml",
+        executor=ExecutorKind.EMULATED,
+    )
+
+
+def _submit(client: Client, arguments: argparse.Namespace, first: int, count: int) -> int:
+    """Submits so many more, in batches; returns the number of the next one."""
+    for start in range(first, first + count, _BATCH):
+        batch = range(start, min(start + _BATCH, first + count))
+        client.submit_many(
+            [
+                specification_to_proto(small_workload(number, arguments.tenants, arguments.duration_s))
+                for number in batch
+            ]
+        )
+    return first + count
 
 
 async def _count(url: str, from_s: float, to_s: float) -> tuple[Counter[int], list[float]]:

@@ -81,28 +81,36 @@ async def dispatch_awards(
         ],
     )
     by_name = {award.position.workload: award for award in awards}
-    evictions = _evictions(dispatches)
-    await attempt_store.dispatch(
-        connection, region, [_new_attempt(dispatch, charges, by_name, now) for dispatch in dispatches]
-    )
-    marked = await attempt_store.begin_evictions(connection, evictions)
-    if len(marked) != len(evictions):
-        # A scan pass may have re-classified one of them since we looked.
-        raise SessionOver(
-            f"of {len(evictions)} victims only {len(marked)} are live and stand worse than who evicts them"
-        )
-    await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
-    leaving = [(attempt, eviction) for key, eviction in evictions if (attempt := live.get(key)) is not None]
-    await event_store.append(
-        connection, [*evicting_events(region, leaving, now), *_dispatched_events(region, dispatches, now)]
-    )
-    if len(dispatches) < len(awards):
-        wake_after_commit(connection, SCAN_CHANNEL)
-    return Dispatched(
+    dispatched = Dispatched(
         tuple(_live_attempt(dispatch, charges, by_name, now) for dispatch in dispatches),
-        tuple(evictions),
+        tuple(_evictions(dispatches)),
         given_back=len(awards) - len(dispatches),
     )
+    await _store(connection, region, dispatched)
+    await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
+    await event_store.append(
+        connection,
+        [*_evicting_by(region, dispatched, live, now), *_dispatched_events(region, dispatches, now)],
+    )
+    if dispatched.given_back:
+        wake_after_commit(connection, SCAN_CHANNEL)
+    return dispatched
+
+
+async def _store(connection: AnyConnection, region: RegionId, dispatched: Dispatched) -> None:
+    """Writes the new attempts, and that their victims leave."""
+    await attempt_store.dispatch(connection, region, [_new_attempt(attempt) for attempt in dispatched.attempts])
+    marked = await attempt_store.begin_evictions(connection, dispatched.evictions)
+    if len(marked) != len(dispatched.evictions):
+        # A scan pass may have re-classified one of them since we looked.
+        raise SessionOver(
+            f"of {len(dispatched.evictions)} victims only {len(marked)} are live and stand worse than who evicts them"
+        )
+
+
+def _evicting_by(region: RegionId, dispatched: Dispatched, live: LiveAttempts, now: float) -> list[Event]:
+    leaving = [(attempt, eviction) for key, eviction in dispatched.evictions if (attempt := live.get(key)) is not None]
+    return evicting_events(region, leaving, now)
 
 
 async def _charge(
@@ -135,28 +143,12 @@ def _evictions(dispatches: Sequence[Dispatch]) -> list[tuple[AttemptKey, Evictio
     ]
 
 
-def _new_attempt(
-    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], awards: Mapping[WorkloadId, Award], now: float
-) -> NewAttempt:
-    lot = dispatch.lot
-    name = lot.workload.workload
-    return NewAttempt(
-        key=lot.key,
-        tenant=lot.workload.specification.tenant,
-        standing=lot.position.standing,
-        within_quota=lot.position.within_quota,
-        dispatched_s=now,
-        progress_at_start=awards[name].checkpoint_progress,
-        charges=charges[name],
-        placements=dispatch.plan.placements,
-    )
-
-
 def _live_attempt(
     dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], awards: Mapping[WorkloadId, Award], now: float
 ) -> LiveAttempt:
     lot = dispatch.lot
     name = lot.workload.workload
+    award = awards[name]
     return LiveAttempt(
         key=lot.key,
         tenant=lot.workload.specification.tenant,
@@ -164,12 +156,25 @@ def _live_attempt(
         standing=lot.position.standing,
         within_quota=lot.position.within_quota,
         dispatched_s=now,
-        progress_at_start=awards[name].checkpoint_progress,
-        failures=awards[name].failures,
+        progress_at_start=award.checkpoint_progress,
+        failures=award.failures,
         charges=charges[name],
         placements=dispatch.plan.placements,
-        progress=awards[name].checkpoint_progress,
-        checkpoint_progress=awards[name].checkpoint_progress,
+        progress=award.checkpoint_progress,
+        checkpoint_progress=award.checkpoint_progress,
+    )
+
+
+def _new_attempt(attempt: LiveAttempt) -> NewAttempt:
+    return NewAttempt(
+        key=attempt.key,
+        tenant=attempt.tenant,
+        standing=attempt.standing,
+        within_quota=attempt.within_quota,
+        dispatched_s=attempt.dispatched_s,
+        progress_at_start=attempt.progress_at_start,
+        charges=attempt.charges,
+        placements=attempt.placements,
     )
 
 

@@ -55,7 +55,7 @@ class InProcessService:
             self.address = listening.result()
 
     async def stop(self, name: str) -> None:
-        """Ends one tier abruptly: it gets no chance to give anything back."""
+        """Ends one tier at once, in the middle of whatever it does; only its lease is given back."""
         task = self._running.pop(name)
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -65,6 +65,12 @@ class InProcessService:
         for name in list(self._running):
             await self.stop(name)
 
+    def raise_if_broken(self) -> None:
+        """Raises what ended a tier that nobody has stopped."""
+        for task in self._running.values():
+            if task.done():
+                task.result()
+
     async def wait_until_held(self, database: Database) -> None:
         """Returns when every tier holds its lease; raises what broke one, or TimeoutError."""
         async with asyncio.timeout(_READY_PATIENCE_REAL_S):
@@ -72,9 +78,7 @@ class InProcessService:
                 held = {record.name for record in await database.run(lease_store.list_leases) if record.live}
                 if held.issuperset(self.tiers):
                     return
-                for task in self._running.values():
-                    if task.done():
-                        task.result()
+                self.raise_if_broken()
                 await asyncio.sleep(_LOOK_EVERY_REAL_S)
 
     def _requests(self) -> Sequence[TierRequest]:

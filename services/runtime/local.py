@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -48,32 +49,40 @@ def up(
     if record is not None and record.process is not None and record.state is HostState.READY:
         return RunningService(record.address, record.process_id, was_running=True)
     layout.host_log.parent.mkdir(parents=True, exist_ok=True)
-    with layout.host_log.open("ab") as log:
-        host = subprocess.Popen(
-            [sys.executable, "-m", "services.runtime.host", options.model_dump_json()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    host = _spawn_host(options, layout.host_log)
     deadline = time.monotonic() + patience_s
     told = ""
     while time.monotonic() < deadline:
         record = read_host_record(layout.host_record)
-        if record is not None and record.process_id == host.pid:
+        if record is not None and record.process_id == host:
             if record.state is HostState.READY:
-                return RunningService(record.address, host.pid, was_running=False)
+                return RunningService(record.address, host, was_running=False)
             if record.state is HostState.FAILED:
-                host.wait()
+                os.waitpid(host, 0)
                 raise ServiceNotStarted(f"{record.stage} (log: {layout.host_log})")
             if record.stage != told:
                 told = record.stage
                 progress(told)
-        if host.poll() is not None:
+        if os.waitpid(host, os.WNOHANG)[0]:
             raise ServiceNotStarted(f"the host process ended at once; its log says:\n{_log_tail(layout.host_log)}")
         time.sleep(_POLL_REAL_S)
-    host.terminate()
+    os.kill(host, signal.SIGTERM)
     raise ServiceNotStarted(f"not ready after {patience_s:.0f} s, busy with {told or 'nothing yet'}")
+
+
+def _spawn_host(options: HostOptions, log: Path) -> int:
+    """The process id of a host that leaves our session at once. It stays when we end."""
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", "services.runtime.host", options.model_dump_json()],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
 
 
 def down(home: Path, *, patience_s: float = 60.0) -> bool:

@@ -6,12 +6,15 @@ import asyncio
 import signal
 
 from services.log_output import configure_logging
-from services.runtime.tier_process import TierRequest, run_until
+from services.runtime.kernels import compile_kernels
+from services.runtime.tier_process import TierKind, TierRequest, run_until
 
 
 def serve(request: TierRequest) -> None:
     """Runs the tier until SIGTERM or SIGINT; logs to standard error."""
     configure_logging()
+    if request.kind is not TierKind.CLUSTER:
+        compile_kernels()  # before there is a lease that could be lost over it
     asyncio.run(_serve(request))
 
 
