@@ -65,6 +65,8 @@ class StoredAttempt:
     progress_at_start: float
     progress: float
     checkpoint_progress: float
+    checkpoint_s: float | None
+    """When the newest checkpoint was recorded; None: none was."""
     failures: int
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
@@ -127,6 +129,7 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
     cursor = await connection.execute(
         """SELECT a.workload, a.attempt, a.tenant, a.state, a.priority, a.level, a.within_quota, w.submitted_s,
                   a.dispatched_s, a.started_s, a.eviction, a.progress_at_start, a.progress, a.checkpoint_progress,
+                  (SELECT max(c.saved_s) FROM checkpoints c WHERE c.workload = a.workload AND c.attempt = a.attempt),
                   w.failures, a.charges, w.specification
              FROM attempts a JOIN workloads w USING (workload)
             WHERE a.region = %s AND a.ended_s IS NULL
@@ -147,10 +150,11 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
             progress_at_start=row[11],
             progress=row[12],
             checkpoint_progress=row[13],
-            failures=row[14],
-            charges=row[15],
+            checkpoint_s=row[14],
+            failures=row[15],
+            charges=row[16],
             placements=tuple(placements.get((row[0], row[1]), ())),
-            specification=bytes(row[16]),
+            specification=bytes(row[17]),
         )
         for row in await cursor.fetchall()
     ]

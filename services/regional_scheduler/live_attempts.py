@@ -42,6 +42,8 @@ class LiveAttempt:
     eviction: Eviction | None = None
     progress: float = 0.0
     checkpoint_progress: float = 0.0
+    checkpoint_s: float = 0.0
+    """When the newest checkpoint was heard of, which may be a moment after it was saved."""
     throughput: float = 0.0
     reports: dict[ClusterId, AttemptStatus] = field(default_factory=dict)
     """What each of its clusters said last."""
@@ -151,7 +153,8 @@ def end_of(attempt: LiveAttempt, *, cancel_requested: bool, now: float) -> Attem
         return _end(attempt, _stopped_as(attempt, cancel_requested), now, "before it was started")
     if not attempt.ended_everywhere:
         return None
-    ended_s = max(attempt.reports[cluster].since_s for cluster in attempt.clusters)
+    # An attempt's own time never goes back, whatever the clocks of other machines say.
+    ended_s = max(attempt.checkpoint_s, *(attempt.reports[cluster].since_s for cluster in attempt.clusters))
     phases = {attempt.reports[cluster].phase for cluster in attempt.clusters}
     reason = "; ".join(
         attempt.reports[cluster].reason for cluster in attempt.clusters if attempt.reports[cluster].reason

@@ -86,6 +86,7 @@ def _live_attempt(stored: StoredAttempt) -> LiveAttempt:
         eviction=stored.eviction,
         progress=stored.progress,
         checkpoint_progress=stored.checkpoint_progress,
+        checkpoint_s=stored.checkpoint_s or 0.0,
     )
     attempt.perhaps_known.update(attempt.clusters)
     return attempt

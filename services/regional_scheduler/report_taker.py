@@ -85,7 +85,8 @@ class ReportTaker:
         saved = attempt.checkpoint_progress > checkpoint_before and status.phase not in ENDED_PHASES
         # Of a gang in several clusters one may be a moment ahead: before all of it has started nothing is told of it.
         if saved and started_s(attempt) is not None:
-            self._checkpoints.append((attempt.key, attempt.checkpoint_progress, self._clock.now()))
+            attempt.checkpoint_s = self._clock.now()
+            self._checkpoints.append((attempt.key, attempt.checkpoint_progress, attempt.checkpoint_s))
         if before is None or before.phase is not status.phase or attempt.started_s is None:
             self._agenda.record(attempt.key)
         else:
