@@ -149,15 +149,22 @@ class Gang:
         await self._reserve(processes_of(self.order))
         self._note_if_all_over()
 
-    async def watch_adopted(self, session_address: str) -> None:
-        """Tells every adopted task where the cluster manager answers now, and watches it."""
+    def watch_adopted(self, start: GangStart) -> None:
+        """Tells every adopted task where the cluster manager answers now, and watches it.
+
+        If one of them was started, those that were not are started too: the gang runs as a whole.
+        """
         for member in list(self._members.values()):
             if member.handle is not None:
-                self._background.spawn(self._tell(member, member.handle.move_session(session_address)))
+                self._background.spawn(self._tell(member, member.handle.move_session(start.session_address)))
             if member.released:
                 self._release(member)
             self._background.spawn(self._watch(member))
         self._note_if_all_over()
+        if not self.untouched:
+            self._start = start
+            waiting = [member for member in self._members.values() if member.report == _NOT_STARTED and not member.lost]
+            self._background.spawn(self._start_members(waiting))
 
     async def start(self, start: GangStart) -> bool:
         """Starts every task that was not started yet; False when not all of them could be."""

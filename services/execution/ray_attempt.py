@@ -137,7 +137,7 @@ class RayAttempt:
             if self._stop_asked.is_set():
                 self._change(AttemptPhase.STOPPING, reason=self._stop_reason)
         over = self._gang.idle
-        await self._gang.watch_adopted(self._surroundings.session_address)
+        self._gang.watch_adopted(self._gang_start(started_s))
         rest = self._watch_until_over(started_s) if self._started else self._start_when_released()
         self._supervisor = asyncio.create_task(self._supervise(rest))
         if over and not self._emulated_s:
@@ -243,18 +243,19 @@ class RayAttempt:
             self._change(AttemptPhase.HELD)
             await self._unless_stopped(self._first_of(self._go.wait(), self._gang.broken.wait()))
         # 4. All tasks start.
-        configuration = self._surroundings.configuration
         started_s = self._surroundings.clock.now()
-        start = GangStart(
-            self._surroundings.session_address, started_s, configuration.home, configuration.working_directory
-        )
-        whole = await self._gang.start(start)
+        whole = await self._gang.start(self._gang_start(started_s))
         self._started = True
         if self._stop_asked.is_set():
             self._stop_gang()
         elif whole:
             self._change(AttemptPhase.RUNNING, started_s=started_s)
         return await self._watch_until_over(started_s)
+
+    def _gang_start(self, started_s: float) -> GangStart:
+        configuration = self._surroundings.configuration
+        address = self._surroundings.session_address
+        return GangStart(address, started_s, configuration.home, configuration.working_directory)
 
     async def _run_emulated(self, started_s: float) -> GangOutcome:
         await self._gang.reserve()

@@ -15,6 +15,7 @@ import pytest
 
 from domain.workload import Command, JobSpecification
 from services.execution.executor import AttemptPhase
+from services.execution.task_runner import TaskStart
 from tests.execution.calls import Stub, calling, end_of, execute, forget, reach, statuses, stop, watch_until
 from tests.execution.live import (
     REPOSITORY,
@@ -23,9 +24,10 @@ from tests.execution.live import (
     processes_with,
     running,
     until_processes,
+    until_text,
     wait_until_gone,
 )
-from tests.execution.orders import job, key, order, shell
+from tests.execution.orders import job, key, order, placement, shell
 from topmast.v1 import cluster_manager_pb2
 
 pytestmark = pytest.mark.live
@@ -184,6 +186,45 @@ def test_a_gang_that_was_never_whole_is_cleared_away_on_start(ray_address: str, 
             assert watched.executor.statuses() == ()
             await watched.executor.execute(order(shell("echo once", tasks=2)))
             await watched.phase(key(), AttemptPhase.COMPLETED)
+
+    asyncio.run(scenario())
+
+
+def test_a_gang_that_was_started_in_part_is_started_as_a_whole(ray_address: str, home: Path) -> None:
+    """The cluster manager was killed between the starts of two tasks; each waits for the other."""
+    assert ray_address
+    script = f"touch {home}/$TOPMAST_TASK; while [ ! -e {home}/0 ] || [ ! -e {home}/1 ]; do sleep 0.05; done"
+    made = order(shell(script, tasks=2))
+
+    async def scenario() -> None:
+        broken = make_executor(home)
+        first, second = await broken._pool.create(made, 0, made.placements)
+        start = TaskStart(await first.rendezvous(), "127.0.0.1:9", 1000.0, home, home)
+        await first.start(start)
+        await second.describe()
+        await broken.close()
+        async with running(make_executor(home)) as watched:
+            completed = await watched.phase(key(), AttemptPhase.COMPLETED)
+            assert completed.started_s == 1000.0
+
+    home.mkdir()
+    asyncio.run(scenario())
+
+
+def test_an_adopted_gang_can_grow(ray_address: str, home: Path) -> None:
+    assert ray_address
+    waiting = shell("echo ready; exec sleep 86400.8888", max_tasks=2)
+
+    async def scenario() -> None:
+        first = make_executor(home)
+        await first.execute(order(waiting))
+        await until_processes("86400.8888", 1)
+        await first.close()
+        async with running(make_executor(home)) as watched:
+            await watched.phase(key(), AttemptPhase.RUNNING)
+            await watched.executor.resize(key(), (placement(), placement(task=1)))
+            await until_processes("86400.8888", 2)
+            await until_text(home / "tasks/w/1/train-1/task.json", '"rank": 1, "world_size": 2')
 
     asyncio.run(scenario())
 
