@@ -21,9 +21,9 @@ from typing import TypeAlias
 import numpy as np
 
 from cluster_manager.growth import RoomGrowth
-from cluster_manager.machines import CLUSTER, SHAPE, Integers, Layout
+from cluster_manager.machines import CLUSTER, MOST_GPUS, NO_WORK, WORKS_AS, Integers, Layout
 from cluster_manager.needs import needs_of
-from cluster_manager.requests import request_of
+from cluster_manager.requests import MOST_OF_ALL, MOST_TASKS, request_of
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
 from domain.rank import Standing
 from domain.resources import request_mebibytes, request_millicpus
@@ -40,6 +40,20 @@ Size: TypeAlias = tuple[int, int, int, int, int, int]
 """Tasks, GPUs, thousandths of a CPU, MiB (all of one task), priority, level: each the larger the harder to place."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ShapeNeeds:
+    """What one task takes, and how many tasks find room where nothing else is."""
+
+    need: Integers  # [shape, resource]
+    whole_room: Integers  # [shape]
+    cluster_room: Integers  # [cluster]
+
+    @staticmethod
+    def of(layout: Layout, job: JobSpecification) -> _ShapeNeeds:
+        need, whole_room = needs_of(layout, request_of(layout, job))
+        return _ShapeNeeds(need, whole_room, layout.arrays.shape_count @ whole_room)
+
+
 @dataclass(slots=True, eq=False)
 class _Entry:
     """A job that found no room: what it asked for, and for how many tasks each cluster may have room by now."""
@@ -49,8 +63,8 @@ class _Entry:
     kind: Kind
     size: Size
     room: Integers  # [cluster]
-    need: Integers | None = None  # [shape, resource], worked out when first needed
-    whole_room: Integers | None = None  # [shape]
+    shape_needs: _ShapeNeeds | None = None
+    """Worked out when first needed."""
 
 
 class NegativeCache:
@@ -162,13 +176,14 @@ def _ranks(sizes: Integers) -> Integers:
 
 
 def _question(job: JobSpecification, standing: Standing) -> tuple[Kind, Size]:
+    """What is asked of the cache for this job. Amounts that no machine has are all alike."""
     resources = job.resources
     model = resources.gpu_model if resources.gpus > 0 else ANY_GPU_MODEL
     return (model, resources.cpus is None, resources.memory_gib is None), (
-        job.tasks,
-        resources.gpus,
-        0 if resources.cpus is None else request_millicpus(resources.cpus),
-        0 if resources.memory_gib is None else request_mebibytes(resources.memory_gib),
+        min(job.tasks, MOST_TASKS + 1),
+        min(resources.gpus, MOST_GPUS + 1),
+        0 if resources.cpus is None else min(request_millicpus(resources.cpus), MOST_OF_ALL),
+        0 if resources.memory_gib is None else min(request_mebibytes(resources.memory_gib), MOST_OF_ALL),
         *standing,
     )
 
@@ -184,18 +199,17 @@ def _still_fails(entry: _Entry, growth: RoomGrowth) -> bool:
     """Adds to the entry's room what the growth can add at most; False when that might be enough in some cluster.
 
     A machine whose free amounts grow by d gains room for at most the largest of ceil(d / need) over the resources,
-    whatever it had before, and never has room for more tasks than when empty.
+    whatever it had before. Neither a machine nor a cluster ever has room for more tasks than when empty.
     """
-    if entry.need is None or entry.whole_room is None:
-        entry.need, entry.whole_room = _needs(growth.layout, entry.job)
+    if entry.shape_needs is None:
+        entry.shape_needs = _ShapeNeeds.of(growth.layout, entry.job)
+    needs = entry.shape_needs
     arrays = growth.layout.arrays
-    shapes = arrays.fixed[growth.machines, SHAPE]
-    need = entry.need[shapes]
-    steps = np.where(need > 0, -(-growth.amounts // np.maximum(need, 1)), 0).max(axis=1, initial=0)
-    gains = np.minimum(steps, entry.whole_room[shapes])
-    np.add.at(entry.room, arrays.fixed[growth.machines, CLUSTER], gains)
+    shapes = arrays.state[growth.machines, WORKS_AS]
+    works = shapes != NO_WORK
+    need = needs.need[shapes[works]]
+    steps = np.where(need > 0, -(-growth.amounts[works] // np.maximum(need, 1)), 0).max(axis=1, initial=0)
+    gains = np.minimum(steps, needs.whole_room[shapes[works]])
+    np.add.at(entry.room, arrays.fixed[growth.machines[works], CLUSTER], gains)
+    np.minimum(entry.room, needs.cluster_room, out=entry.room)
     return bool(np.all(entry.room < entry.job.tasks))
-
-
-def _needs(layout: Layout, job: JobSpecification) -> tuple[Integers, Integers]:
-    return needs_of(layout, request_of(layout, job))

@@ -53,7 +53,7 @@ def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, 
             return no_room_alone(inventory, placed.demand.job, placed.room, standing)
         return no_room_together(inventory, placed.demand.job)
     victims = [row for _, place in placed for row in place.victims]
-    if sum(bool(place.victims) for _, place in placed) > 1:
+    if len(placed) > 1 and victims:
         placed, victims = _spare_needless(inventory, placed, victims, standing, now)
     return _plan(inventory, workload, placed, victims, now)
 
@@ -116,15 +116,24 @@ def _place_all(
 def _spare_needless(
     inventory: Inventory, placed: _Placed, victims: list[int], standing: Standing, now: float
 ) -> tuple[_Placed, list[int]]:
-    """Spares, the last in the order of eviction first, whoever the jobs can do without in the same clusters."""
+    """Spares, the last in the order of eviction first, whoever the jobs can do without in the same clusters.
+
+    One job alone never has such a victim. Of several, each sought its victims with the places of the earlier jobs
+    given, and before those of the later ones were known.
+    """
     demands = [demand for demand, _ in placed]
     requests = [demand.request for demand in demands]
     clusters = [place.cluster for _, place in placed]
-    for row in sorted(victims, key=lambda row: order_key(inventory.holding_in_row(row)), reverse=True):
-        fewer = [victim for victim in victims if victim != row]
-        places = inventory.find_places(requests, standing, now, evicting=False, clusters=clusters, gone=fewer)
-        if places.all_found:
-            placed, victims = list(zip(demands, places.found, strict=True)), fewer
+    candidates = sorted(victims, key=lambda row: order_key(inventory.holding_in_row(row)), reverse=True)
+    spared = True
+    while spared:
+        spared = False
+        for row in candidates:
+            fewer = [victim for victim in victims if victim != row]
+            places = inventory.find_places(requests, standing, now, evicting=False, clusters=clusters, gone=fewer)
+            if places.all_found:
+                placed, victims, spared = list(zip(demands, places.found, strict=True)), fewer, True
+        candidates = [row for row in candidates if row in victims]
     return placed, victims
 
 
