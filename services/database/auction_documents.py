@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from domain.identifiers import AttemptNumber, ClusterId, GpuModel, RegionId, TableId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, RegionId, TableId, WorkloadId
 from domain.placement import Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
@@ -65,7 +65,7 @@ def response_document(response: RegionResponse) -> Document:
         "assumed_wins": list(response.assumed_wins),
         "gpus": response.gpus,
         "cpus": response.cpus,
-        "idle": [[idle.gpu_model, idle.idle_gpus, idle.machines] for idle in response.idle],
+        "idle": [list(astuple(idle)) for idle in response.idle],
     }
 
 
@@ -78,7 +78,7 @@ def response_from_document(round_number: int, region: RegionId, document: Mappin
         tuple(WorkloadId(workload) for workload in document["assumed_wins"]),
         document["gpus"],
         document["cpus"],
-        tuple(IdleMachines(GpuModel(model), gpus, machines) for model, gpus, machines in document["idle"]),
+        tuple(IdleMachines(*idle) for idle in document["idle"]),
     )
 
 
