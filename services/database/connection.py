@@ -110,6 +110,9 @@ class ConnectionPool:
                 await connection.rollback()
             except psycopg.Error:
                 await connection.close()  # the server rolls back what has lost its connection
+            except BaseException:  # cancelled once more: nobody else would close it
+                await connection.close()
+                raise
         if connection.closed:
             return
         if self._closed:

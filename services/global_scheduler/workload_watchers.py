@@ -84,7 +84,7 @@ class WorkloadWatchers:
                     if workload is not None:
                         for watcher in self._watchers.get(workload, ()):
                             watcher.tell()
-                if not self._watchers:
+                if not self._watchers:  # looked at with each event only: nobody pays for that
                     self._anybody.clear()
                     return
 
