@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import grpc
 import structlog
 
 from domain.identifiers import ClusterId
 from services.clock import ServiceClock
-from services.cluster_manager.servicers import ClusterManagerServicer, Gate, TrainingSessionServicer
+from services.cluster_manager.servicers import ClusterManagerServicer, FencingToken, Gate, TrainingSessionServicer
 from services.execution.executor import Executor
 from services.tiers.grpc_server import TierServer
 from topmast.v1 import (
@@ -23,13 +25,19 @@ _log = structlog.get_logger(__name__)
 class ClusterManagerServer:
     """Serves one cluster. Health says NOT_SERVING, and calls fail with UNAVAILABLE, until what ran is adopted."""
 
-    def __init__(self, cluster: ClusterId, executor: Executor, clock: ServiceClock, *, newest_token: int = 0) -> None:
-        """`newest_token`: orders of regional schedulers with an older lease are refused."""
+    def __init__(
+        self,
+        cluster: ClusterId,
+        executor: Executor,
+        clock: ServiceClock,
+        issued_token: Callable[[], Awaitable[int]] | None = None,
+    ) -> None:
+        """`issued_token` tells the newest fencing token that was given to a regional scheduler: see FencingToken."""
         self._cluster = cluster
         self._executor = executor
         self._clock = clock
         self._gate = Gate(cluster)
-        self._cluster_manager = ClusterManagerServicer(cluster, executor, self._gate, newest_token)
+        self._cluster_manager = ClusterManagerServicer(cluster, executor, self._gate, FencingToken(issued_token))
         services = (
             cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],
             training_session_pb2.DESCRIPTOR.services_by_name["TrainingSession"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import grpc
@@ -59,13 +59,21 @@ class Gate:
 
 
 class FencingToken:
-    """The newest lease of a regional scheduler that is known of here."""
+    """The newest lease of a regional scheduler that is known of here.
 
-    def __init__(self, newest: int) -> None:
-        self._newest = newest
+    `issued` asks for the newest that was ever given to anybody: without it every caller is believed.
+    """
 
-    def check(self, token: int) -> None:
-        """Raises PreconditionFailed when somebody has, or had, a newer lease."""
+    def __init__(self, issued: Callable[[], Awaitable[int]] | None) -> None:
+        self._newest = 0
+        self._issued = issued
+
+    async def check(self, token: int) -> None:
+        """Raises PreconditionFailed when somebody has, or had, a newer lease; InvalidArgument when nobody has this."""
+        if token > self._newest and self._issued is not None:
+            self._newest = max(self._newest, await self._issued())
+            if token > self._newest:
+                raise InvalidArgument.of("fencing_token", f"is {token}, but no such lease was ever given")
         if token < self._newest:
             raise PreconditionFailed(
                 STALE_LEASE,
@@ -78,11 +86,11 @@ class FencingToken:
 class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     """Orders in, statuses out."""
 
-    def __init__(self, cluster: ClusterId, executor: Executor, gate: Gate, newest_token: int) -> None:
+    def __init__(self, cluster: ClusterId, executor: Executor, gate: Gate, token: FencingToken) -> None:
         self._cluster = cluster
         self._executor = executor
         self._gate = gate
-        self._token = FencingToken(newest_token)
+        self._token = token
         self._watches: set[Subscription[Change]] = set()
 
     def end_watches(self) -> None:
@@ -96,9 +104,10 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         """All orders are taken but the stale ones; if there were any, the call fails and names them."""
         self._gate.check()
         orders = orders_from_proto(request.plans)
-        self._token.check(request.fencing_token)
+        await self._token.check(request.fencing_token)  # also when there is nothing to do
         stale: list[StaleAttempt] = []
         for order in orders:
+            await self._token.check(request.fencing_token)  # somebody newer may have come meanwhile
             try:
                 await self._executor.execute(order)
             except StaleAttempt as refusal:
@@ -115,8 +124,9 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         keys = keys_from_proto(request.attempts)
         if not (math.isfinite(request.grace_s) and request.grace_s >= 0):
             raise InvalidArgument.of("grace_s", f"is {request.grace_s}; it must be a number of seconds, or 0")
-        self._token.check(request.fencing_token)
+        await self._token.check(request.fencing_token)
         for key in keys:
+            await self._token.check(request.fencing_token)
             await self._executor.stop(key, request.grace_s)
         return cluster_manager_pb2.StopAttemptResponse()
 
@@ -126,7 +136,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self._gate.check()
         key = key_from_proto(request)
         placements = placements_from_proto(request.placements)
-        self._token.check(request.fencing_token)
+        await self._token.check(request.fencing_token)
         with _told_to_the_caller():
             await self._executor.resize(key, placements)
         return cluster_manager_pb2.ResizeAttemptResponse()
@@ -146,7 +156,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     ) -> AsyncIterator[cluster_manager_pb2.WatchStatusResponse]:
         self._gate.check()
         if request.fencing_token:
-            self._token.check(request.fencing_token)
+            await self._token.check(request.fencing_token)
         with self._executor.subscribe() as watch:
             self._watches.add(watch)
             try:
@@ -164,7 +174,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     ) -> cluster_manager_pb2.ForgetAttemptsResponse:
         self._gate.check()
         keys = keys_from_proto(request.attempts)
-        self._token.check(request.fencing_token)
+        await self._token.check(request.fencing_token)
         await self._executor.forget(keys)
         return cluster_manager_pb2.ForgetAttemptsResponse()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -21,7 +20,7 @@ from services.database import fleet_store, lease_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL
-from services.database.lease_store import CLUSTER_PREFIX, REGIONAL_PREFIX
+from services.database.lease_store import CLUSTER_PREFIX
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
 from services.tiers.lease_keeper import LeaseKeeper
@@ -29,18 +28,13 @@ from services.tiers.side_by_side import until_one_ends
 
 _STOP_GRACE_S = 2.0
 
+_LOOK_UP_PATIENCE_REAL_S = 5.0
+"""A caller with a new lease waits that long for the database to confirm it."""
+
 _LOOK_INTERVAL_REAL_S = 5.0
 """A wake-up may get lost: the fleet is looked at so often in any case."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A cluster's machines, and the newest lease of its region: whoever has an older one gives no orders here."""
-
-    machines: tuple[MachineId, ...]
-    newest_token: int
 
 
 class ClusterManagerTier:
@@ -96,29 +90,34 @@ class ClusterManagerTier:
     async def _work(self) -> None:
         """Serves until this cluster's machines are other ones than at the beginning."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
-            known = await self._database.run(self._load, snapshot=True, give_up_after_s=float("inf"))
-            executor = self._make_executor(known.machines)
-            server = ClusterManagerServer(self._cluster, executor, self._clock, newest_token=known.newest_token)
+            machines = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
+            executor = self._make_executor(machines)
+            server = ClusterManagerServer(self._cluster, executor, self._clock, self._issued_token)
             await server.start(self._listen)
-            _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(known.machines))
+            _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))
             try:
-                machines = known.machines
-                while machines == known.machines:
+                while machines == await self._database.run(self._load_machines, give_up_after_s=float("inf")):
                     await subscription.wait(_LOOK_INTERVAL_REAL_S)
-                    machines = (await self._database.run(self._load, give_up_after_s=float("inf"))).machines
                 _log.info("the machines have changed", cluster=self._cluster)
             finally:
                 await server.stop(_STOP_GRACE_S)
 
-    async def _load(self, connection: AnyConnection) -> _Known:
-        """What the database says of this cluster; no machines while the fleet does not have it."""
+    async def _load_machines(self, connection: AnyConnection) -> tuple[MachineId, ...]:
         fleet, _ = await fleet_store.load_fleet(connection)
-        for region in fleet.regions:
-            for cluster in region.clusters:
-                if cluster.cluster == self._cluster:
-                    token = await lease_store.newest_token(connection, f"{REGIONAL_PREFIX}{region.region}")
-                    return _Known(tuple(machine.machine for machine in cluster.machines()), token)
-        return _Known((), 0)
+        return tuple(
+            machine.machine
+            for region in fleet.regions
+            for cluster in region.clusters
+            if cluster.cluster == self._cluster
+            for machine in cluster.machines()
+        )
+
+    async def _issued_token(self) -> int:
+        """Of the lease of this cluster's region: whoever has an older one gives no orders here."""
+        return await self._database.run(
+            lambda connection: lease_store.newest_regional_token(connection, self._cluster),
+            give_up_after_s=_LOOK_UP_PATIENCE_REAL_S,
+        )
 
     def _make_executor(self, machines: tuple[MachineId, ...]) -> Executor:
         emulated = EmulatedExecutor(self._clock)

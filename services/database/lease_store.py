@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from domain.identifiers import RegionId
+from domain.identifiers import ClusterId, RegionId
 from services.database.connection import AnyConnection
 
 GLOBAL_LEASE = "global"
@@ -124,9 +124,12 @@ async def fence_regions(connection: AnyConnection, regions: Sequence[RegionId]) 
     )
 
 
-async def newest_token(connection: AnyConnection, name: str) -> int:
-    """The greatest token that anybody was given for this lease; 0 when nobody ever was."""
-    cursor = await connection.execute("SELECT token FROM leases WHERE name = %s", (name,))
+async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -> int:
+    """The greatest token that anybody was given for the lease of this cluster's region; 0 when nobody ever was."""
+    cursor = await connection.execute(
+        "SELECT l.token FROM leases l JOIN clusters c ON l.name = %s || c.region WHERE c.cluster = %s",
+        (REGIONAL_PREFIX, cluster),
+    )
     row = await cursor.fetchone()
     return 0 if row is None else int(row[0])
 

@@ -72,16 +72,20 @@ class LiveRun:
 
         `react` is called with each event. Returns the last event.
         """
-        async with asyncio.timeout(PATIENCE_REAL_S):
-            after = self.events[-1].sequence if self.events else 0
-            async for event in self.client.events(after_sequence=after, follow=True):
-                self.events.append(event)
-                if is_end(event):
-                    self.ended[event.workload or ""] += 1
-                if react is not None:
-                    await react(event)
-                if until(event) if until is not None else len(self.ended) == len(self.specifications):
-                    return event
+        try:
+            async with asyncio.timeout(PATIENCE_REAL_S):
+                after = self.events[-1].sequence if self.events else 0
+                async for event in self.client.events(after_sequence=after, follow=True):
+                    self.events.append(event)
+                    if is_end(event):
+                        self.ended[event.workload or ""] += 1
+                    if react is not None:
+                        await react(event)
+                    if until(event) if until is not None else len(self.ended) == len(self.specifications):
+                        return event
+        except TimeoutError:
+            self.service.raise_if_broken()
+            raise
         raise AssertionError("the stream of events ended")
 
     async def until_event(self, kind: str, workload: str) -> Event:

@@ -19,7 +19,7 @@ from tests.live.world import A100, EAST, RANKING, RESEARCH, V100, WEST, gpu_clus
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 _CLOCK_SPEED = 60.0
-_EMULATED = 36
+_EMULATED = 32
 _FLEET = Fleet((Region(EAST, (gpu_cluster("east-a", A100, 2),)), Region(WEST, (gpu_cluster("west-a", V100, 2),))))
 _TENANTS = (Tenant(RANKING, 1, Quota.of({ANY_GPU_MODEL: 16})), Tenant(RESEARCH, 3, Quota.of({ANY_GPU_MODEL: 16})))
 _KILLED: tuple[Tier, ...] = (("global", ""), ("regional", "east"), ("cluster", "east-a"))
@@ -76,7 +76,7 @@ def _emulated(rng: np.random.Generator) -> list[WorkloadSpecification]:
         one_job(
             f"emulated-{number}",
             (RANKING, RESEARCH)[number % 2],
-            Emulated(float(rng.uniform(120.0, 480.0)), 60.0),
+            Emulated(float(rng.uniform(120.0, 360.0)), 60.0),
             gpus=int(rng.integers(1, 9)),
         )
         for number in range(_EMULATED)
