@@ -89,6 +89,4 @@ class Fleet:
 
     def gpu_models(self) -> tuple[GpuModel, ...]:
         """Every GPU model of the fleet, sorted."""
-        return tuple(
-            sorted({m.gpu_model for region in self.regions for m in region.machines() if m.gpus > 0})
-        )
+        return tuple(sorted({m.gpu_model for region in self.regions for m in region.machines() if m.gpus > 0}))

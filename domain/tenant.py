@@ -22,6 +22,7 @@ class Tenant:
     quota: Quota
     fair_share_weight: float = 1.0
 
+
 CPU_BUCKET = "cpus"
 """The quota bucket of CPUs, in thousandths; no GPU model may have this name."""
 

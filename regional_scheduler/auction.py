@@ -25,6 +25,7 @@ from regional_scheduler.rounds import (
     Abandoned,
     Abandonment,
     Answer,
+    AuctionSettings,
     Bid,
     Lot,
     NoPlan,
@@ -34,6 +35,9 @@ from regional_scheduler.rounds import (
     depends_on_wins,
 )
 from regional_scheduler.speculation import expected_winners
+
+FEWEST_LOTS = 4
+"""A round puts up so many lots at least, however badly guesses have gone (unless the settings say fewer)."""
 
 
 class WinReason(StrEnum):
@@ -106,10 +110,21 @@ class RoundOutcome:
     carried_over: tuple[Lot, ...]
     """The undecided rest, with the winners that the answers lead to expect: the next round's first lots."""
     upcoming: tuple[Lot, ...]
-    """What follows behind the window, as far as the closer knew it, with expected winners too."""
+    """What follows behind the window, with expected winners, as far as it may be put up next."""
     exhausted: bool
     """True when nothing of this scan pass is left to auction."""
     absent: tuple[RegionId, ...]
+    guessed: bool
+    """Whether any lot of the round had an expected winner."""
+
+    def next_window(self, settings: AuctionSettings) -> int:
+        """How many lots the next round should put up: as many as the guesses have lately been good for.
+
+        What lies behind the first wrong guess is planned in vain. A round without guesses tells nothing about them.
+        """
+        if not self.guessed:
+            return settings.window
+        return min(settings.window, _reach(len(self.verdicts), went_through=not self.carried_over))
 
     def won_by(self, region: RegionId) -> tuple[Lot, ...]:
         """The lots that this region has to dispatch, in queue order."""
@@ -139,6 +154,9 @@ def close_round(
         return NotYet(absent, auction_round.deadline_s)
     verdicts = _decide_prefix(auction_round.lots, answered, absent)
     undecided = auction_round.lots[len(verdicts) :]
+    guessed = any(lot.expected_winner is not None for lot in auction_round.lots)
+    if guessed:
+        upcoming = upcoming[: max(0, _reach(len(verdicts), went_through=not undecided) - len(undecided))]
     winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
     expected = expected_winners(auction_round.lots, tuple(answered.values()), winners, upcoming)
     hinted = tuple(
@@ -154,7 +172,13 @@ def close_round(
         upcoming=hinted[len(undecided) :],
         exhausted=auction_round.reaches_end and not undecided,
         absent=absent,
+        guessed=guessed,
     )
+
+
+def _reach(decided: int, *, went_through: bool) -> int:
+    """How many lots are worth a guess after a round in which the guesses were good for so many."""
+    return max(FEWEST_LOTS, 4 * decided if went_through else 3 * decided)
 
 
 def _by_region(auction_round: Round, responses: Sequence[RegionResponse]) -> dict[RegionId, RegionResponse]:

@@ -61,12 +61,12 @@ class HostingRefusal:
 class EmptyRegion:
     """A region as if nothing ran in it and every machine were up: what its hardware is good for."""
 
-    __slots__ = ("_clusters", "_shapes", "_verdicts", "region")
+    __slots__ = ("_shapes", "_verdicts", "clusters", "region")
 
     def __init__(self, region: Region) -> None:
         self.region = region.region
-        self._clusters = tuple(EmptyCluster.of(cluster) for cluster in region.clusters)
-        self._shapes = tuple(dict.fromkeys(shape for cluster in self._clusters for shape, _ in cluster.machines))
+        self.clusters = tuple(EmptyCluster.of(cluster) for cluster in region.clusters)
+        self._shapes = tuple(dict.fromkeys(shape for cluster in self.clusters for shape, _ in cluster.machines))
         self._verdicts: dict[WorkloadShape, HostingRefusal | None] = {}
 
     def refusal(self, specification: WorkloadSpecification) -> HostingRefusal | None:
@@ -94,7 +94,7 @@ class EmptyRegion:
     def _judge_job(self, job: JobSpecification, field: str) -> HostingRefusal | None:
         """Whether the job alone fits into one cluster."""
         widest, cluster = 0, ClusterId("")
-        for candidate in self._clusters:
+        for candidate in self.clusters:
             room = candidate.room_for(job.resources, job.tasks)
             if room >= job.tasks:
                 return None
@@ -158,7 +158,7 @@ class EmptyRegion:
     def _judge_together(self, specification: WorkloadSpecification) -> HostingRefusal | None:
         """Whether the jobs, each of which fits alone, also fit all at once."""
         try:
-            if fit_together(self._clusters, [GangDemand(job.tasks, job.resources) for job in specification.jobs]):
+            if fit_together(self.clusters, [GangDemand(job.tasks, job.resources) for job in specification.jobs]):
                 return None
         except SearchGivenUp:
             return None
@@ -179,7 +179,7 @@ class EmptyRegion:
             needs = [shape.need_of(job.resources) for shape in self._shapes if shape.room_for(job.resources, 1)]
             for resource, least in enumerate(min(amounts) for amounts in zip(*needs, strict=True)):
                 asked[resource] += least * job.tasks
-        for cluster in self._clusters:
+        for cluster in self.clusters:
             for shape, machines in cluster.machines:
                 for resource, amount in enumerate(shape.capacity):
                     has[resource] += amount * machines

@@ -3,14 +3,13 @@
 Small enough to travel with a region's answers, and enough to foresee where most jobs with GPUs would go: packing
 leaves the fewest GPUs idle (`cluster_manager.packing`), and that shows in the counts.
 
-Ignores: racks and clusters, CPUs and memory, everything held by somebody.
+Ignores: racks and clusters; CPUs and memory other than the proportional share; everything held by somebody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +25,8 @@ class IdleMachines:
 
     gpu_model: GpuModel
     idle_gpus: int
+    usable_gpus: int
+    """For how many of them there are CPUs and memory in proportion."""
     machines: int
 
 
@@ -40,26 +41,35 @@ class RegionOutline:
 
 def outline_of(inventory: Inventory) -> RegionOutline:
     """The outline of what the region has at this moment."""
-    layout = inventory.layout
-    arrays = layout.arrays
-    idle = np.where(arrays.state[:, WORKS_AS] != NO_WORK, np.maximum(arrays.state[:, GPUS], 0), 0)
-    some = np.flatnonzero(idle)
-    model = arrays.shapes[arrays.fixed[some, SHAPE], MODEL]
-    width = int(idle.max(initial=0)) + 1
-    counts = np.bincount(model * width + idle[some])
-    models = {number: model for model, number in layout.number_of_model.items()}
+    arrays = inventory.layout.arrays
+    with_idle = np.flatnonzero((arrays.state[:, WORKS_AS] != NO_WORK) & (arrays.state[:, GPUS] > 0))
+    free = np.maximum(arrays.state[with_idle, :RESOURCES], 0)
+    shapes = arrays.shapes[arrays.fixed[with_idle, SHAPE]]
+    # What one GPU's share of each resource is; a machine without CPUs or memory has enough of them.
+    share = np.maximum(shapes[:, :RESOURCES] // np.maximum(shapes[:, GPUS : GPUS + 1], 1), 1)
+    usable = np.where(shapes[:, :RESOURCES] > 0, free // share, free[:, GPUS : GPUS + 1]).min(axis=1)
+    kinds, counts = np.unique(np.column_stack((shapes[:, MODEL], free[:, GPUS], usable)), axis=0, return_counts=True)
+    models = {number: model for model, number in inventory.layout.number_of_model.items()}
     in_service = arrays.cluster_room[:, IN_SERVICE : IN_SERVICE + RESOURCES].sum(axis=0)
     return RegionOutline(
         gpus=int(in_service[GPUS]),
         cpus=int(in_service[MILLICPUS]) / 1000,
         idle=tuple(
-            IdleMachines(models[key // width], key % width, int(counts[key])) for key in np.flatnonzero(counts).tolist()
+            IdleMachines(models[model], idle, usable, machines)
+            for (model, idle, usable), machines in zip(kinds.tolist(), counts.tolist(), strict=True)
         ),
     )
 
 
-_Taken: TypeAlias = tuple[tuple[GpuModel, int, int, int], ...]
-"""Model, idle GPUs before, idle GPUs after, number of machines."""
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """So many machines of a kind go from so many idle (and usable) GPUs to `gpus` fewer of both."""
+
+    model: GpuModel
+    idle: int
+    usable: int
+    gpus: int
+    machines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,56 +78,54 @@ class ShadowPlace:
 
     fragmentation: int
     spread: int
-    taken: _Taken
+    taken: tuple[_Use, ...]
 
 
 class Shadow:
     """The outline, as it changes while wins are guessed."""
 
-    __slots__ = ("_machines",)
+    __slots__ = ("_machines", "idle_gpus")
 
     def __init__(self, idle: Iterable[IdleMachines]) -> None:
-        self._machines: dict[GpuModel, dict[int, int]] = {}
+        self._machines: dict[GpuModel, dict[tuple[int, int], int]] = {}
+        self.idle_gpus = 0
+        """All of them together, usable or not."""
         for entry in idle:
-            self._machines.setdefault(entry.gpu_model, {})[entry.idle_gpus] = entry.machines
+            self._machines.setdefault(entry.gpu_model, {})[entry.idle_gpus, entry.usable_gpus] = entry.machines
+            self.idle_gpus += entry.idle_gpus * entry.machines
 
     def find(self, jobs: Sequence[JobSpecification]) -> ShadowPlace | None:
         """Where all jobs would find idle GPUs; None when they would not. Jobs without GPUs need none."""
         fragmentation = spread = 0
-        taken: list[tuple[GpuModel, int, int, int]] = []
+        taken: list[_Use] = []
         for job in sorted(jobs, key=lambda job: (-job.tasks * job.resources.gpus, job.name)):
             if not job.resources.gpus:
                 continue
-            place = self._find(job)
-            if place is None:
-                self._put_back(taken)
+            uses = self._find(job)
+            if uses is None:
+                self._shift(taken, -1)
                 return None
-            self.take(place)
-            taken.extend(place)
-            fragmentation += sum(after * machines for _, _, after, machines in place)
-            spread += sum(machines for *_, machines in place) - 1 if job.consolidate else 0
-        self._put_back(taken)
+            self._shift(uses, 1)
+            taken.extend(uses)
+            fragmentation += sum((use.idle - use.gpus) * use.machines for use in uses)
+            spread += sum(use.machines for use in uses) - 1 if job.consolidate else 0
+        self._shift(taken, -1)
         return ShadowPlace(fragmentation, spread, tuple(taken))
 
-    @property
-    def idle_gpus(self) -> int:
-        """All idle GPUs together."""
-        return sum(idle * machines for counts in self._machines.values() for idle, machines in counts.items())
-
-    def take(self, taken: Iterable[tuple[GpuModel, int, int, int]]) -> None:
+    def take(self, place: ShadowPlace) -> None:
         """These machines are in use from here on."""
-        for model, before, after, machines in taken:
-            counts = self._machines[model]
-            counts[before] -= machines
-            counts[after] = counts.get(after, 0) + machines
+        self._shift(place.taken, 1)
 
-    def _put_back(self, taken: Sequence[tuple[GpuModel, int, int, int]]) -> None:
-        for model, before, after, machines in reversed(taken):
-            counts = self._machines[model]
-            counts[after] -= machines
-            counts[before] += machines
+    def _shift(self, uses: Iterable[_Use], sign: int) -> None:
+        """Uses the machines (1) or gives them back (-1)."""
+        for use in uses:
+            counts = self._machines[use.model]
+            before, after = (use.idle, use.usable), (use.idle - use.gpus, use.usable - use.gpus)
+            counts[before] -= sign * use.machines
+            counts[after] = counts.get(after, 0) + sign * use.machines
+            self.idle_gpus -= sign * use.gpus * use.machines
 
-    def _find(self, job: JobSpecification) -> _Taken | None:
+    def _find(self, job: JobSpecification) -> tuple[_Use, ...] | None:
         """The machines for one job, by the rule of `cluster_manager.packing` without racks.
 
         Machines are taken whole, until one machine holds the tasks that remain; of these the tightest takes them.
@@ -125,31 +133,40 @@ class Shadow:
         gpus = job.resources.gpus
         pool = self._pool(job)
         remaining = job.tasks
-        taken: list[tuple[GpuModel, int, int, int]] = []
+        taken: list[_Use] = []
         while pool:
-            tightest = min((entry for entry in pool if entry[0] // gpus >= remaining), default=None)
+            tightest = min((kind for kind in pool if kind.usable // gpus >= remaining), key=_idle, default=None)
             if tightest is not None:
-                idle, model, _ = tightest
-                return (*taken, (model, idle, idle - remaining * gpus, 1))
-            idle, model, machines = pool[0]
-            whole = min(machines, (remaining - 1) // (idle // gpus))
-            taken.append((model, idle, idle % gpus, whole))
-            remaining -= whole * (idle // gpus)
-            pool[:1] = [(idle, model, machines - whole)] if whole < machines else []
+                return (*taken, replace(tightest, gpus=remaining * gpus, machines=1))
+            first = pool[0]
+            room = first.usable // gpus
+            whole = min(first.machines, (remaining - 1) // room)
+            taken.append(replace(first, gpus=room * gpus, machines=whole))
+            remaining -= whole * room
+            pool[:1] = [replace(first, machines=first.machines - whole)] if whole < first.machines else []
         return None
 
-    def _pool(self, job: JobSpecification) -> list[tuple[int, GpuModel, int]]:
-        """Idle GPUs, model and number of the machines that hold at least one task, in the order of being taken whole."""
+    def _pool(self, job: JobSpecification) -> list[_Use]:
+        """The machines that hold at least one task, in the order of being taken whole."""
         gpus = job.resources.gpus
         asked = job.resources.gpu_model
         pool = [
-            (idle, model, machines)
+            _Use(model, idle, usable, 0, machines)
             for model in (sorted(self._machines) if asked == ANY_GPU_MODEL else [asked])
-            for idle, machines in self._machines.get(model, {}).items()
-            if machines > 0 and idle >= gpus
+            for (idle, usable), machines in self._machines.get(model, {}).items()
+            if machines > 0 and usable >= gpus
         ]
         if job.consolidate:
-            pool.sort(key=lambda entry: (-(entry[0] // gpus), entry[0] % gpus, entry[1]))
+            pool.sort(key=lambda kind: (-(kind.usable // gpus), _left_idle(kind, gpus), *_idle(kind)))
         else:
-            pool.sort(key=lambda entry: (entry[0] % gpus, -entry[0], entry[1]))
+            pool.sort(key=lambda kind: (_left_idle(kind, gpus), -(kind.usable // gpus), *_idle(kind)))
         return pool
+
+
+def _idle(kind: _Use) -> tuple[int, GpuModel, int]:
+    return kind.idle, kind.model, kind.usable
+
+
+def _left_idle(kind: _Use, gpus: int) -> int:
+    """What a machine is left with when it holds as many such tasks as it can."""
+    return kind.idle - kind.usable // gpus * gpus

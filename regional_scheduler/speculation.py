@@ -23,8 +23,8 @@ from domain.placement import Score
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import TableInput
-from regional_scheduler.rounds import Answer, Bid, Lot, RegionResponse, depends_on_wins
-from regional_scheduler.shadow import Shadow
+from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, RegionResponse, depends_on_wins
+from regional_scheduler.shadow import Shadow, ShadowPlace
 
 NO_EVICTIONS = Score().preempted_by_priority
 
@@ -46,21 +46,19 @@ def expected_winners(
     `decided` holds the winners of the first lots of the round, `responses` all that were given to it; `upcoming` are
     lots that nobody has answered yet.
     """
-    demands = [_Demand.of(lot) for lot in lots]
-    foresights = {response.region: _Foresight(response, lots, demands) for response in responses}
-    for winner, lot, demand in zip(decided, lots, demands, strict=False):
-        if winner is not None and winner in foresights:
-            foresights[winner].win(lot, demand)
+    foresights = [_Foresight(response, lots) for response in responses]
     expected: list[RegionId | None] = []
-    for index, lot in enumerate((*lots[len(decided) :], *upcoming), len(decided)):
-        demand = demands[index] if index < len(lots) else _Demand.of(lot)
+    for index, lot in enumerate((*lots, *upcoming)):
         answered = index if index < len(lots) else None
-        bids = [foresight.bid(answered, lot, demand) for foresight in foresights.values()]
-        guessed = [bid for bid in bids if bid is not None]
-        winner = min(guessed)[-1] if guessed else None
-        if winner is not None:
-            foresights[winner].win(lot, demand)
-        expected.append(winner)
+        if index < len(decided):
+            winner = decided[index]
+        else:
+            bids = [foresight.bid(answered, lot) for foresight in foresights]
+            guessed = [bid for bid in bids if bid is not None]
+            winner = min(guessed)[-1] if guessed else None
+            expected.append(winner)
+        for foresight in foresights:
+            foresight.go_on(answered, lot, winner)
     return tuple(expected)
 
 
@@ -93,116 +91,138 @@ class _Shares:
     gpus: float
     cpus: float
 
-    @property
-    def amount(self) -> float:
-        return self.gpus + self.cpus
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """An answer that a region gave, and under which circumstances."""
+
+    answer: Answer
+    wins: int
+    """How many lots it had placed before."""
+    placed: _Shares
+    foreseen: ShadowPlace | None
+    """What the outline would have told of its bid, had that been guessed."""
 
 
 class _Foresight:
     """What one region said, and what it would say after the wins that are guessed so far."""
 
     __slots__ = (
-        "_answers",
-        "_assumed",
+        "_assumed_wins",
         "_knows_idle",
+        "_on_track",
         "_placed",
         "_samples",
+        "_samples_like",
         "_shadow",
         "_total_cpus",
         "_total_gpus",
+        "_wins",
         "region",
     )
 
-    def __init__(self, response: RegionResponse, lots: Sequence[Lot], demands: Sequence[_Demand]) -> None:
+    def __init__(self, response: RegionResponse, lots: Sequence[Lot]) -> None:
         self.region = response.region
-        self._answers = response.answers
+        self._assumed_wins = frozenset(response.assumed_wins)
         self._total_gpus = response.gpus
         self._total_cpus = response.cpus
-        self._shadow = Shadow(response.idle)
         self._knows_idle = bool(response.idle)
-        # _assumed[i]: what the region had placed of this window when it answered to lot i.
-        self._assumed: list[_Shares] = []
-        # For like lots, ascending: the amount that was placed before each of them, and its index.
-        self._samples: dict[LikeLots, tuple[list[float], list[int]]] = {}
-        assumed_wins = frozenset(response.assumed_wins)
-        placed = _Shares(0.0, 0.0)
-        for index, lot in enumerate(lots):
-            self._assumed.append(placed)
-            amounts, indices = self._samples.setdefault(_like(lot), ([], []))
-            amounts.append(placed.amount)
-            indices.append(index)
-            if lot.workload.workload in assumed_wins:
-                placed = self._plus(placed, demands[index])
-        self._placed = _Shares(0.0, 0.0)
+        self._samples: list[_Sample] = []
+        self._samples_like: dict[LikeLots, list[_Sample]] = {}
+        self._start_over(response)
+        for lot, answer in zip(lots, response.answers, strict=True):
+            place = self._shadow.find(lot.workload.specification.jobs) if isinstance(answer, Bid) else None
+            sample = _Sample(answer, self._wins, self._placed, place)
+            self._samples.append(sample)
+            self._samples_like.setdefault(_like(lot), []).append(sample)
+            if lot.workload.workload in self._assumed_wins:
+                self._win(lot)
+        self._start_over(response)
 
-    def win(self, lot: Lot, demand: _Demand) -> None:
-        """From here on the region is guessed to have placed this too."""
-        self._placed = self._plus(self._placed, demand)
+    def _start_over(self, response: RegionResponse) -> None:
+        """Back to what the region had before the first lot."""
+        self._wins = 0
+        self._placed = _Shares(0.0, 0.0)
+        self._shadow = Shadow(response.idle)
+        # Whether it has won so far exactly what it had assumed to win: then its answers need no guess.
+        self._on_track = True
+
+    def go_on(self, answered: int | None, lot: Lot, winner: RegionId | None) -> None:
+        """The lot goes to this region, or nobody."""
+        if winner == self.region:
+            self._win(lot)
+        if answered is None or (lot.workload.workload in self._assumed_wins) != (winner == self.region):
+            self._on_track = False
+
+    def _win(self, lot: Lot) -> None:
+        demand = _Demand.of(lot)
+        gpus = demand.gpus / self._total_gpus if self._total_gpus else 0.0
+        cpus = demand.cpus / self._total_cpus if self._total_cpus else 0.0
+        self._wins += 1
+        self._placed = _Shares(self._placed.gpus + gpus, self._placed.cpus + cpus)
         place = self._shadow.find(lot.workload.specification.jobs)
         if place is not None:
-            self._shadow.take(place.taken)
+            self._shadow.take(place)
 
-    def bid(self, answered: int | None, lot: Lot, demand: _Demand) -> GuessedBid | None:
+    def bid(self, answered: int | None, lot: Lot) -> GuessedBid | None:
         """The bid that the region would probably make now; None when it would probably make none.
 
         `answered` is the index of the region's own answer to this very lot, None if it has not been asked.
         """
-        if answered is not None and self._stands(answered):
-            own = self._answers[answered]
-            return _guessed_bid(own.score, 0.0, self.region) if isinstance(own, Bid) else None
+        if answered is not None:
+            own = self._samples[answered].answer
+            if self._on_track or not depends_on_wins(own):
+                return _guessed_bid(own.score, 0.0, self.region) if isinstance(own, Bid) else None
         sample = self._nearest_sample(lot)
-        if demand.gpus and self._knows_idle:
+        if sample is not None and isinstance(sample.answer, Abandoned):
+            return None
+        if self._knows_idle and _Demand.of(lot).gpus:
             place = self._shadow.find(lot.workload.specification.jobs)
             if place is not None and self._may_have_room(sample):
-                load = 1.0 - self._shadow.idle_gpus / self._total_gpus
-                return (0, NO_EVICTIONS, 0.0, place.spread, place.fragmentation, 0, load, self.region)
-            if place is None and (sample is None or _evicts_nothing(self._answers[sample])):
+                return self._bid_for(place, sample)
+            if place is None and sample is not None and _score_without_evictions(sample.answer) is not None:
                 return None
-        return self._bid_like(sample, demand) if sample is not None else None
+        return self._bid_like(sample, lot) if sample is not None else None
 
-    def _may_have_room(self, sample: int | None) -> bool:
+    def _may_have_room(self, sample: _Sample | None) -> bool:
         """False when the region said, with no more placed, that it would have to evict or had no room at all."""
-        return (
-            sample is None
-            or _evicts_nothing(self._answers[sample])
-            or self._placed.amount < self._assumed[sample].amount
-        )
+        return sample is None or _score_without_evictions(sample.answer) is not None or self._wins < sample.wins
 
-    def _bid_like(self, sample: int, demand: _Demand) -> GuessedBid | None:
+    def _bid_for(self, place: ShadowPlace, sample: _Sample | None) -> GuessedBid:
+        """The bid that the outline leads to expect, corrected by what the outline does not see of the sample."""
+        spread, fragmentation = place.spread, float(place.fragmentation)
+        score = _score_without_evictions(sample.answer) if sample is not None else None
+        if score is not None and sample is not None and sample.foreseen is not None:
+            spread += score.spread - sample.foreseen.spread
+            fragmentation += score.fragmentation - sample.foreseen.fragmentation
+        load = 1.0 - self._shadow.idle_gpus / self._total_gpus
+        return (0, NO_EVICTIONS, 0.0, spread, fragmentation, 0, load, self.region)
+
+    def _bid_like(self, sample: _Sample, lot: Lot) -> GuessedBid | None:
         """What the region said to that lot, with the load that it would have now."""
-        answer = self._answers[sample]
-        if not isinstance(answer, Bid):
+        if not isinstance(sample.answer, Bid):
             return None
-        before = self._assumed[sample]
-        more = self._placed.gpus - before.gpus if demand.gpus else self._placed.cpus - before.cpus
-        return _guessed_bid(answer.score, more, self.region)
+        has_gpus = bool(_Demand.of(lot).gpus)
+        more = self._placed.gpus - sample.placed.gpus if has_gpus else self._placed.cpus - sample.placed.cpus
+        return _guessed_bid(sample.answer.score, more, self.region)
 
-    def _stands(self, answered: int) -> bool:
-        """Whether the region's own answer to the lot needs no guess."""
-        return self._assumed[answered].amount == self._placed.amount or not depends_on_wins(self._answers[answered])
-
-    def _nearest_sample(self, lot: Lot) -> int | None:
-        """The like lot before which the region had placed about what it is now guessed to have placed."""
-        like = self._samples.get(_like(lot))
+    def _nearest_sample(self, lot: Lot) -> _Sample | None:
+        """Of the like lots the one before which the region had placed most nearly as many; None if there is none."""
+        like = self._samples_like.get(_like(lot))
         if like is None:
             return None
-        amount = self._placed.amount
-        amounts, indices = like
-        after = bisect_left(amounts, amount)
-        if after == len(amounts):
-            return indices[-1]
-        if after > 0 and amount - amounts[after - 1] <= amounts[after] - amount:
-            return indices[after - 1]
-        return indices[after]
-
-    def _plus(self, placed: _Shares, demand: _Demand) -> _Shares:
-        gpus = demand.gpus / self._total_gpus if self._total_gpus else 0.0
-        cpus = demand.cpus / self._total_cpus if self._total_cpus else 0.0
-        return _Shares(placed.gpus + gpus, placed.cpus + cpus)
+        after = bisect_left(like, self._wins, key=_wins_before)
+        candidates = like[max(0, after - 1) : after + 1]
+        return min(candidates, key=lambda sample: abs(sample.wins - self._wins))
 
 
-def _evicts_nothing(answer: Answer) -> bool:
-    return isinstance(answer, Bid) and answer.score.reclaim_class == 0
+def _wins_before(sample: _Sample) -> int:
+    return sample.wins
+
+
+def _score_without_evictions(answer: Answer) -> Score | None:
+    """The score of a bid that evicts nobody; None for every other answer."""
+    return answer.score if isinstance(answer, Bid) and answer.score.reclaim_class == 0 else None
 
 
 def _guessed_bid(score: Score, more_load: float, region: RegionId) -> GuessedBid:

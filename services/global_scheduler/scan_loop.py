@@ -82,9 +82,13 @@ class ScanLoop:
         # 4. Record: first who runs within quota, then the order of the queue.
         reclassified = 0
         if decision.plan.reclassifications:
-            reclassified = await self._database.run(partial(record_reclassifications, lease=lease, decision=decision))
+            reclassified = await self._database.run(
+                partial(record_reclassifications, lease=lease, decision=decision, clock=self._clock)
+            )
         if _worth_recording(snapshot, reclassified):
-            await self._database.run(partial(record_ranks, lease=lease, decision=decision, reclassified=reclassified))
+            await self._database.run(
+                partial(record_ranks, lease=lease, decision=decision, clock=self._clock, reclassified=reclassified)
+            )
         return snapshot.next_due_s
 
     async def _count_use(self, connection: AnyConnection, now: float) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from domain.clock import Clock
 from domain.events import Event, EventKind
 from domain.identifiers import WorkloadId
 from domain.tenant import quota_limits
@@ -36,7 +37,9 @@ class SnapshotOutdated(Exception):
     """The tenants have changed since the pass looked at them: its plan is worth nothing."""
 
 
-async def record_reclassifications(connection: AnyConnection, lease: Lease, decision: ScanDecision) -> int:
+async def record_reclassifications(
+    connection: AnyConnection, lease: Lease, decision: ScanDecision, clock: Clock
+) -> int:
     """Applies what is still possible of the plan's re-classifications; returns how many. Raises SnapshotOutdated."""
     changes = decision.plan.reclassifications
     await tenant_store.keep_tenants(connection)
@@ -61,9 +64,9 @@ async def record_reclassifications(connection: AnyConnection, lease: Lease, deci
     await reclassification_store.reclassify(
         connection, [(change.key, change.standing, change.within_quota) for change, _ in applied]
     )
-    await event_store.append(
-        connection, [_reclassified_event(change, attempt, decision.plan.now) for change, attempt in applied]
-    )
+    # Now, not when the pass began: regions have dispatched and ended attempts since, within the same quotas.
+    now = clock.now()
+    await event_store.append(connection, [_reclassified_event(change, attempt, now) for change, attempt in applied])
     await lease_store.assert_held(connection, lease)
     if applied:
         wake_after_commit(connection, REGION_CHANNEL)
@@ -92,7 +95,9 @@ def _reclassified_event(change: Reclassification, attempt: LockedAttempt, now: f
     )
 
 
-async def record_ranks(connection: AnyConnection, lease: Lease, decision: ScanDecision, *, reclassified: int) -> int:
+async def record_ranks(
+    connection: AnyConnection, lease: Lease, decision: ScanDecision, clock: Clock, *, reclassified: int
+) -> int:
     """Stores the new order of the queue, with an event for each entry whose standing is another one.
 
     Returns the number of the pass.
@@ -110,7 +115,7 @@ async def record_ranks(connection: AnyConnection, lease: Lease, decision: ScanDe
         ),
     )
     news = _with_news(decision)
-    await queue_store.append_ranked_events(connection, [name for name in written if name in news], plan.now)
+    await queue_store.append_ranked_events(connection, [name for name in written if name in news], clock.now())
     number = await queue_store.store_scan_pass(
         connection,
         now=plan.now,

@@ -199,7 +199,7 @@ def test_entries_that_somebody_takes_out_are_left_alone(database_url: str) -> No
         async with service.database.transaction() as region:
             await region.execute("SELECT 1 FROM queue_entries WHERE workload = %s FOR UPDATE", (names[0],))
             # It does not wait for the region, which could wait for it.
-            await service.database.run(lambda c: record_ranks(c, lease, decision, reclassified=0))
+            await service.database.run(lambda c: record_ranks(c, lease, decision, SystemClock(), reclassified=0))
             assert await service.rows("SELECT workload FROM queue_entries WHERE priority IS NULL") == [(names[0],)]
 
     in_service(database_url, scenario)
@@ -269,7 +269,7 @@ def test_a_promotion_that_no_longer_fits_is_left_out(database_url: str) -> None:
         decision = await _decide(service.database)
         assert [change.key.workload for change in decision.plan.reclassifications if change.promoted] == [second]
         await _run(service, attempt_of(third))  # a region was faster
-        applied = await service.database.run(lambda c: record_reclassifications(c, lease, decision))
+        applied = await service.database.run(lambda c: record_reclassifications(c, lease, decision, SystemClock()))
         assert applied == 0
         assert (await _standings(service))[second] == (LOWEST_PRIORITY, False)
         assert await _ledger(service) == [("ads", "A100", 16)]
@@ -289,7 +289,7 @@ def test_attempts_that_changed_since_are_left_alone(database_url: str) -> None:
         await _evict(service, names[0])
         async with service.database.transaction() as region:
             await region.execute("SELECT 1 FROM attempts WHERE workload = %s FOR UPDATE", (names[1],))
-            applied = await service.database.run(lambda c: record_reclassifications(c, lease, decision))
+            applied = await service.database.run(lambda c: record_reclassifications(c, lease, decision, SystemClock()))
         assert applied == 0
         assert await _ledger(service) == []
         assert await service.rows("SELECT count(*) FROM events WHERE event = 'reclassified'") == [(0,)]
@@ -313,7 +313,7 @@ def test_a_pass_that_saw_other_tenants_is_given_up(database_url: str) -> None:
         decision = await _decide(service.database)
         await service.apply(tenants=(replace(TENANTS[0], priority=4), TENANTS[1]))
         with pytest.raises(SnapshotOutdated):
-            await service.database.run(lambda c: record_reclassifications(c, lease, decision))
+            await service.database.run(lambda c: record_reclassifications(c, lease, decision, SystemClock()))
 
     in_service(database_url, scenario)
 
@@ -326,7 +326,7 @@ def test_only_the_holder_of_the_lease_records(database_url: str) -> None:
         decision = await _decide(service.database)
         before = await service.rows("SELECT * FROM scan_passes")
         with pytest.raises(lease_store.LeaseLost):
-            await service.database.run(lambda c: record_ranks(c, stranger, decision, reclassified=0))
+            await service.database.run(lambda c: record_ranks(c, stranger, decision, SystemClock(), reclassified=0))
         assert await service.rows("SELECT * FROM scan_passes") == before
 
     in_service(database_url, scenario)

@@ -363,7 +363,7 @@ def test_what_is_carried_over_is_expected_to_go_on_alternating_between_regions_a
     lots = tuple(with_gpus(lot(number), 8) for number in range(8))
     auction_round = replace(a_round(0, EAST, WEST), lots=lots)
     offers = [bid(number / 8) for number in range(8)]
-    idle = [IdleMachines(GpuModel("a100"), 8, 8)]
+    idle = [IdleMachines(GpuModel("a100"), 8, 8, 8)]
     answers = {region: response(region, offers, assumed=range(8), idle=idle) for region in (EAST, WEST)}
     outcome = closed(auction_round, answers)
     assert [verdict.winner for verdict in outcome.verdicts if isinstance(verdict, Won)] == [EAST]
@@ -371,7 +371,7 @@ def test_what_is_carried_over_is_expected_to_go_on_alternating_between_regions_a
 
 
 def test_what_follows_behind_the_window_gets_a_hint_too() -> None:
-    responses = [response(EAST, [bid(0.1)], assumed=[0], idle=[IdleMachines(GpuModel("a100"), 8, 2)])]
+    responses = [response(EAST, [bid(0.1)], assumed=[0], idle=[IdleMachines(GpuModel("a100"), 8, 8, 2)])]
     outcome = close_round(a_round(1, EAST), responses, 101.0, [with_gpus(lot(9), gpus=1)])
     assert isinstance(outcome, RoundOutcome)
     assert outcome.hints() == {WorkloadId("w9"): EAST}
@@ -382,3 +382,27 @@ def with_gpus(one: Lot, gpus: int) -> Lot:
     job = JobSpecification(JobName("train"), 1, TaskResources(gpus=gpus), Emulated(1.0))
     specification = replace(one.workload.specification, jobs=(job,))
     return replace(one, workload=replace(one.workload, specification=specification))
+
+
+# ---------------------------------------------------------------- how many lots next time
+
+
+def window_after(decided: int, asked: int, hint: RegionId | None = EAST, largest: int = 64) -> int:
+    """The advice of a round of so many lots of which so many were decided."""
+    lots = tuple(lot(number, expected_winner=hint) for number in range(asked))
+    wrong = response(EAST, [bid(0.1)] * asked, assumed=[number for number in range(asked) if number != decided - 1])
+    outcome = closed(replace(a_round(0, EAST), lots=lots), {EAST: wrong})
+    assert len(outcome.verdicts) == decided
+    return outcome.next_window(AuctionSettings(window=largest))
+
+
+def test_the_window_follows_how_far_the_guesses_went() -> None:
+    assert window_after(decided=16, asked=16) == 64
+    assert window_after(decided=10, asked=32) == 30
+    assert window_after(decided=1, asked=32) == 4
+    assert window_after(decided=30, asked=32) == 64
+    assert window_after(decided=1, asked=2, largest=2) == 2
+
+
+def test_a_round_without_guesses_says_nothing_about_them() -> None:
+    assert window_after(decided=1, asked=32, hint=None) == 64

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster_manager.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Cluster, Machine, Rack, Region, Table
 from domain.identifiers import (
@@ -21,11 +22,16 @@ from domain.identifiers import (
     RegionId,
     TableId,
     TenantId,
+    WorkloadId,
 )
+from domain.placement import Plan
+from domain.rank import Standing
 from domain.resources import TaskResources
-from domain.workload import Emulated, JobSpecification, TableInput, WorkloadSpecification
+from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.eligibility import abandonment
+from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_together
 from regional_scheduler.hosting import EmptyRegion, HostingProblem, HostingRegions, could_ever_host
+from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Abandonment
 
 EAST, WEST = RegionId("east"), RegionId("west")
@@ -284,6 +290,42 @@ def test_never_misjudges_a_single_job(small: Region, asked: JobSpecification) ->
 def test_never_misjudges_several_jobs(small: Region, asked: list[JobSpecification]) -> None:
     jobs = [job(one.tasks, one.resources, f"job-{index}") for index, one in enumerate(asked)]
     assert could_ever_host(EmptyRegion(small), specification(*jobs)) == fits_somehow(small, jobs)
+
+
+def test_jobs_that_must_share_machines_are_seen_to_fit() -> None:
+    """On machines with 8 GPUs, 5 and 3 go together; six machines hold five and seven of them, but not six and seven."""
+    six = EmptyRegion(region(EAST, e1=machines("e1", 6, A100, 8, 64.0, 512.0)))
+    fives, threes = TaskResources(gpus=5), TaskResources(gpus=3)
+    assert could_ever_host(six, specification(job(5, fives, "first"), job(7, threes, "second")))
+    assert not could_ever_host(six, specification(job(6, fives, "first"), job(7, threes, "second")))
+
+
+def test_jobs_go_to_different_clusters_where_they_must() -> None:
+    """The first would fit into either cluster, the second only beside nothing."""
+    two = region(EAST, e1=machines("e1", 2, A100, 8, 64.0, 512.0), e2=machines("e2", 2, V100, 8, 64.0, 512.0))
+    either, only_a100 = TaskResources(gpus=8), TaskResources(gpus=8, gpu_model=A100)
+    assert could_ever_host(EmptyRegion(two), specification(job(2, either, "first"), job(2, only_a100, "second")))
+    assert not could_ever_host(EmptyRegion(two), specification(job(3, either, "first"), job(1, only_a100, "second")))
+
+
+def test_a_workload_too_contrived_to_judge_has_the_benefit_of_the_doubt() -> None:
+    """Seven jobs of odd sizes that nearly fill the machines: there are too many ways to try them all."""
+    many = EmptyRegion(region(EAST, e1=machines("e1", 60, A100, 8, 64.0, 512.0)))
+    jobs = tuple(
+        job(60, TaskResources(gpus=1, cpus=float(cpus), memory_gib=float(memory_gib)), f"job-{cpus}")
+        for cpus, memory_gib in ((3, 61), (5, 59), (7, 67), (9, 71), (11, 73), (13, 53), (15, 127))
+    )
+    with pytest.raises(SearchGivenUp):
+        fit_together(many.clusters, [GangDemand(one.tasks, one.resources) for one in jobs])
+    assert could_ever_host(many, specification(*jobs))
+
+
+@given(small_regions(), st.lists(small_jobs(), min_size=1, max_size=3))
+def test_never_refuses_what_the_planner_can_place(small: Region, asked: list[JobSpecification]) -> None:
+    jobs = tuple(job(one.tasks, one.resources, f"job-{index}") for index, one in enumerate(asked))
+    workload = Workload(WorkloadId("w"), specification(*jobs), 0.0)
+    if isinstance(plan_workload(Inventory(small), workload, Standing(0, 0), 0.0), Plan):
+        assert could_ever_host(EmptyRegion(small), workload.specification)
 
 
 def test_what_was_judged_once_is_remembered_by_shape() -> None:

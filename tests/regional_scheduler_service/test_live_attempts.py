@@ -36,9 +36,7 @@ def attempt_in(
     failures: int = 0,
 ) -> LiveAttempt:
     jobs = tuple(
-        JobSpecification(
-            JobName(f"job-{cluster}"), 1, TaskResources(gpus=1), entry_point or Emulated(duration_s=100.0)
-        )
+        JobSpecification(JobName(f"job-{cluster}"), 1, TaskResources(gpus=1), entry_point or Emulated(duration_s=100.0))
         for cluster in clusters
     )
     return LiveAttempt(
