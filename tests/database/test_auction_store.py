@@ -62,7 +62,7 @@ ANSWERS_OF_EAST = (
 
 
 def response(region: RegionId, answers: tuple[Bid | NoPlan | Abandoned, ...], number: int = 1) -> RegionResponse:
-    idle = (IdleMachines(GpuModel("A100"), 4, 2),)
+    idle = (IdleMachines(GpuModel("A100"), 4, 4, 2),)
     return RegionResponse(number, region, 2000.5, answers, (WorkloadId("w000001"),), 64, 768.0, idle)
 
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -45,12 +45,14 @@ class Service:
     database: Database
     tier: GlobalSchedulerTier
     stub: AsyncStub
-    health: "health_pb2_grpc.HealthAsyncStub"
+    health: Any
+    """A HealthStub: its published types do not know its methods."""
+    running: asyncio.Task[None]
 
     async def until_serving(self) -> None:
         await self.until_health(SERVING)
 
-    async def until_health(self, status: "health_pb2.HealthCheckResponse.ServingStatus.ValueType") -> None:
+    async def until_health(self, status: int) -> None:
         watching = self.health.Watch(health_pb2.HealthCheckRequest())
         async for told in watching:
             if told.status == status:
@@ -115,12 +117,12 @@ async def running_service(
         try:
             async with grpc.aio.insecure_channel(address) as channel:
                 stub: AsyncStub = global_scheduler_pb2_grpc.GlobalSchedulerStub(channel)
-                health: health_pb2_grpc.HealthAsyncStub = health_pb2_grpc.HealthStub(channel)
-                service = Service(address, database, tier, stub, health)
+                health: Any = health_pb2_grpc.HealthStub(channel)
+                service = Service(address, database, tier, stub, health, running)
                 if serving:
                     await service.until_serving()
                 yield service
-            if running.done():
+            if running.done() and not running.cancelled():
                 running.result()
         finally:
             running.cancel()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 import psycopg
@@ -54,7 +55,7 @@ class Target:
 
     channel: grpc.Channel
     connection: psycopg.Connection
-    health: "health_pb2_grpc.HealthStub"
+    health: Any
     codes: Counter[tuple[str, grpc.StatusCode]] = field(default_factory=Counter)
 
     def stored(self) -> tuple[int, ...]:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import grpc
 
 from domain.events import Event, EventKind, EvictionCause
@@ -121,7 +123,7 @@ def test_clients_that_vanish_are_forgotten(database_url: str) -> None:
                 messages.WatchWorkloadRequest.SerializeToString,
                 workload_pb2.Workload.FromString,
             )
-            follow = channel.unary_stream(
+            follow: Any = channel.unary_stream(
                 "/topmast.v1.GlobalScheduler/WatchEvents", messages.WatchEventsRequest.SerializeToString, None
             )
             watching = [watch(messages.WatchWorkloadRequest(workload=workload)) for _ in range(10)]
