@@ -96,8 +96,6 @@ def test_without_a_database_it_does_not_serve(database_url: str, postgres_server
 
 def test_the_second_one_stands_by_until_the_first_has_gone(database_url: str) -> None:
     async def run() -> None:
-        async with running_service(database_url, holder="second", serving=False) as early:
-            await early.until_serving()
         async with running_service(database_url, configuration=_SHORT_LEASE, holder="first") as first:
             await first.apply()
             submitted = await first.submit(key="key")
