@@ -41,18 +41,19 @@ class InProcessService:
         """The names of all tiers: global, regional/<region>, cluster/<cluster>."""
         return tuple(request.name for request in self._requests())
 
-    async def start(self, name: str) -> None:
-        """Starts one tier; returns when it listens."""
+    async def start(self, name: str, alias: str | None = None) -> str:
+        """Starts one tier; returns where it listens. Under an `alias` it is one more of the same, which stands by."""
         request = next(request for request in self._requests() if request.name == name)
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(run_tier(request, listening.set_result))
-        self._running[name] = task
+        self._running[alias or name] = task
         both: set[asyncio.Future[None] | asyncio.Future[str]] = {task, listening}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         if name == "global":
             self.address = listening.result()
+        return listening.result()
 
     async def stop(self, name: str) -> None:
         """Ends one tier at once, in the middle of whatever it does; only its lease is given back."""

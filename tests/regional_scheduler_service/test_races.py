@@ -1,0 +1,221 @@
+"""What a region has in memory may be out of date by a moment: what it writes is right all the same."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from domain.events import EventKind, EvictionCause
+from domain.fleet import MachineState
+from domain.identifiers import AttemptNumber, MachineId, WorkloadId
+from domain.life_cycle import State
+from domain.placement import AttemptKey
+from domain.rank import Standing
+from domain.tenant import LOWEST_PRIORITY
+from services.clock import SystemClock
+from services.configuration import Configuration
+from services.database import attempt_store, event_store, fleet_store, quota_store, reclassification_store
+from services.database.attempt_store import Eviction
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.lease_store import Lease, LeaseLost
+from services.execution.executor import AttemptPhase, AttemptStatus
+from services.regional_scheduler.dispatching import dispatch_awards
+from services.regional_scheduler.inbox import Inbox, MachineRequest
+from services.regional_scheduler.live_attempts import LiveAttempt
+from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.recording import record_reports
+from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.session import RegionSession
+from services.regional_scheduler.session_over import SessionOver
+from services.wire.workloads import specification_to_proto
+from tests.database.small_world import ADS, EAST, FLEET, dispatch, new_attempt, specification, submission, submit
+
+W1, W2 = WorkloadId("w000001"), WorkloadId("w000002")
+FIRST = AttemptKey(W1, AttemptNumber(1))
+NEWCOMER = AttemptKey(W2, AttemptNumber(1))
+OVER_QUOTA = Standing(LOWEST_PRIORITY, 0)
+WITHIN_QUOTA = Standing(1, 0)
+NO_LEASE = Lease("regional/east", "nobody", 1)
+
+
+def in_one_transaction(database_url: str, story: Callable[[AnyConnection], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await story(connection)
+
+    asyncio.run(scenario())
+
+
+async def dispatch_over_quota(connection: AnyConnection) -> None:
+    await fleet_store.apply_fleet(connection, FLEET)
+    readable = replace(submission(1), serialized=specification_to_proto(specification()).SerializeToString())
+    await submit(connection, [readable])
+    await dispatch(connection, replace(new_attempt(W1), standing=OVER_QUOTA, within_quota=False))
+
+
+async def promote(connection: AnyConnection) -> None:
+    """As a scan pass does it."""
+    await quota_store.charge_regardless(connection, [(ADS, {"A100": 8})])
+    await reclassification_store.reclassify(connection, [(FIRST, WITHIN_QUOTA, True)])
+
+
+async def in_use(connection: AnyConnection) -> int:
+    return (await quota_store.lock(connection, [(ADS, "A100")]))[ADS, "A100"]
+
+
+async def load(connection: AnyConnection) -> RegionMemory:
+    memory = await load_memory(connection, EAST)
+    assert memory is not None
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("by", "marked"),
+    [(Standing(5, 0), True), (Standing(LOWEST_PRIORITY, 0), False), (Standing(LOWEST_PRIORITY, 1), False)],
+)
+def test_only_who_stands_strictly_worse_at_that_moment_is_evicted_for_another(
+    database_url: str, by: Standing, marked: bool
+) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await dispatch_over_quota(connection)
+        eviction = Eviction(EvictionCause.PREEMPTED, NEWCOMER, by)
+        assert await attempt_store.begin_evictions(connection, [(FIRST, eviction)]) == ({FIRST} if marked else set())
+
+    in_one_transaction(database_url, story)
+
+
+def test_who_is_evicted_for_nobody_may_stand_as_well_as_it_likes(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await dispatch_over_quota(connection)
+        await promote(connection)
+        drained = Eviction(EvictionCause.DRAINED)
+        assert await attempt_store.begin_evictions(connection, [(FIRST, drained)]) == {FIRST}
+
+    in_one_transaction(database_url, story)
+
+
+def test_a_victim_that_was_promoted_meanwhile_ends_the_session_and_not_the_attempt(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                await _fill_up_and_award(connection)
+            async with database.transaction() as connection:
+                memory = await load(connection)
+                await promote(connection)
+            with pytest.raises(SessionOver, match="victims"):
+                async with database.transaction() as connection:
+                    await dispatch_awards(
+                        connection,
+                        EAST,
+                        memory.bidder,
+                        memory.specifications,
+                        memory.tenants,
+                        memory.live,
+                        SystemClock(),
+                    )
+            async with database.transaction() as connection:
+                after = await load(connection)
+                attempt = after.live.get(FIRST)
+                assert attempt is not None
+                assert (attempt.state, attempt.standing) == (State.DISPATCHED, WITHIN_QUOTA)
+                cursor = await connection.execute("SELECT count(*) FROM awards")
+                assert await cursor.fetchone() == (1,), "the award still waits to be dispatched"
+
+    asyncio.run(scenario())
+
+
+async def _fill_up_and_award(connection: AnyConnection) -> None:
+    """All other machines are drained, so that the newcomer, which the region has won, must evict the first."""
+    await connection.execute("UPDATE machines SET state = 'draining' WHERE machine <> 'east-b-r0-m0'")
+    wanted = replace(submission(2), serialized=specification_to_proto(specification()).SerializeToString())
+    await submit(connection, [wanted])
+    await connection.execute(
+        "UPDATE queue_entries SET priority = 1, level = 0, credit = 1, within_quota = false WHERE workload = %s", (W2,)
+    )
+    await connection.execute(
+        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
+           VALUES (1, 1, now(), now(), 0, ARRAY['east'], '{}')"""
+    )
+    await connection.execute("INSERT INTO awards (workload, region, round, lot) VALUES (%s, 'east', 1, 0)", (W2,))
+
+
+def _reported(attempt: LiveAttempt, phase: AttemptPhase) -> LiveAttempt:
+    for cluster in attempt.clusters:
+        attempt.reports[cluster] = AttemptStatus(attempt.key, phase, since_s=2600.0, started_s=2100.0, progress=500.0)
+    return attempt
+
+
+def test_what_was_promoted_unseen_gives_its_quota_back_and_its_events_say_where_it_stood(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await dispatch_over_quota(connection)
+        memory = await load(connection)
+        await promote(connection)
+        assert await in_use(connection) == 8
+        attempt = memory.live.get(FIRST)
+        assert attempt is not None
+        assert not attempt.within_quota, "nobody has told the region yet"
+        recorded = await record_reports(connection, EAST, [_reported(attempt, AttemptPhase.COMPLETED)], [], 2700.0)
+        assert [end.end for end in recorded.ended] == ["completed"]
+        assert await in_use(connection) == 0
+        cursor = await connection.execute(
+            "SELECT event, priority, details->'within_quota' FROM events WHERE attempt = 1 ORDER BY sequence"
+        )
+        assert await cursor.fetchall() == [
+            (EventKind.STARTED.value, WITHIN_QUOTA.priority, True),
+            (EventKind.COMPLETED.value, WITHIN_QUOTA.priority, None),
+        ]
+
+    in_one_transaction(database_url, story)
+
+
+def test_a_cancellation_that_comes_while_an_end_is_recorded_waits_for_it(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                memory = await load(connection)
+            attempt = memory.live.get(FIRST)
+            assert attempt is not None
+            async with database.transaction() as recording:
+                await record_reports(recording, EAST, [_reported(attempt, AttemptPhase.LOST)], [], 2700.0)
+                async with database.transaction() as cancelling:
+                    await cancelling.execute("SET LOCAL lock_timeout = '50ms'")
+                    with pytest.raises(Exception, match="lock timeout"):
+                        await cancelling.execute(
+                            "UPDATE workloads SET cancel_requested = true WHERE workload = %s", (W1,)
+                        )
+
+    asyncio.run(scenario())
+
+
+def test_a_session_without_a_lease_ends_at_once_and_leaves_nobody_waiting(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                memory = await load(connection)
+            inbox = Inbox()
+            session = RegionSession(database, memory, NO_LEASE, SystemClock(), Configuration(), inbox)
+            request = _drain()
+            inbox.request(request)
+            with pytest.raises(LeaseLost):
+                await session.run()
+            assert isinstance(request.evicted.exception(), (SessionOver, LeaseLost))
+            with pytest.raises(SessionOver):
+                inbox.request(_drain())
+            async with database.transaction() as connection:
+                _, states = await fleet_store.load_fleet(connection)
+                assert set(states.values()) == {MachineState.UP}
+                assert await event_store.newest_sequence(connection) == 1, "only the submission was ever recorded"
+
+    asyncio.run(scenario())
+
+
+def _drain() -> MachineRequest:
+    evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
+    return MachineRequest(
+        MachineId("east-b-r0-m0"), MachineState.DRAINING, (MachineState.UP,), "by hand", False, evicted
+    )
