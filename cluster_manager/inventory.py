@@ -39,6 +39,7 @@ from cluster_manager.machines import (
     Integers,
     Layout,
 )
+from cluster_manager.necessity import find_needed
 from cluster_manager.placing import Places, find_places
 from cluster_manager.requests import Request
 from domain.fleet import MachineState, Region
@@ -189,6 +190,12 @@ class Inventory:
             clusters=clusters,
             gone=gone,
         )
+
+    def find_needed(
+        self, requests: Sequence[Request], clusters: Sequence[int], gone: Sequence[int]
+    ) -> tuple[bool, ...]:
+        """Which of these victims must surely go for the jobs in these clusters: see `cluster_manager.necessity`."""
+        return find_needed(self.layout, self._attempts.arrays, requests, clusters, gone)
 
     def holding_in_row(self, row: int) -> Holding:
         """What a victim holds that `find_places` named by its row. Raises LookupError."""

@@ -228,6 +228,11 @@ def place_in_order(
     return placed, jobs, qualities, joined(handed_out), victims[:end_victim], space.clusters[:, ROOM].copy()
 
 
+def table_of(requests: Sequence[Request]) -> Integers:
+    """The fields of each request, one row for each."""
+    return np.array(requests, np.int64).reshape(-1, len(Request._fields))
+
+
 def find_places(
     layout: Layout,
     attempts: AttemptArrays,
@@ -247,7 +252,7 @@ def find_places(
     placed, jobs, qualities, tasks, victims, room = place_in_order(
         layout.arrays,
         attempts,
-        np.array(requests, np.int64).reshape(-1, len(Request._fields)),
+        table_of(requests),
         np.array(clusters or [ANYWHERE] * len(requests), np.int64),
         np.array(gone, np.int64),
         standing,

@@ -124,8 +124,10 @@ def _spare_needless(
     demands = [demand for demand, _ in placed]
     requests = [demand.request for demand in demands]
     clusters = [place.cluster for _, place in placed]
-    candidates = sorted(victims, key=lambda row: order_key(inventory.holding_in_row(row)), reverse=True)
-    spared = True
+    needed = inventory.find_needed(requests, clusters, victims)
+    candidates = [row for row, must_go in zip(victims, needed, strict=True) if not must_go]
+    candidates.sort(key=lambda row: order_key(inventory.holding_in_row(row)), reverse=True)
+    spared = bool(candidates)
     while spared:
         spared = False
         for row in candidates:

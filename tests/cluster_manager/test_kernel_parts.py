@@ -5,11 +5,14 @@ from types import FunctionType
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
 
+from cluster_manager import charging, necessity, needs, placing
 from cluster_manager.charging import lowest_gpus
 from cluster_manager.compiled import compiled, constant
 from cluster_manager.machines import Integers
 from cluster_manager.sorting import put_in_stable_order
+from cluster_manager.warm_up import warm_up
 
 
 @compiled
@@ -65,3 +68,24 @@ def test_a_kernel_is_cached_anew_when_a_constant_or_a_callee_changes() -> None:
 def test_a_constant_is_the_number_it_was_made_from() -> None:
     assert constant(-1) == -1
     assert constant(1 << 62) == 1 << 62
+
+
+def test_a_warm_up_leaves_no_kernel_to_be_compiled() -> None:
+    """Whatever is called from Python has an entry for its types afterwards."""
+    warm_up()
+    entries = [
+        function
+        for module in (charging, necessity, needs, placing)
+        for function in vars(module).values()
+        if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__
+    ]
+    called_from_python = {function.py_func.__name__ for function in entries if function.nopython_signatures}
+    assert called_from_python >= {
+        "charge_entries",
+        "first_conflict",
+        "mark_leaving",
+        "mark_needed",
+        "needs_of_request",
+        "place_in_order",
+        "switch_work",
+    }
