@@ -1,8 +1,9 @@
 """Auctions between three regions in one process: ``python -m benchmarks.auction_round [--lots N] [--window W ...]``.
 
 Timed is a whole round without its database and network: all regions answer, the round is closed, the winners confirm.
-The three regions take turns on one core; alive, each has its own. What the speculation is worth shows in the rounds
-per window: 1 would be perfect foresight, as many as the window has lots would be none.
+The three regions take turns in one process (alive, each has its own), and what counts is the time that this process
+computes. What the guesses are worth shows in the rounds per window: 1 would be perfect foresight, as many as the window
+has lots would be none.
 """
 
 import argparse
@@ -131,11 +132,11 @@ def auction_all(bidders: dict[RegionId, RegionBidder], queue: Sequence[Lot], lar
             upcoming=queue[decided : decided + window + 1],
             hints=outcome.hints() if isinstance(outcome, RoundOutcome) else {},
         )
-        started_s = time.perf_counter()
+        started_s = time.process_time()
         responses = [bidder.answer(opened, NOW_S) for bidder in bidders.values()]
-        answered_s = time.perf_counter()
+        answered_s = time.process_time()
         outcome = close_round(opened, responses, NOW_S, queue[decided + window : decided + window + largest_window])
-        closed_s = time.perf_counter()
+        closed_s = time.process_time()
         if isinstance(outcome, NotYet):
             raise RuntimeError(f"all regions answered, but {outcome.missing} are said to be missing")
         for region, bidder in bidders.items():
@@ -145,7 +146,7 @@ def auction_all(bidders: dict[RegionId, RegionBidder], queue: Sequence[Lot], lar
                     run.evictions += len(confirmation.plan.evictions)
                 else:
                     run.given_back += 1
-        run.durations_s.append(time.perf_counter() - started_s)
+        run.durations_s.append(time.process_time() - started_s)
         run.closing_s += closed_s - answered_s
         run.answers += len(responses) * len(opened.lots)
         run.lots_decided.append(len(outcome.verdicts))

@@ -74,13 +74,13 @@ class EmptyCluster:
     @staticmethod
     def of(cluster: Cluster) -> EmptyCluster:
         """All its machines, as if nothing ran on them and all were up."""
-        shapes = Counter(
-            MachineShape(
-                machine.gpu_model,
-                (machine.gpus, capacity_millicpus(machine.cpus), capacity_mebibytes(machine.memory_gib)),
-            )
-            for machine in cluster.machines()
+        kinds = Counter(
+            (machine.gpu_model, machine.gpus, machine.cpus, machine.memory_gib) for machine in cluster.machines()
         )
+        shapes: dict[MachineShape, int] = {}
+        for (model, gpus, cpus, memory_gib), machines in kinds.items():
+            shape = MachineShape(model, (gpus, capacity_millicpus(cpus), capacity_mebibytes(memory_gib)))
+            shapes[shape] = shapes.get(shape, 0) + machines
         return EmptyCluster(cluster.cluster, tuple(shapes.items()))
 
     def room_for(self, resources: TaskResources, most: int) -> int:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster_manager.inventory import Inventory
-from cluster_manager.machines import GPUS, IN_SERVICE, MILLICPUS, MODEL, NO_WORK, RESOURCES, SHAPE, WORKS_AS
+from cluster_manager.machines import GPUS, IN_SERVICE, MILLICPUS, MODEL, MOST_GPUS, NO_WORK, RESOURCES, SHAPE, WORKS_AS
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
 from domain.workload import JobSpecification
+
+_RADIX = MOST_GPUS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,16 @@ def outline_of(inventory: Inventory) -> RegionOutline:
     # What one GPU's share of each resource is; a machine without CPUs or memory has enough of them.
     share = np.maximum(shapes[:, :RESOURCES] // np.maximum(shapes[:, GPUS : GPUS + 1], 1), 1)
     usable = np.where(shapes[:, :RESOURCES] > 0, free // share, free[:, GPUS : GPUS + 1]).min(axis=1)
-    kinds, counts = np.unique(np.column_stack((shapes[:, MODEL], free[:, GPUS], usable)), axis=0, return_counts=True)
+    # Model, idle and usable GPUs in one number: the latter two are at most MOST_GPUS.
+    keys, counts = np.unique((shapes[:, MODEL] * _RADIX + free[:, GPUS]) * _RADIX + usable, return_counts=True)
     models = {number: model for model, number in inventory.layout.number_of_model.items()}
     in_service = arrays.cluster_room[:, IN_SERVICE : IN_SERVICE + RESOURCES].sum(axis=0)
     return RegionOutline(
         gpus=int(in_service[GPUS]),
         cpus=int(in_service[MILLICPUS]) / 1000,
         idle=tuple(
-            IdleMachines(models[model], idle, usable, machines)
-            for (model, idle, usable), machines in zip(kinds.tolist(), counts.tolist(), strict=True)
+            IdleMachines(models[key // _RADIX**2], key // _RADIX % _RADIX, key % _RADIX, machines)
+            for key, machines in zip(keys.tolist(), counts.tolist(), strict=True)
         ),
     )
 
