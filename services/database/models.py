@@ -197,9 +197,12 @@ class WorkloadRow(Base):
 
 
 class JobRow(Base):
+    """No foreign key: written with its workload, by one function, and checking each row would double the cost of a
+    submission. The same holds for queue entries."""
+
     __tablename__ = "jobs"
 
-    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    workload: Mapped[str] = mapped_column(Name, primary_key=True)
     job: Mapped[str] = mapped_column(Name, primary_key=True)
     position: Mapped[int] = mapped_column(SmallInteger)
     tasks: Mapped[int] = mapped_column(Integer)
@@ -237,7 +240,7 @@ class QueueEntryRow(Base):
         },
     )
 
-    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    workload: Mapped[str] = mapped_column(Name, primary_key=True)
     tenant: Mapped[str] = mapped_column(Name)
     submitted_s: Mapped[float] = mapped_column(Float)
     gpu_model: Mapped[str] = mapped_column(Name)

@@ -31,7 +31,7 @@ from topmast.v1 import global_scheduler_pb2
 GREATEST_BATCH = 1_000
 GREATEST_KEY_CHARACTERS = 256
 LARGEST_SPECIFICATION_BYTES = 1 << 20
-_WORKLOADS_AT_ONCE = 1_000
+_WORKLOADS_AT_ONCE = 300
 """In one transaction: more would only make everybody wait longer."""
 
 _TRANSACTIONS_AT_ONCE = 2

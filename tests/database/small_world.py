@@ -32,6 +32,9 @@ ADS = TenantId("ads")
 VISION = TenantId("vision")
 A100 = GpuModel("A100")
 
+FORGET_WORKLOADS = "DELETE FROM workloads; DELETE FROM jobs; DELETE FROM queue_entries"
+"""Between the examples of a property, which share a database."""
+
 TENANTS = (
     Tenant(ADS, 1, Quota.of({A100: 16, ANY_GPU_MODEL: 4}, cpus=100.0)),
     Tenant(VISION, 3, Quota.of({ANY_GPU_MODEL: 8}), fair_share_weight=2.0),

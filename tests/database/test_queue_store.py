@@ -22,6 +22,7 @@ from services.database.queue_store import RankedEntries
 from tests.database.small_world import (
     A100,
     ADS,
+    FORGET_WORKLOADS,
     TENANTS,
     VISION,
     dispatch,
@@ -218,7 +219,7 @@ def test_never_ranks_differently_than_the_one_order(
     async def scenario() -> None:
         async with Database(database_url) as database:
             async with database.transaction() as connection:
-                await connection.execute("DELETE FROM workloads")
+                await connection.execute(FORGET_WORKLOADS)
                 batch = []
                 positions = []
                 for place, (priority, level, credit, second) in enumerate(wanted):

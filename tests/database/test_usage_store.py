@@ -13,7 +13,7 @@ from services.database.attempt_store import AttemptEnd, NewAttempt
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.usage_store import STRETCH_S
-from tests.database.small_world import ADS, VISION, dispatch, new_attempt, submission, submit
+from tests.database.small_world import ADS, FORGET_WORKLOADS, VISION, dispatch, new_attempt, submission, submit
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def test_never_loses_or_doubles_a_second_of_use_however_late_ends_are_told(
     async def scenario() -> None:
         async with Database(database_url) as database:
             async with database.transaction() as connection:
-                await connection.execute("DELETE FROM workloads")
+                await connection.execute(FORGET_WORKLOADS)
                 await connection.execute("DELETE FROM usage_windows")
                 await submit(connection, [submission(number) for number in range(len(runs))])
             for t, kind, number in sorted(happenings):

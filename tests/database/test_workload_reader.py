@@ -17,6 +17,7 @@ from services.database.workload_reader import ALL_WORKLOADS, BadPageToken, Store
 from tests.database.small_world import (
     ADS,
     EAST,
+    FORGET_WORKLOADS,
     VISION,
     dispatch,
     new_attempt,
@@ -176,7 +177,7 @@ def test_never_repeats_or_skips_a_workload_while_newer_ones_arrive(
     async def scenario() -> None:
         async with Database(database_url) as database:
             async with database.transaction() as connection:
-                await connection.execute("DELETE FROM workloads")
+                await connection.execute(FORGET_WORKLOADS)
                 await submit(connection, [submission(n, submitted_s=float(s)) for n, s in enumerate(seconds)])
             found: list[StoredWorkload] = []
             token, newer = "", 100

@@ -20,6 +20,7 @@ from tests.database.small_world import (
     A100,
     ADS,
     EAST,
+    FORGET_WORKLOADS,
     VISION,
     dispatch,
     new_attempt,
@@ -172,7 +173,7 @@ def test_never_accepts_two_workloads_for_one_key_however_calls_overlap(
     # The same database serves all examples: a new example must not find the keys of an earlier one.
     async def forget() -> None:
         async with Database(database_url) as database, database.transaction() as connection:
-            await connection.execute("DELETE FROM workloads")
+            await connection.execute(FORGET_WORKLOADS)
 
     asyncio.run(forget())
     asyncio.run(scenario())

@@ -136,8 +136,7 @@ CREATE TABLE jobs (
     gpu_model TEXT COLLATE "C" NOT NULL,
     cpus FLOAT,
     memory_gib FLOAT,
-    PRIMARY KEY (workload, job),
-    FOREIGN KEY (workload) REFERENCES workloads (workload) ON DELETE CASCADE
+    PRIMARY KEY (workload, job)
 );
 """
 
@@ -157,8 +156,7 @@ CREATE TABLE queue_entries (
     level SMALLINT DEFAULT 0 NOT NULL,
     credit FLOAT DEFAULT 0 NOT NULL,
     within_quota BOOLEAN DEFAULT false NOT NULL,
-    PRIMARY KEY (workload),
-    FOREIGN KEY (workload) REFERENCES workloads (workload) ON DELETE CASCADE
+    PRIMARY KEY (workload)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 CREATE INDEX queue_order ON queue_entries (priority, level, (-credit), submitted_s, workload)
     WHERE priority IS NOT NULL;
