@@ -13,6 +13,8 @@ except ImportError:
 
 DEEPEST_NESTING = 64
 
+_UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
+
 
 def load_documents(text: str, source: str) -> list[object]:
     """All documents of a YAML text (one, unless it has `---` lines); raises FormatError."""
@@ -48,8 +50,20 @@ def load_document(text: str, source: str) -> object:
 
 def dump_document(document: object) -> str:
     """The document as YAML in block style, keys in the given order."""
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
     return str(text)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes line breaks of Unicode as escapes: plain or in single quotes they would be read as spaces."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if _UNICODE_LINE_BREAKS.intersection(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _refuse_deep_nesting(text: str, source: str) -> None:

@@ -68,3 +68,8 @@ def test_never_fails_in_another_way(text: str) -> None:
 )
 def test_a_document_survives_being_written_and_read(document: object) -> None:
     assert load_document(dump_document(document), "x.yaml") == document
+
+
+@pytest.mark.parametrize("text", ["\x85", "a\u2028b", "x\u2029", " \x85 ", "\ufeff", "\r", "plain"])
+def test_text_with_any_kind_of_line_break_survives_being_written_and_read(text: str) -> None:
+    assert load_documents(dump_document({"text": text}), "a test") == [{"text": text}]
