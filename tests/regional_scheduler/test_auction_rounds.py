@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from domain.identifiers import RegionId
 from regional_scheduler.rounds import Lot
+from tests.house.determinism import assert_same_output
 from tests.regional_scheduler.auction_worlds import (
     History,
     WorldPlan,
@@ -119,3 +120,13 @@ def test_larger_windows_take_fewer_rounds() -> None:
     rounds = [sum(auction_in_rounds(random_world(seed), window).rounds for seed in range(40)) for window in WINDOWS]
     assert rounds == sorted(rounds, reverse=True)
     assert rounds[0] > 3 * rounds[-1]
+
+
+def test_the_order_of_sets_decides_nothing() -> None:
+    """The same rounds, winners, placements and evictions, however strings are hashed (I12)."""
+    assert_same_output(
+        "from tests.regional_scheduler.auction_worlds import auction_in_rounds, random_world\n"
+        "for seed in range(12):\n"
+        "    history = auction_in_rounds(random_world(seed), window=8)\n"
+        "    print(history.rounds, history.ruled, sorted(history.holdings.items()))\n"
+    )
