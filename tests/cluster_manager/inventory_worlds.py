@@ -248,17 +248,22 @@ def submissions() -> st.SearchStrategy[Submit]:
     return st.builds(Submit, st.lists(jobs(), min_size=1, max_size=2).map(tuple), standings())
 
 
-def steps(most: int = 14) -> st.SearchStrategy[list[Step]]:
-    """A history: the region is filled to some degree, then things happen to it."""
+def changes() -> st.SearchStrategy[Step]:
+    """What can make room, or take it."""
     which = st.integers(0, 50)
-    other = st.one_of(
+    return st.one_of(
+        st.builds(End, which),
         st.builds(End, which),
         st.builds(BeginEviction, which),
         st.builds(Restand, which, standings()),
         st.builds(Switch, which, st.sampled_from(MachineState)),
         st.builds(Shrink, which),
     )
+
+
+def steps(most: int = 14) -> st.SearchStrategy[list[Step]]:
+    """A history: the region is filled to some degree, then things happen to it."""
     low = st.sampled_from((Standing(6, 1), Standing(6, 0), Standing(5, 1), Standing(3, 0)))
     fills = st.lists(st.builds(Fill, jobs(3), low), min_size=0, max_size=4)
-    rest = st.lists(submissions() | other | other, min_size=0, max_size=most)
+    rest = st.lists(submissions() | changes() | changes(), min_size=0, max_size=most)
     return st.builds(list[Step].__add__, fills, rest)
