@@ -39,7 +39,7 @@ PATIENCE_REAL_S = 60.0
 """A guard against hangs, not a measure of speed."""
 
 _LOOK_INTERVAL_REAL_S = 0.05
-_MARK_VARIABLE = "TOPMAST_LIVE_RUN"
+_MARK_VARIABLE = "RUN_OF_A_REAL_SERVICE"
 """In the environment of every process of the service but PostgreSQL's own."""
 
 _ResultT = TypeVar("_ResultT")
@@ -99,7 +99,12 @@ class RealService:
         )
 
     def until_all_ended(self) -> None:
-        self.until(self._all_ended, "all ended")
+        """Waits as long as workload after workload ends."""
+        while not self._all_ended(self.events):
+            self.until_more_ended(sum(map(is_end, self.events)))
+
+    def until_more_ended(self, already: int) -> None:
+        self.until(lambda events: sum(map(is_end, events)) > already, f"more than {already} have ended")
 
     def count(self, *kinds: str) -> int:
         with self._told:
@@ -163,6 +168,14 @@ class RealService:
     def task_processes(self, workload: str) -> list[int]:
         """The ids of the processes that run tasks of this workload."""
         return [process.pid for process in _processes_with("TOPMAST_WORKLOAD", workload)]
+
+    def until_task_process(self, workload: str) -> int:
+        """Waits until one process, and one only, runs a task of this workload; returns its id."""
+        deadline_s = time.monotonic() + PATIENCE_REAL_S
+        while len(processes := self.task_processes(workload)) != 1:
+            assert time.monotonic() < deadline_s, f"the processes of {workload} are {processes}"
+            time.sleep(_LOOK_INTERVAL_REAL_S)
+        return processes[0]
 
     def processes(self) -> list[psutil.Process]:
         """Every process that belongs to the service, PostgreSQL's own not among them."""
