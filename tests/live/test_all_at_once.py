@@ -61,7 +61,8 @@ def test_everything_at_once(database_url: str, tmp_path: Path, generator: np.ran
         assert report.events_by_kind["reclassified"] > 0
         assert report.events_by_kind["completed"] > _COUNT / 2
         assert run.count("evicted", cause="preempted") > 0
-        assert run.count("evicted", cause="drained") > 0
+        # Whether anything was on the drained machine is chance here; test_maintenance.py has it happen on purpose.
+        assert report.events_by_kind["machine_draining"] > 0
         assert any(event.event == "cancelled" and event.attempt is None for event in run.events)
         assert any(event.event == "cancelled" and event.attempt is not None for event in run.events)
         assert sum(len({entry["cluster"] for entry in _placement(event)}) == 2 for event in run.events) > 0

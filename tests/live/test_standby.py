@@ -12,7 +12,8 @@ from tests.live.running import LiveRun, in_live_service
 from tests.live.world import Mix, workloads
 from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
-pytestmark = pytest.mark.live
+# A machine that is busy elsewhere may lose a lease of three seconds, and then the wrong one of the two stands by.
+pytestmark = pytest.mark.chaos
 
 _COUNT = 60
 
