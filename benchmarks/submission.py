@@ -27,6 +27,7 @@ from services.database import migrations_runner
 from services.database.embedded import EmbeddedLayout, start_embedded, stop_embedded
 from services.database.engine import Database
 from services.global_scheduler.tier import GlobalSchedulerTier
+from services.runtime.tier_process import forget_for_collection
 from topmast.v1 import fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc, workload_pb2
 
 _CLIENTS: Final = 64
@@ -142,6 +143,7 @@ async def running_scheduler(home: Path) -> AsyncIterator[str]:
     url = EmbeddedLayout.of(home).url("postgres")
     async with Database(url) as database:
         tier = GlobalSchedulerTier(database, SystemClock(), Configuration())
+        forget_for_collection()
         address = f"127.0.0.1:{await tier.start('127.0.0.1:0')}"
         running = asyncio.create_task(tier.run(address, "benchmark"))
         try:

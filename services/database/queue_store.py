@@ -6,6 +6,8 @@ dispatching or cancelling at that moment. It never waits for anybody, so it cann
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +39,12 @@ _PENDING = f"""
       FROM (SELECT *, row_number() OVER () - 1 AS place
               FROM (SELECT * FROM queue_entries WHERE not_before_s <= %s ORDER BY submitted_s, workload) AS ordered
            ) AS entries"""
+
+_RUNNING = f"""
+    SELECT count(*), {joined("workload")}, {packed("attempt")}, {joined("tenant")},
+           {packed("coalesce(started_s, dispatched_s)")}, {packed("priority")}, {packed("level")},
+           {packed("within_quota")}, {packed("state = 'PREEMPTING'")}, {joined("charges::text")}
+      FROM (SELECT * FROM attempts WHERE ended_s IS NULL ORDER BY workload, attempt) AS live"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,11 @@ async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
         row = await cursor.fetchone()
     if row is None:
         raise LookupError("an aggregate without a row")
+    # A hundred thousand names take a while: calls are answered meanwhile.
+    return await asyncio.to_thread(_pending_rows, row)
+
+
+def _pending_rows(row: TupleRow) -> PendingRows:
     count = int(row[0])
     more_gpus: list[Mapping[str, int] | None] = [None] * count
     for place, more in zip(row[11] or (), row[12] or (), strict=True):
@@ -97,6 +110,7 @@ async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
         workloads=[WorkloadId(name) for name in split(row[1])],
         tenants=[TenantId(name) for name in split(row[2])],
         submitted_s=unpacked(row[3], "float8", count),
+        # A model is never empty here, but a column of one empty name could not be told from no column.
         gpu_model=split(row[4]),
         gpus=unpacked(row[5], "int4", count),
         cpus=unpacked(row[6], "float8", count),
@@ -111,22 +125,28 @@ async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
 
 async def load_running(connection: AnyConnection) -> RunningRows:
     """Every attempt that has not ended, sorted by workload."""
-    cursor = await connection.execute(
-        """SELECT workload, attempt, tenant, coalesce(started_s, dispatched_s), priority, level, within_quota,
-                  state = 'PREEMPTING', charges
-             FROM attempts WHERE ended_s IS NULL ORDER BY workload, attempt"""
-    )
-    rows = await cursor.fetchall()
+    async with connection.cursor(binary=True) as cursor:
+        await cursor.execute(_RUNNING)
+        row = await cursor.fetchone()
+    if row is None:
+        raise LookupError("an aggregate without a row")
+    return await asyncio.to_thread(_running_rows, row)
+
+
+def _running_rows(row: TupleRow) -> RunningRows:
+    count = int(row[0])
+    charges = split(row[9])
+    known = {text: json.loads(text) for text in set(charges)}  # most attempts are charged what others are
     return RunningRows(
-        workloads=[WorkloadId(row[0]) for row in rows],
-        attempts=np.array([row[1] for row in rows], dtype=np.int32),
-        tenants=[TenantId(row[2]) for row in rows],
-        started_s=np.array([row[3] for row in rows], dtype=np.float64),
-        priority=np.array([row[4] for row in rows], dtype=np.int8),
-        level=np.array([row[5] for row in rows], dtype=np.int16),
-        within_quota=np.array([row[6] for row in rows], dtype=np.bool_),
-        leaving=np.array([row[7] for row in rows], dtype=np.bool_),
-        charges=[row[8] for row in rows],
+        workloads=[WorkloadId(name) for name in split(row[1])],
+        attempts=unpacked(row[2], "int4", count),
+        tenants=[TenantId(name) for name in split(row[3])],
+        started_s=unpacked(row[4], "float8", count),
+        priority=unpacked(row[5], "int2", count),
+        level=unpacked(row[6], "int2", count),
+        within_quota=unpacked(row[7], "bool", count),
+        leaving=unpacked(row[8], "bool", count),
+        charges=[known[text] for text in charges],
     )
 
 

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from psycopg.rows import TupleRow
@@ -15,6 +16,9 @@ from domain.life_cycle import QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from services.database.connection import AnyConnection
+
+PAGE_BYTES = 3 * 2**20
+"""A page ends early when its specifications are larger than that together: gRPC clients take 4 MiB unless told more."""
 
 
 class BadPageToken(Exception):
@@ -146,12 +150,29 @@ async def list_page(
         parameters += _read_token(page_token, wanted)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     cursor = await connection.execute(
-        f"{_SELECT}{where} ORDER BY w.submitted_s DESC, w.workload DESC LIMIT %s",
+        f"""SELECT w.workload, octet_length(w.specification) FROM workloads w LEFT JOIN queue_entries q USING (workload)
+            {where} ORDER BY w.submitted_s DESC, w.workload DESC LIMIT %s""",
         (*parameters, page_size + 1),
     )
-    found = [_stored_workload(row) for row in await cursor.fetchall()]
-    page = tuple(found[:page_size])
-    return WorkloadPage(page, _make_token(page[-1], wanted) if len(found) > page_size else "")
+    listed = await cursor.fetchall()
+    names = _that_fit(listed[:page_size])
+    cursor = await connection.execute(
+        f"{_SELECT} WHERE w.workload = ANY(%s) ORDER BY w.submitted_s DESC, w.workload DESC", (names,)
+    )
+    page = tuple([_stored_workload(row) for row in await cursor.fetchall()])
+    return WorkloadPage(page, _make_token(page[-1], wanted) if len(listed) > len(names) else "")
+
+
+def _that_fit(listed: Sequence[TupleRow]) -> list[str]:
+    """The first ones, as many as there is room for on a page, and at least one."""
+    names: list[str] = []
+    room = PAGE_BYTES
+    for workload, specification_bytes in listed:
+        room -= specification_bytes
+        if names and room < 0:
+            break
+        names.append(workload)
+    return names
 
 
 def _conditions(wanted: WorkloadFilter) -> tuple[list[str], list[object]]:

@@ -20,6 +20,9 @@ _OPTIONS = (
     ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A client that vanished without a word is noticed, and its streams end.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
 )
 
 

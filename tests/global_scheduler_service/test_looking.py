@@ -68,6 +68,20 @@ def test_pages_hold_every_workload_once_newest_first(database_url: str) -> None:
     in_service(database_url, scenario)
 
 
+def test_a_page_of_large_workloads_ends_early(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        large = _wanted()
+        for number in range(30):
+            large.jobs[0].environment[f"PART_{number}"] = "x" * 30_000
+        names = [(await service.submit(large)).workload for _ in range(12)]
+        first = await service.stub.ListWorkloads(messages.ListWorkloadsRequest())
+        assert 0 < len(first.workloads) < len(names)
+        assert first.next_page_token
+        assert [workload.workload for workload in await _all_pages(service, 100)] == names[::-1]
+
+    in_service(database_url, scenario)
+
+
 def test_filters_choose(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         ads = await _submit_many(service, 3)
