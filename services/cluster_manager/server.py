@@ -30,13 +30,18 @@ class ClusterManagerServer:
         cluster: ClusterId,
         executor: Executor,
         clock: ServiceClock,
+        *,
         issued_token: Callable[[], Awaitable[int]] | None = None,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`issued_token` tells the newest fencing token that was given to a regional scheduler: see FencingToken."""
+        """`issued_token` tells the newest fencing token that was given to a regional scheduler: see FencingToken.
+
+        `may_act` says whether this process is certain to be the cluster's only manager: see Gate.
+        """
         self._cluster = cluster
         self._executor = executor
         self._clock = clock
-        self._gate = Gate(cluster)
+        self._gate = Gate(cluster, may_act)
         self._cluster_manager = ClusterManagerServicer(cluster, executor, self._gate, FencingToken(issued_token))
         services = (
             cluster_manager_pb2.DESCRIPTOR.services_by_name["ClusterManager"],

@@ -46,16 +46,27 @@ _RETRY_AFTER_S = 0.5
 
 
 class Gate:
-    """Closed until the executor has adopted what was running: until then nobody can be answered truthfully."""
+    """Closed until the executor has adopted what was running: until then nobody can be answered truthfully.
 
-    def __init__(self, cluster: ClusterId) -> None:
+    Orders are taken only while `may_act`: when this process has slept longer than its lease, another one may be
+    running the same attempts by now.
+    """
+
+    def __init__(self, cluster: ClusterId, may_act: Callable[[], bool]) -> None:
         self._cluster = cluster
+        self._may_act = may_act
         self.open = False
 
     def check(self) -> None:
         """Raises Unavailable while it is closed."""
         if not self.open:
             raise Unavailable(f"the cluster manager of {self._cluster} is not serving at the moment", _RETRY_AFTER_S)
+
+    def check_for_orders(self) -> None:
+        """Raises Unavailable while no orders are taken."""
+        self.check()
+        if not self._may_act():
+            raise Unavailable(f"this cluster manager may have lost the lease of {self._cluster}", _RETRY_AFTER_S)
 
 
 class FencingToken:
@@ -102,7 +113,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self, request: cluster_manager_pb2.ExecutePlanRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> cluster_manager_pb2.ExecutePlanResponse:
         """All orders are taken but the stale ones; if there were any, the call fails and names them."""
-        self._gate.check()
+        self._gate.check_for_orders()
         orders = orders_from_proto(request.plans)
         await self._token.check(request.fencing_token)  # also when there is nothing to do
         stale: list[StaleAttempt] = []
@@ -120,7 +131,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     async def StopAttempt(
         self, request: cluster_manager_pb2.StopAttemptRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> cluster_manager_pb2.StopAttemptResponse:
-        self._gate.check()
+        self._gate.check_for_orders()
         keys = keys_from_proto(request.attempts)
         if not (math.isfinite(request.grace_s) and request.grace_s >= 0):
             raise InvalidArgument.of("grace_s", f"is {request.grace_s}; it must be a number of seconds, or 0")
@@ -133,7 +144,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
     async def ResizeAttempt(
         self, request: cluster_manager_pb2.ResizeAttemptRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> cluster_manager_pb2.ResizeAttemptResponse:
-        self._gate.check()
+        self._gate.check_for_orders()
         key = key_from_proto(request)
         placements = placements_from_proto(request.placements)
         await self._token.check(request.fencing_token)

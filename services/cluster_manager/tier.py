@@ -79,7 +79,7 @@ class ClusterManagerTier:
             lease = await keeper.wait_until_held()
             try:
                 # Ends when the lease is lost, or when the fleet has changed.
-                await until_one_ends(self._work(), keeper.keep(lease))
+                await until_one_ends(self._work(keeper), keeper.keep(lease))
             except asyncio.CancelledError:
                 await keeper.release(lease)
                 raise
@@ -87,12 +87,18 @@ class ClusterManagerTier:
     async def stop(self, grace_s: float) -> None:
         """Nothing is left to stop once `run` has been cancelled."""
 
-    async def _work(self) -> None:
+    async def _work(self, keeper: LeaseKeeper) -> None:
         """Serves until this cluster's machines are other ones than at the beginning."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
             machines = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
             executor = self._make_executor(machines)
-            server = ClusterManagerServer(self._cluster, executor, self._clock, self._issued_token)
+            server = ClusterManagerServer(
+                self._cluster,
+                executor,
+                self._clock,
+                issued_token=self._issued_token,
+                may_act=lambda: keeper.certain,
+            )
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))
             try:

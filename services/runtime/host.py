@@ -47,6 +47,7 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 """Topmast passes nothing large through Ray's object store."""
 
 _READY_PATIENCE_REAL_S = 120.0
+_TIER_STOP_REAL_S = 10.0
 
 _log = structlog.get_logger(__name__)
 
@@ -198,16 +199,27 @@ class Host:
                 self._start_tiers(fleet)
 
     def _end(self) -> None:
-        for started in self._tiers.values():
+        """Ends the tiers, then Ray, then the database. Whatever goes wrong with one, the next is ended all the same."""
+        try:
+            self._end_tiers()
+        finally:
             try:
-                ray.get(started.handle.stop.remote(), timeout=10.0)
-                ray.kill(started.handle)
-            except (ray.exceptions.RayError, ValueError) as error:
-                _log.warning("a tier did not stop in order", tier=started.request.name, error=str(error))
-        if ray.is_initialized():
-            ray.shutdown()
-        if self._options.database_url is None and not os.environ.get(URL_VARIABLE):
-            stop_embedded(self._options.home)
+                if ray.is_initialized():
+                    ray.shutdown()
+            finally:
+                if self._options.database_url is None and not os.environ.get(URL_VARIABLE):
+                    stop_embedded(self._options.home)
+
+    def _end_tiers(self) -> None:
+        stopping = {name: started.handle.stop.remote() for name, started in self._tiers.items()}
+        for name, stopped in stopping.items():
+            try:
+                ray.get(stopped, timeout=_TIER_STOP_REAL_S)
+            except ray.exceptions.RayError as error:
+                # It was being started again, or hangs: nothing is lost by killing it.
+                _log.warning("a tier did not stop in order", tier=name, error=str(error))
+        for started in self._tiers.values():
+            ray.kill(started.handle)
 
 
 def _compile_kernels() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from services.database.embedded import stop_embedded
 from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostState, read_host_record
@@ -86,11 +87,14 @@ def _spawn_host(options: HostOptions, log: Path) -> int:
 
 
 def down(home: Path, *, patience_s: float = 60.0) -> bool:
-    """Stops the service of this home in order; False when none was up. Raises ServiceNotStopped."""
+    """Stops the service of this home in order; False when none was up. Raises ServiceNotStopped.
+
+    A host that was killed has taken its Ray with it, but not the database: that is stopped here then.
+    """
     record = read_host_record(HomeLayout(home).host_record)
     process = None if record is None else record.process
     if process is None:
-        return False
+        return stop_embedded(home)
     process.terminate()
     try:
         process.wait(patience_s)

@@ -27,11 +27,18 @@ class LeaseKeeper:
         self._holder = holder
         self._address = address
         self._duration_s = duration_real_s
+        self._certain_until_real_s = 0.0
+
+    @property
+    def certain(self) -> bool:
+        """True when nobody else can have the lease at this moment, whatever happened to this process meanwhile."""
+        return asyncio.get_running_loop().time() < self._certain_until_real_s
 
     async def wait_until_held(self) -> Lease:
         """Tries until the lease is ours: each time with a greater token, also when it was ours before."""
         standing_by = False
         while True:
+            asked_real_s = asyncio.get_running_loop().time()
             lease = await self._database.run(
                 lambda connection: lease_store.acquire(
                     connection, self._name, self._holder, self._address, os.getpid(), self._duration_s
@@ -39,6 +46,7 @@ class LeaseKeeper:
                 give_up_after_s=float("inf"),
             )
             if lease is not None:
+                self._certain_until_real_s = asked_real_s + self._duration_s
                 _log.info("lease acquired", name=self._name, address=self._address, token=lease.token)
                 return lease
             if not standing_by:
@@ -50,6 +58,7 @@ class LeaseKeeper:
         """Renews; ends when it is lost to somebody else. While the database is away, holding on is all one can do."""
         while True:
             await asyncio.sleep(self._duration_s / 3)
+            asked_real_s = asyncio.get_running_loop().time()
             try:
                 held = await self._database.run(
                     lambda connection: lease_store.renew(connection, lease, self._duration_s),
@@ -61,6 +70,7 @@ class LeaseKeeper:
             if not held:
                 _log.warning("lease lost", name=self._name, token=lease.token)
                 return
+            self._certain_until_real_s = asked_real_s + self._duration_s
 
     async def release(self, lease: Lease) -> None:
         """Gives the lease up, so that whoever stands by need not wait for its end."""

@@ -88,7 +88,11 @@ def _draw(service: RealService, trainings: list[str], rng: np.random.Generator) 
 
 def _kill_tier(service: RealService, tier: Tier) -> Recovery:
     former = service.kill(tier)
-    return partial(service.until_replaced, tier, former)
+    return partial(_until_held, service, tier, former)
+
+
+def _until_held(service: RealService, tier: Tier, former: int | None) -> None:
+    service.until_held(tier, but_not_by=former)
 
 
 def _kill_postgres(service: RealService) -> Recovery:
@@ -97,9 +101,9 @@ def _kill_postgres(service: RealService) -> Recovery:
 
 def _pause(service: RealService, tier: Tier) -> Recovery:
     """Its lease ends while it does nothing; nobody stands by, so that it gets it back."""
-    with stopped(service.process_id(tier)):
+    with stopped(service.until_held(tier)):
         time.sleep(_PAUSE_REAL_S)
-    return partial(service.until_replaced, tier, 0)
+    return partial(_until_held, service, tier, None)
 
 
 def _kill_one(service: RealService, name: str, kill: Callable[[RealService, str], None]) -> Recovery:

@@ -25,7 +25,7 @@ def test_a_zombie_that_wakes_up_changes_nothing(generator: np.random.Generator) 
         service.until_checkpoint(name)
         process = service.until_task_process(name)
         service.submit(emulated(_EMULATED, generator, shortest_s=300.0, longest_s=900.0))
-        first = service.process_id(_EAST)
+        first = service.until_held(_EAST)
         with one_more_regional_scheduler(service, "east") as second:
             until_in_log(service, "one-more.log", "standing by")
             assert service.process_id(_EAST) == first

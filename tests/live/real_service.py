@@ -27,6 +27,7 @@ from formats.tenants_file import dump_tenants
 from services.configuration import Configuration
 from services.database.embedded import EmbeddedLayout, is_running, stop_embedded
 from services.database.server_processes import read_postmaster_id
+from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
 from services.wire.workloads import specification_to_proto
@@ -39,6 +40,7 @@ PATIENCE_REAL_S = 60.0
 """A guard against hangs, not a measure of speed."""
 
 _LOOK_INTERVAL_REAL_S = 0.05
+_TOLD_CHARACTERS = 3_000
 _MARK_VARIABLE = "RUN_OF_A_REAL_SERVICE"
 """In the environment of every process of the service but PostgreSQL's own."""
 
@@ -132,23 +134,26 @@ class RealService:
 
     # ------------------------------------------------------------ processes
 
-    def process_id(self, tier: Tier) -> int:
-        """The process of a tier that holds its lease; 0 while none does."""
+    def process_id(self, tier: Tier) -> int | None:
+        """The process of a tier that holds its lease; None while none does."""
         status = patiently(self.client.status)
-        return next((one.process_id for one in status.tiers if (one.tier, one.name) == tier and one.alive), 0)
+        return next((one.process_id for one in status.tiers if (one.tier, one.name) == tier and one.alive), None)
+
+    def until_held(self, tier: Tier, *, but_not_by: int | None = None) -> int:
+        """Waits until a process (another than that one) holds the tier's lease; returns its id."""
+        deadline_s = time.monotonic() + PATIENCE_REAL_S
+        while (process_id := self.process_id(tier)) in {None, but_not_by}:
+            assert time.monotonic() < deadline_s, f"nobody is {tier}"
+            time.sleep(_LOOK_INTERVAL_REAL_S)
+        assert process_id is not None
+        return process_id
 
     def kill(self, tier: Tier) -> int:
         """Kills the process of a tier; returns its id."""
-        process_id = self.process_id(tier)
+        process_id = self.until_held(tier)
+        assert process_id in {process.pid for process in self.processes()}, "only our own are killed"
         os.kill(process_id, signal.SIGKILL)
         return process_id
-
-    def until_replaced(self, tier: Tier, former_process_id: int) -> None:
-        """Waits until another process holds the tier's lease."""
-        deadline_s = time.monotonic() + PATIENCE_REAL_S
-        while self.process_id(tier) in {0, former_process_id}:
-            assert time.monotonic() < deadline_s, f"nobody took the place of {tier}"
-            time.sleep(_LOOK_INTERVAL_REAL_S)
 
     def kill_postgres(self) -> int:
         """Kills PostgreSQL's first process; returns its id."""
@@ -227,11 +232,15 @@ def real_service(
         following.join()
         assert down(home)
         left = [*service.processes(), *([] if not is_running(home) else ["PostgreSQL"])]
-        assert not left, f"left running: {left}"
+        assert not left, f"left running: {left}; the host said: {_told_by_host(home)}"
     finally:
         del os.environ[_MARK_VARIABLE]
         _end_everything(home, mark)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _told_by_host(home: Path) -> str:
+    return HomeLayout(home).host_log.read_text(encoding="utf-8", errors="replace")[-_TOLD_CHARACTERS:]
 
 
 def _options(

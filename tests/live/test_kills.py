@@ -25,7 +25,7 @@ def test_kill_9_of_everything_in_turn(generator: np.random.Generator) -> None:
             service.until_more(2, _HAPPENINGS)
             former = service.kill(tier)
             service.until_more(1, _HAPPENINGS)
-            service.until_replaced(tier, former)
+            service.until_held(tier, but_not_by=former)
         former = service.kill_postgres()
         service.until_postgres_replaced(former)
         service.until_more(2, _HAPPENINGS)
