@@ -25,6 +25,7 @@ from benchmarks.measurement import report
 from benchmarks.scan_pass import World, make_world
 from domain.identifiers import WorkloadId
 from global_scheduler.scan_settings import ScanSettings
+from services.clock import SystemClock
 from services.database import lease_store, migrations_runner, tenant_store
 from services.database.connection import AnyConnection
 from services.database.embedded import start_embedded, stop_embedded
@@ -64,7 +65,7 @@ async def one_pass(database: Database, lease: Lease, timings: Timings) -> None:
     loaded_s = time.perf_counter()
     decision = decide(snapshot, _SETTINGS)
     decided_s = time.perf_counter()
-    await database.run(partial(record_ranks, lease=lease, decision=decision, reclassified=0))
+    await database.run(partial(record_ranks, lease=lease, decision=decision, clock=SystemClock(), reclassified=0))
     written_s = time.perf_counter()
     timings.whole_s.append(written_s - started_s)
     timings.load_s.append(loaded_s - started_s)
