@@ -18,7 +18,7 @@ from tests.live.real_service import PATIENCE_REAL_S, RealService, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
 from topmast import Client, UnavailableError
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 _EMULATED = 40
 _OUTAGE_REAL_S = 10.0

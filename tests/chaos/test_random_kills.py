@@ -15,7 +15,7 @@ from tests.live.real_service import RealService, Tier, real_service
 from tests.live.real_workloads import CLOCK_SPEED, TWO_TENANTS, emulated, training
 from tests.live.world import A100, EAST, V100, WEST, cpu_cluster, gpu_cluster
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 _ROUNDS = 8
 _AT_ONCE = 2
@@ -44,7 +44,6 @@ Recovery = Callable[[], None]
 """Waits until the harm is repaired."""
 
 
-@pytest.mark.timeout(900)
 def test_never_does_random_violence_break_a_promise(generator: np.random.Generator) -> None:
     with real_service(_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
         release = service.home / "release"

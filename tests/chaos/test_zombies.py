@@ -11,7 +11,7 @@ from tests.chaos.violence import one_more_regional_scheduler, stopped, until_in_
 from tests.live.real_service import RealService, Tier, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, emulated, training
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 _EMULATED = 60
 _EAST: Tier = ("regional", "east")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -54,7 +55,7 @@ Tier = tuple[str, str]
 class RealService:
     """A running service, the workloads that were submitted to it, and everything that its event log has told so far."""
 
-    home: Path
+    options: HostOptions
     mark: str
     fleet: Fleet
     tenants: Sequence[Tenant]
@@ -65,6 +66,10 @@ class RealService:
     closing: threading.Event = field(default_factory=threading.Event)
     """Set when the client is about to be closed."""
     _told: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def home(self) -> Path:
+        return self.options.home
 
     # ------------------------------------------------------------ workloads and events
 
@@ -222,7 +227,7 @@ def real_service(
     try:
         options = _options(home, fleet, tenants, clock_speed, configuration or Configuration())
         with Client(up(options).address) as client:
-            service = RealService(home, mark, fleet, tenants, client)
+            service = RealService(options, mark, fleet, tenants, client)
             following = threading.Thread(target=service.follow, daemon=True)
             following.start()
             try:
@@ -255,12 +260,19 @@ def _options(
         (home / name).write_text(content, encoding="utf-8")
     return HostOptions(
         home=home,
-        port=0,
+        port=_free_port(),
         fleet_file=home / "fleet.yaml",
         tenants_file=home / "tenants.yaml",
         configuration_file=home / "configuration.yaml",
         clock_speed=clock_speed,
     )
+
+
+def _free_port() -> int:
+    """Settled before, so that the service is where it was when it comes up again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _end_everything(home: Path, mark: str) -> None:
