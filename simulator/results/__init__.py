@@ -1,0 +1,1 @@
+"""What a run came to: its tables, its figures, comparisons of several runs, and the report."""

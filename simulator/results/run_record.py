@@ -1,0 +1,165 @@
+"""What happened in a run, as tables: one row per workload, one per attempt, and what each attempt held per machine.
+
+Everything that a report shows is computed from these tables. The simulator fills them while it runs; `record_of_log`
+makes the same tables from an event log, of a simulated run or a live one.
+
+Times are seconds on the run's clock; what has not happened is not a number. Positions refer to rows of other tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+NOBODY = -1
+"""In place of a position: there is none."""
+
+
+class WorkloadEnd(IntEnum):
+    """How a workload stood when the run was over."""
+
+    QUEUED = 0
+    RUNNING = 1
+    COMPLETED = 2
+    FAILED = 3
+    CANCELLED = 4
+    REFUSED = 5
+    """No region could ever host it: it never was in the queue."""
+
+
+class AttemptEnd(IntEnum):
+    """Why an attempt ended."""
+
+    RUNNING = 0
+    """It had not when the run was over."""
+    COMPLETED = 1
+    PREEMPTED = 2
+    MACHINE_LOST = 3
+    DRAINED = 4
+    RECLAIMED = 5
+    FAILED = 6
+    CANCELLED = 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkloadTable:
+    """Workloads, by (submit time, id)."""
+
+    ids: tuple[str, ...]
+    tenant: Integers
+    """Position in RunRecord.tenants."""
+    priority: Integers
+    """Of its first attempt; of its tenant when it never had one."""
+    within_quota: Flags
+    """At its first attempt."""
+    gpus: Integers
+    """Of all base tasks together."""
+    submitted_s: Reals
+    work_s: Reals
+    """Seconds of work in all, on what it asked for; not a number when nobody knows."""
+    first_started_s: Reals
+    ended_s: Reals
+    """Completed, failed or cancelled."""
+    end: Integers
+    """WorkloadEnd."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttemptTable:
+    """Attempts, by (dispatch, workload, number): each holds its resources from dispatch to end."""
+
+    workload: Integers
+    """Position in the table of workloads."""
+    number: Integers
+    region: Integers
+    """Position in RunRecord.regions."""
+    priority: Integers
+    level: Integers
+    dispatched_s: Reals
+    """From here on its capacity is reserved."""
+    started_s: Reals
+    """From here on it works; not a number if it never did."""
+    ended_s: Reals
+    """Not a number while it runs."""
+    end: Integers
+    """AttemptEnd."""
+    evicted_by: Integers
+    """Position of the workload that it made room for, or NOBODY."""
+    gpus: Integers
+    progress_at_start: Reals
+    progress_at_end: Reals
+    """Reached when it ended, in the workload's unit (seconds of work when it is emulated)."""
+    progress_kept: Reals
+    """What of that was kept: the next attempt starts there."""
+    first_share: Integers
+    """Its rows of the table of shares are those from here to the next attempt's, one element more than attempts."""
+
+    def __len__(self) -> int:
+        return len(self.workload)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShareTable:
+    """What attempts held, machine by machine."""
+
+    machine: Integers
+    """Position in RunRecord.machines."""
+    gpus: Integers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MachineTable:
+    """The machines of the fleet that have GPUs, in its order."""
+
+    names: tuple[str, ...]
+    region: Integers
+    gpus: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """What the run itself counted; all 0 in a record that was made from a log."""
+
+    events: int = 0
+    """Of the event queue."""
+    scan_passes: int = 0
+    cache_lookups: int = 0
+    """How often a region was asked for room for a workload."""
+    cache_hits: int = 0
+    """How often the answer was known to be no."""
+    plans: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunRecord:
+    """A whole run."""
+
+    policy: str
+    trace: str
+    seed: int
+    tenants: tuple[str, ...]
+    regions: tuple[str, ...]
+    region_gpus: tuple[int, ...]
+    machines: MachineTable
+    workloads: WorkloadTable
+    attempts: AttemptTable
+    shares: ShareTable
+    machine_down: tuple[tuple[int, float, float], ...]
+    """(position of the machine, from, until) for each time that a machine with GPUs was down, by (from, machine)."""
+    started_s: float
+    """When the run began: the first submission."""
+    ended_s: float
+    """When it was over: the last end, or where it was broken off."""
+    broken_off: bool
+    """True when it was stopped before the last workload had ended."""
+    counts: RunCounts
