@@ -96,9 +96,10 @@ class AttemptTable:
     evicted_by: Integers
     """Position of the workload that it made room for, or NOBODY."""
     gpus: Integers
+    """As it was dispatched."""
     progress_at_start: Reals
     progress_at_end: Reals
-    """Reached when it ended, in the workload's unit (seconds of work when it is emulated)."""
+    """Reached when it ended or the run was over, in the workload's unit (seconds of work when it is emulated)."""
     progress_kept: Reals
     """What of that was kept: the next attempt starts there."""
     first_share: Integers
@@ -115,6 +116,9 @@ class ShareTable:
     machine: Integers
     """Position in RunRecord.machines."""
     gpus: Integers
+    from_s: Reals | None = None
+    """Where attempts were resized, a share has times of its own. None: as long as its attempt holds anything."""
+    until_s: Reals | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
