@@ -7,21 +7,19 @@ too (`job_id`, `virtual_cluster`, ...), and columns that nobody knows are left o
 from __future__ import annotations
 
 import csv
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO, TypeVar
 
-from domain.identifiers import ANY_GPU_MODEL, IDENTIFIER_PATTERN, GpuModel, RegionId, TableId, TenantId, WorkloadId
+from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TableId, TenantId, WorkloadId
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError, in_quotes, suggestion
+from formats.row_ledger import BadRow, RowLedger
 from formats.text_stream import read_lines, write_text_stream
+from formats.trace_cells import BadCell, name_cell, number_cell, positive_cell, whole_cell
 
-SHOWN_BAD_ROWS = 20
-GREATEST_TIME_S = 1e12
 GREATEST_GPUS = 1_000_000
 GREATEST_TASKS = 100_000
 TABLE_SEPARATOR = ";"
@@ -67,41 +65,50 @@ OTHER_NAMES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What public traces call a column; the first that is there counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class BadRow:
-    """A row that was left out: where, and why."""
-
-    line: int
-    column: str
-    description: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}, column {self.column}: {self.description}"
+NO_NAMES: MappingProxyType[str, str] = MappingProxyType({})
 
 
 class TraceReader:
     """The rows of a trace, once, in the order of the file. What was left out is known when they are all read.
 
-    Raises FormatError for a header that cannot be used, and with `strict` at the first bad row.
+    `names` says what the file calls a column, where that is not one of the usual names. Raises FormatError for a
+    header that cannot be used, and with `strict` at the first bad row. A `ledger` that is given says where to count,
+    and how strictly.
     """
 
     def __init__(
-        self, lines: Iterable[str], source: str, *, strict: bool = False, default_tenant: TenantId | None = None
+        self,
+        lines: Iterable[str],
+        source: str,
+        *,
+        strict: bool = False,
+        default_tenant: TenantId | None = None,
+        names: Mapping[str, str] = NO_NAMES,
+        ledger: RowLedger | None = None,
     ) -> None:
         self.source = source
-        self.rows = 0
-        """Good rows so far."""
-        self.bad_rows = 0
-        self.shown_bad_rows: list[BadRow] = []
-        """The first of them."""
-        self._strict = strict
+        self.ledger = ledger if ledger is not None else RowLedger(source, strict=strict)
         self._default_tenant = default_tenant
+        self._names = names
         self._reader = csv.reader(lines, strict=True)
         self._header = self._read_header()
         self._places = self._find_columns()
-        self._seen: set[str] = set()
+        self._plain = self._plain_places()
+        self.ledger.ignored_columns = self.ignored_columns
+
+    @property
+    def rows(self) -> int:
+        """Good rows so far."""
+        return self.ledger.rows
+
+    @property
+    def bad_rows(self) -> int:
+        return self.ledger.bad_rows
+
+    @property
+    def shown_bad_rows(self) -> list[BadRow]:
+        """The first of them."""
+        return self.ledger.shown_bad_rows
 
     @property
     def ignored_columns(self) -> tuple[str, ...]:
@@ -110,28 +117,24 @@ class TraceReader:
         return tuple(name for index, name in enumerate(self._header) if index not in used)
 
     def __iter__(self) -> Iterator[TraceRow]:
+        ledger = self.ledger
         while True:
             try:
-                cells = next(self._reader)
-                if cells:
-                    row = self._parse(cells)
-                    self.rows += 1
-                    yield row
-            except StopIteration:
-                return
+                for cells in self._reader:
+                    if cells:
+                        row = self._parse(cells)
+                        ledger.rows += 1
+                        yield row
             except csv.Error as error:
-                self._leave_out("the row", f"is not CSV: {error}")
-            except _BadCell as error:
-                self._leave_out(error.column, error.description)
+                ledger.bad(self._reader.line_num, "the row", f"is not CSV: {error}")
+            except BadCell as error:
+                ledger.bad(self._reader.line_num, self._name_in_file(error.column), error.description)
+            else:
+                return
 
-    def _leave_out(self, column: str, description: str) -> None:
-        bad = BadRow(self._reader.line_num, column, description)
-        if self._strict:
-            problem = FieldProblem(f"line {bad.line}, column {column}", description)
-            raise FormatError(self.source, [problem])
-        self.bad_rows += 1
-        if len(self.shown_bad_rows) < SHOWN_BAD_ROWS:
-            self.shown_bad_rows.append(bad)
+    def _name_in_file(self, column: str) -> str:
+        place = self._places.get(column)
+        return column if place is None else self._header[place]
 
     def _read_header(self) -> list[str]:
         try:
@@ -149,7 +152,7 @@ class TraceReader:
     def _find_columns(self) -> dict[str, int]:
         places: dict[str, int] = {}
         for column in COLUMNS:
-            names = (column, *OTHER_NAMES.get(column, ()))
+            names = (self._names[column],) if column in self._names else (column, *OTHER_NAMES.get(column, ()))
             found = next((name for name in names if name in self._header), None)
             if found is not None:
                 places[column] = self._header.index(found)
@@ -162,20 +165,29 @@ class TraceReader:
         return places
 
     def _missing(self, column: str) -> str:
-        others = OTHER_NAMES.get(column)
+        others = OTHER_NAMES.get(column) if column not in self._names else None
         also = f" (or {', '.join(others)})" if others else ""
         hint = " or name one tenant for all rows" if column == "tenant" else ""
-        return f"has no column {column}{also}; add it{hint}. Its columns: {', '.join(self._header[:30])}"
+        return f"has no column {self._names.get(column, column)}{also}; add it{hint}. Its columns: {', '.join(self._header[:30])}"
+
+    def _plain_places(self) -> tuple[int, int, int, int, int] | None:
+        """Where the required columns are, when there are no others: most traces have no more, and millions of rows."""
+        if len(self._places) != len(REQUIRED_COLUMNS) or "tenant" not in self._places:
+            return None
+        places = self._places
+        return places["workload_id"], places["tenant"], places["submit_s"], places["duration_s"], places["gpus"]
 
     def _parse(self, cells: list[str]) -> TraceRow:
         if len(cells) != len(self._header):
             problem = f"has {len(cells)} cells, but the header has {len(self._header)}"
-            raise _BadCell("the row", problem)
-        values = {column: cells[place].strip() for column, place in self._places.items()}
-        row = _parse_row(values, self._default_tenant)
-        if row.workload_id in self._seen:
-            raise _BadCell("workload_id", f"{row.workload_id} is the id of an earlier row; ids are unique")
-        self._seen.add(row.workload_id)
+            raise BadCell("the row", problem)
+        if self._plain is not None:
+            row = _plain_row(cells, self._plain)
+        else:
+            values = {column: cells[place].strip() for column, place in self._places.items()}
+            row = _parse_row(values, self._default_tenant)
+        if not self.ledger.is_new(row.workload_id):
+            raise BadCell("workload_id", f"{row.workload_id} is the id of an earlier row; ids are unique")
         return row
 
 
@@ -202,22 +214,28 @@ def write_trace_rows(stream: TextIO, rows: Iterable[TraceRow]) -> int:
     return count
 
 
-class _BadCell(Exception):
-    """Why a row is left out."""
-
-    def __init__(self, column: str, description: str) -> None:
-        self.column = column
-        self.description = description
-        super().__init__(f"{column}: {description}")
-
-
-_is_name = re.compile(IDENTIFIER_PATTERN).fullmatch
-_is_whole = re.compile(r"\+?[0-9]{1,18}(?:\.0*)?", re.ASCII).fullmatch
-_is_number = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII).fullmatch
 _FLAGS: MappingProxyType[str, bool] = MappingProxyType(
     {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 )
 Value = TypeVar("Value")
+
+
+def _plain_row(cells: Sequence[str], places: tuple[int, int, int, int, int]) -> TraceRow:
+    """A row of which nothing but the required columns is known."""
+    name, tenant, submit_s, duration_s, gpus = places
+    tenant_cell = cells[tenant].strip()
+    if not tenant_cell:
+        raise BadCell("tenant", "is empty; every row names its tenant")
+    row = TraceRow(
+        WorkloadId(name_cell("workload_id", cells[name].strip())),
+        TenantId(name_cell("tenant", tenant_cell)),
+        number_cell("submit_s", cells[submit_s].strip()),
+        positive_cell("duration_s", cells[duration_s].strip()),
+        whole_cell("gpus", cells[gpus].strip(), 0, GREATEST_GPUS),
+    )
+    if row.gpus == 0:
+        check_row(row)
+    return row
 
 
 def _parse_row(values: Mapping[str, str], default_tenant: TenantId | None) -> TraceRow:
@@ -225,97 +243,67 @@ def _parse_row(values: Mapping[str, str], default_tenant: TenantId | None) -> Tr
         cell = values.get(column, "")
         return parse(column, cell) if cell else None
 
-    tenant = optional("tenant", _name) if "tenant" in values else default_tenant
+    tenant = optional("tenant", name_cell) if "tenant" in values else default_tenant
     if tenant is None:
-        raise _BadCell("tenant", "is empty; every row names its tenant")
+        raise BadCell("tenant", "is empty; every row names its tenant")
     row = TraceRow(
-        workload_id=WorkloadId(_name("workload_id", values["workload_id"])),
+        workload_id=WorkloadId(name_cell("workload_id", values["workload_id"])),
         tenant=TenantId(tenant),
-        submit_s=_number("submit_s", values["submit_s"]),
-        duration_s=_positive("duration_s", values["duration_s"]),
-        gpus=_whole("gpus", values["gpus"], 0, GREATEST_GPUS),
-        gpu_model=GpuModel(optional("gpu_model", _name) or ANY_GPU_MODEL),
+        submit_s=number_cell("submit_s", values["submit_s"]),
+        duration_s=positive_cell("duration_s", values["duration_s"]),
+        gpus=whole_cell("gpus", values["gpus"], 0, GREATEST_GPUS),
+        gpu_model=GpuModel(optional("gpu_model", name_cell) or ANY_GPU_MODEL),
         tasks=optional("tasks", _tasks),
-        cpus=optional("cpus", _number),
-        memory_gib=optional("memory_gib", _number),
+        cpus=optional("cpus", number_cell),
+        memory_gib=optional("memory_gib", number_cell),
         priority=optional("priority", _priority),
         model=values.get("model", "")[:256],
         min_tasks=optional("min_tasks", _tasks),
         max_tasks=optional("max_tasks", _tasks),
         tables=optional("tables", _tables) or (),
         fungible=optional("fungible", _flag),
-        checkpoint_s=optional("checkpoint_s", _number),
-        region=RegionId(region) if (region := optional("region", _name)) is not None else None,
+        checkpoint_s=optional("checkpoint_s", number_cell),
+        region=RegionId(region) if (region := optional("region", name_cell)) is not None else None,
     )
-    _check_row(row)
+    check_row(row)
     return row
 
 
-def _check_row(row: TraceRow) -> None:
-    """What must hold between the cells of a row."""
+def check_row(row: TraceRow) -> None:
+    """What must hold between the cells of a row; raises BadCell."""
     if row.gpus == 0:
         for column, amount in (("cpus", row.cpus), ("memory_gib", row.memory_gib)):
             if not amount:
-                raise _BadCell(column, "is empty or 0; a workload without GPUs must say how much it needs")
+                raise BadCell(column, "is empty or 0; a workload without GPUs must say how much it needs")
     if row.tasks is None:
         if row.min_tasks is not None or row.max_tasks is not None:
-            raise _BadCell(
-                "tasks", "is empty; an elastic workload (min_tasks, max_tasks) must say how many it asks for"
-            )
+            raise BadCell("tasks", "is empty; an elastic workload (min_tasks, max_tasks) must say how many it asks for")
         return
     if row.gpus % row.tasks:
-        raise _BadCell("tasks", f"is {row.tasks}, by which the {row.gpus} GPUs cannot be divided evenly")
+        raise BadCell("tasks", f"is {row.tasks}, by which the {row.gpus} GPUs cannot be divided evenly")
     if row.min_tasks is not None and row.min_tasks > row.tasks:
-        raise _BadCell("min_tasks", f"is {row.min_tasks}, more than the {row.tasks} tasks asked for")
+        raise BadCell("min_tasks", f"is {row.min_tasks}, more than the {row.tasks} tasks asked for")
     if row.max_tasks is not None and row.max_tasks < row.tasks:
-        raise _BadCell("max_tasks", f"is {row.max_tasks}, less than the {row.tasks} tasks asked for")
-
-
-def _name(column: str, cell: str) -> str:
-    if not _is_name(cell):
-        rule = "must be a name (1 to 128 letters, digits or . _ : / -, beginning with a letter or digit)"
-        raise _BadCell(column, f"{rule}, not {in_quotes(cell)}")
-    return cell
-
-
-def _number(column: str, cell: str) -> float:
-    value = float(cell) if _is_number(cell) else math.nan
-    if not 0 <= value <= GREATEST_TIME_S:
-        raise _BadCell(column, f"must be a number from 0 to {GREATEST_TIME_S:g}, not {in_quotes(cell)}")
-    return value
-
-
-def _positive(column: str, cell: str) -> float:
-    value = _number(column, cell)
-    if value == 0:
-        raise _BadCell(column, "must be more than 0")
-    return value
-
-
-def _whole(column: str, cell: str, least: int, greatest: int) -> int:
-    value = int(float(cell)) if "." in cell and _is_whole(cell) else int(cell) if _is_whole(cell) else -1
-    if not least <= value <= greatest:
-        raise _BadCell(column, f"must be a whole number from {least} to {greatest}, not {in_quotes(cell)}")
-    return value
+        raise BadCell("max_tasks", f"is {row.max_tasks}, less than the {row.tasks} tasks asked for")
 
 
 def _tasks(column: str, cell: str) -> int:
-    return _whole(column, cell, 1, GREATEST_TASKS)
+    return whole_cell(column, cell, 1, GREATEST_TASKS)
 
 
 def _priority(column: str, cell: str) -> int:
-    return _whole(column, cell, HIGHEST_PRIORITY, LOWEST_PRIORITY)
+    return whole_cell(column, cell, HIGHEST_PRIORITY, LOWEST_PRIORITY)
 
 
 def _tables(column: str, cell: str) -> tuple[TableId, ...]:
-    names = [_name(column, name.strip()) for name in cell.split(TABLE_SEPARATOR) if name.strip()]
+    names = [name_cell(column, name.strip()) for name in cell.split(TABLE_SEPARATOR) if name.strip()]
     return tuple(TableId(name) for name in dict.fromkeys(names))
 
 
 def _flag(column: str, cell: str) -> bool:
     value = _FLAGS.get(cell.lower())
     if value is None:
-        raise _BadCell(column, f"must be true or false, not {in_quotes(cell)}; {suggestion(cell, _FLAGS, 'flag')}")
+        raise BadCell(column, f"must be true or false, not {in_quotes(cell)}; {suggestion(cell, _FLAGS, 'flag')}")
     return value
 
 
