@@ -86,6 +86,7 @@ class Host:
                 stored_fleet, _ = await database.run(fleet_store.load_fleet)
                 self._say(HostState.STARTING, "Ray", "")
                 await asyncio.to_thread(self._open_ray, fleet or stored_fleet)
+                _stop_on_signals(stop)
                 self._say(HostState.STARTING, "the tiers", "")
                 self._start_tiers(fleet or stored_fleet)
                 address = await asyncio.to_thread(self._wait_until_listening)
@@ -211,10 +212,14 @@ class Host:
                     stop_embedded(self._options.home)
 
     def _end_tiers(self) -> None:
+        if not self._tiers:
+            return
         stopping = {name: started.handle.stop.remote() for name, started in self._tiers.items()}
+        # They stop side by side, so that all of them together have this time.
+        ray.wait(list(stopping.values()), num_returns=len(stopping), timeout=_TIER_STOP_REAL_S)
         for name, stopped in stopping.items():
             try:
-                ray.get(stopped, timeout=_TIER_STOP_REAL_S)
+                ray.get(stopped, timeout=0)
             except ray.exceptions.RayError as error:
                 # It was being started again, or hangs: nothing is lost by killing it.
                 _log.warning("a tier did not stop in order", tier=name, error=str(error))
@@ -233,6 +238,22 @@ def _free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """SIGTERM and SIGINT set `stop`; to be called again once Ray runs in this process.
+
+    `ray.init` puts a handler of its own before ours. That one writes a stack trace, lets ours have the signal, and
+    aborts the process three seconds later: too early to end everything in order.
+    """
+
+    def set_stop() -> None:
+        signal.alarm(0)  # It may have come while Ray's handler was there: that one aborts by alarm.
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, set_stop)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The host process: takes HostOptions as its one argument, in JSON."""
     options = HostOptions.model_validate_json(arguments[0])
@@ -246,9 +267,7 @@ def main(arguments: Sequence[str]) -> int:
 
     async def host_until_told() -> None:
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        _stop_on_signals(stop)
         await Host(options, say).run(stop)
 
     try:
