@@ -1,7 +1,8 @@
 """Which GPUs were held from when to when: what allocation rates, utilisation and the Gantt are made from.
 
-An attempt's capacity is reserved from its dispatch on. Where it had to wait for its victims to leave, it holds only
-what they have left: so its holding begins when the last of them is gone, and no GPU is ever counted twice.
+An attempt's capacity is reserved from its dispatch on. Where it has to wait for its victims to leave, they hold it
+still: what the attempt itself is said to hold begins when the last of them is gone. And however many have reserved a
+GPU or still hold it, it is one allocated GPU (`levels_of_machines`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.results.grouping import sums_by_group
 from simulator.results.run_record import NOBODY, Integers, Reals, RunRecord
 
 
@@ -21,25 +23,33 @@ class Holdings:
     machine: Integers
     region: Integers
     gpus: Integers
+    reserved_s: Reals
+    """From here on nobody else could get it."""
     from_s: Reals
+    """From here on its victims were gone."""
     until_s: Reals
     """Until the run was over, for what was held then."""
 
     @property
     def gpu_seconds(self) -> Reals:
-        return self.gpus * np.maximum(self.until_s - self.from_s, 0.0)
+        return np.maximum(self.until_s - self.from_s, 0.0) * self.gpus.astype(np.float64)
 
 
 def holdings_of(record: RunRecord) -> Holdings:
     """What all attempts of the run held."""
     attempts, shares = record.attempts, record.shares
     attempt = np.repeat(np.arange(len(attempts)), np.diff(attempts.first_share))
-    from_s, until_s = held_from_s(record)[attempt], held_until_s(record)[attempt]
+    reserved_s, from_s, until_s = (
+        attempts.dispatched_s[attempt],
+        held_from_s(record)[attempt],
+        held_until_s(record)[attempt],
+    )
     if shares.from_s is not None:
-        from_s = np.fmax(from_s, shares.from_s)
+        reserved_s, from_s = np.fmax(reserved_s, shares.from_s), np.fmax(from_s, shares.from_s)
     if shares.until_s is not None:
         until_s = np.fmin(until_s, shares.until_s)
-    return Holdings(attempt, shares.machine, record.machines.region[shares.machine], shares.gpus, from_s, until_s)
+    region = record.machines.region[shares.machine]
+    return Holdings(attempt, shares.machine, region, shares.gpus, reserved_s, from_s, until_s)
 
 
 def held_from_s(record: RunRecord) -> Reals:
@@ -69,6 +79,32 @@ def held_until_s(record: RunRecord) -> Reals:
     return np.where(np.isnan(ended_s), record.ended_s, ended_s)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MachineLevels:
+    """GPUs held of each machine: `gpus[i]` of `machine[i]` from `times[i]` to the machine's next row."""
+
+    machine: Integers
+    times: Reals
+    gpus: Integers
+
+
+def levels_of_machines(holdings: Holdings, from_s: Reals) -> MachineLevels:
+    """How many GPUs of each machine are held at any time, by (machine, time); a machine's last level is 0.
+
+    `from_s` says when each of the holdings begins. A machine may have more than it has GPUs: see above.
+    """
+    there = holdings.until_s > from_s
+    machine = np.tile(holdings.machine[there], 2)
+    times = np.concatenate((from_s[there], holdings.until_s[there]))
+    steps = np.concatenate((holdings.gpus[there], -holdings.gpus[there]))
+    order = np.lexsort((times, machine))
+    machine, times = machine[order], times[order]
+    # Each machine's steps add up to 0, so one sum serves for all of them.
+    gpus = np.cumsum(steps[order])
+    last = np.append((machine[1:] != machine[:-1]) | (times[1:] > times[:-1]), True)[: len(times)]
+    return MachineLevels(machine[last], times[last], gpus[last])
+
+
 def gpu_seconds_of_attempts(record: RunRecord, holdings: Holdings) -> Reals:
     """GPU-seconds that each attempt held."""
-    return np.bincount(holdings.attempt, weights=holdings.gpu_seconds, minlength=len(record.attempts))
+    return sums_by_group(holdings.attempt, holdings.gpu_seconds, len(record.attempts))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.results.grouping import sums_by_group
 from simulator.results.run_record import NOBODY, Flags, Integers, Reals, RunRecord, WorkloadEnd
 
 
@@ -79,4 +80,4 @@ def waits_of(record: RunRecord) -> Waits:
 
 def queueing_of_workloads(waits: Waits, workloads: int) -> Reals:
     """Seconds that each workload waited in all."""
-    return np.bincount(waits.workload, weights=waits.seconds, minlength=workloads)
+    return sums_by_group(waits.workload, waits.seconds, workloads)

@@ -1,0 +1,231 @@
+"""What a run came to: the figures of `topmast simulate`, `compare` and `report` (docs/results-format.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+
+from domain.events import JsonValue
+from domain.tenant import LOWEST_PRIORITY
+from simulator.results.capacity import held_curve, overloaded_gpu_seconds, supply_curve
+from simulator.results.distribution import Distribution, distribution_of, number_or_null, rate_or_null
+from simulator.results.group_figures import GroupFigures, RunRows, figures_by_group, gpu_classes
+from simulator.results.holdings import gpu_seconds_of_attempts, holdings_of
+from simulator.results.run_record import NOBODY, AttemptEnd, Integers, RunRecord, WorkloadEnd
+from simulator.results.service_levels import DEFAULT_LIMITS_S, decided_waits
+from simulator.results.waits import queueing_of_workloads, waits_of
+from simulator.results.work import work_of_attempts
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """What the run itself took, as measured by whoever ran it."""
+
+    wall_s: float
+    peak_rss_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """All figures of a run; see docs/results-format.md for each."""
+
+    policy: str
+    trace: str
+    seed: int
+    broken_off: bool
+    workloads: int
+    attempts: int
+    gpus: int
+    completed: int
+    unfinished: int
+    failed: int
+    cancelled: int
+    refused: int
+    jct_s: Distribution
+    queueing_s: Distribution
+    start_latency_s: Distribution
+    makespan_s: float
+    gpu_allocation_rate: float | None
+    gpu_allocation_rate_when_overloaded: float | None
+    overloaded_s: float
+    gpu_utilisation: float | None
+    preemptions: int
+    preempted_gpu_s: float
+    lost_work_gpu_s: float
+    evictions: dict[str, int]
+    slo_limits_s: tuple[float, ...]
+    slo_violation_rate: dict[str, float | None]
+    negative_cache_hit_rate: float | None
+    by_tenant: dict[str, GroupFigures]
+    by_priority: dict[str, GroupFigures]
+    by_region: dict[str, GroupFigures]
+    by_gpus: dict[str, GroupFigures]
+    gpu_allocation_rate_by_region: dict[str, float | None]
+    events: int | None
+    scan_passes: int | None
+    plans: int | None
+    wall_s: float | None
+    peak_rss_mib: float | None
+
+    @property
+    def events_per_s(self) -> float | None:
+        """Of the event queue, in real time; None when nobody measured it."""
+        if self.events is None or not self.wall_s:
+            return None
+        return self.events / self.wall_s
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """The object of docs/results-format.md."""
+        regions = {name: figures.as_json() for name, figures in self.by_region.items()}
+        for name, figures in regions.items():
+            figures["gpu_allocation_rate"] = self.gpu_allocation_rate_by_region[name]
+        return {
+            "policy": self.policy,
+            "trace": self.trace,
+            "seed": self.seed,
+            "broken_off": self.broken_off,
+            "workloads": self.workloads,
+            "attempts": self.attempts,
+            "gpus": self.gpus,
+            "completed": self.completed,
+            "unfinished": self.unfinished,
+            "failed": self.failed,
+            "cancelled": self.cancelled,
+            "refused": self.refused,
+            "jct_s": self.jct_s.as_json(),
+            "queueing_s": self.queueing_s.as_json(),
+            "start_latency_s": self.start_latency_s.as_json(),
+            "makespan_s": number_or_null(self.makespan_s),
+            "gpu_allocation_rate": self.gpu_allocation_rate,
+            "gpu_allocation_rate_when_overloaded": self.gpu_allocation_rate_when_overloaded,
+            "overloaded_s": self.overloaded_s,
+            "gpu_utilisation": self.gpu_utilisation,
+            "preemptions": self.preemptions,
+            "preempted_gpu_s": self.preempted_gpu_s,
+            "lost_work_gpu_s": self.lost_work_gpu_s,
+            "evictions": {**self.evictions},
+            "slo_limits_s": {str(priority): limit_s for priority, limit_s in enumerate(self.slo_limits_s)},
+            "slo_violation_rate": {**self.slo_violation_rate},
+            "negative_cache_hit_rate": self.negative_cache_hit_rate,
+            "by_tenant": {name: figures.as_json() for name, figures in self.by_tenant.items()},
+            "by_priority": {name: figures.as_json() for name, figures in self.by_priority.items()},
+            "by_region": {**regions},
+            "by_gpus": {name: figures.as_json() for name, figures in self.by_gpus.items()},
+            "events": self.events,
+            "scan_passes": self.scan_passes,
+            "plans": self.plans,
+            "wall_s": self.wall_s,
+            "events_per_s": self.events_per_s,
+            "peak_rss_mib": self.peak_rss_mib,
+        }
+
+
+def figures_of(
+    record: RunRecord, cost: RunCost | None = None, *, slo_limits_s: tuple[float, ...] = DEFAULT_LIMITS_S
+) -> RunFigures:
+    """The figures of a run. `cost` is what it took, where that was measured; limits are by priority from 0 on."""
+    workloads, attempts, counts = record.workloads, record.attempts, record.counts
+    rows = rows_of(record, slo_limits_s)
+    priorities = tuple(str(priority) for priority in range(LOWEST_PRIORITY + 1))
+    classes, class_of = gpu_classes(workloads.gpus)
+    waits = rows.waits
+    owner, waiting = attempts.workload, waits.workload
+    by_priority = figures_by_group(
+        record, rows, priorities, workloads.priority, workloads.priority[owner], waits.priority
+    )
+    tenant = workloads.tenant
+    by_tenant = figures_by_group(record, rows, record.tenants, tenant, tenant[owner], tenant[waiting])
+    by_gpus = figures_by_group(record, rows, classes, class_of, class_of[owner], class_of[waiting])
+    by_region = figures_by_group(record, rows, record.regions, last_regions(record), attempts.region, waits.region)
+    held, supply = held_curve(record), supply_curve(record)
+    available = supply.integral(record.started_s, record.ended_s)
+    overloaded_s, held_then, available_then = overloaded_gpu_seconds(record, held, supply)
+    preempted = attempts.end == AttemptEnd.PREEMPTED
+    completed = workloads.end == WorkloadEnd.COMPLETED
+    ran_first = waits.ran & ~waits.again
+    last_completed_s = float(workloads.ended_s[completed].max()) if completed.any() else nan
+    ends = np.bincount(workloads.end, minlength=len(WorkloadEnd))
+    return RunFigures(
+        policy=record.policy,
+        trace=record.trace,
+        seed=record.seed,
+        broken_off=record.broken_off,
+        workloads=len(workloads),
+        attempts=len(attempts),
+        gpus=sum(record.region_gpus),
+        completed=int(ends[WorkloadEnd.COMPLETED]),
+        unfinished=int(ends[WorkloadEnd.QUEUED] + ends[WorkloadEnd.RUNNING]),
+        failed=int(ends[WorkloadEnd.FAILED]),
+        cancelled=int(ends[WorkloadEnd.CANCELLED]),
+        refused=int(ends[WorkloadEnd.REFUSED]),
+        jct_s=distribution_of(rows.jct_s[completed]),
+        queueing_s=distribution_of(rows.queueing_s[completed]),
+        start_latency_s=distribution_of(waits.seconds[ran_first]),
+        makespan_s=last_completed_s - record.started_s,
+        gpu_allocation_rate=rate_or_null(held.integral(record.started_s, record.ended_s), available),
+        gpu_allocation_rate_when_overloaded=rate_or_null(held_then, available_then),
+        overloaded_s=overloaded_s,
+        gpu_utilisation=rate_or_null(float(rows.work.useful.sum()), available),
+        preemptions=int(preempted.sum()),
+        preempted_gpu_s=float(rows.held_gpu_s[preempted].sum()),
+        lost_work_gpu_s=float(rows.work.lost.sum()),
+        evictions=_evictions(attempts.end),
+        slo_limits_s=slo_limits_s,
+        slo_violation_rate={
+            name: number_or_null(by_priority[name].slo_violation_rate) if name in by_priority else None
+            for name in priorities
+        },
+        negative_cache_hit_rate=rate_or_null(counts.cache_hits, counts.cache_lookups),
+        by_tenant=by_tenant,
+        by_priority=by_priority,
+        by_region=by_region,
+        by_gpus=by_gpus,
+        gpu_allocation_rate_by_region={
+            name: rate_or_null(
+                held_curve(record, region).integral(record.started_s, record.ended_s),
+                supply_curve(record, region).integral(record.started_s, record.ended_s),
+            )
+            for region, name in enumerate(record.regions)
+            if name in by_region
+        },
+        events=counts.events or None,
+        scan_passes=counts.scan_passes or None,
+        plans=counts.plans or None,
+        wall_s=None if cost is None else cost.wall_s,
+        peak_rss_mib=None if cost is None else cost.peak_rss_mib,
+    )
+
+
+def rows_of(record: RunRecord, slo_limits_s: tuple[float, ...] = DEFAULT_LIMITS_S) -> RunRows:
+    """What the figures are made from: values of every workload, attempt and wait."""
+    workloads = record.workloads
+    waits = waits_of(record)
+    held_gpu_s = gpu_seconds_of_attempts(record, holdings_of(record))
+    judged, violated = decided_waits(waits, slo_limits_s)
+    completed = workloads.end == WorkloadEnd.COMPLETED
+    return RunRows(
+        jct_s=np.where(completed, workloads.ended_s - workloads.submitted_s, np.nan),
+        queueing_s=queueing_of_workloads(waits, len(workloads)),
+        held_gpu_s=held_gpu_s,
+        work=work_of_attempts(record, held_gpu_s),
+        waits=waits,
+        judged=judged,
+        violated=violated,
+    )
+
+
+def last_regions(record: RunRecord) -> Integers:
+    """The region of each workload's last attempt, or NOBODY."""
+    regions = np.full(len(record.workloads), NOBODY, dtype=np.int64)
+    # Attempts are in the order of dispatch: of several of a workload the last one stays.
+    regions[record.attempts.workload] = record.attempts.region
+    return regions
+
+
+def _evictions(ends: Integers) -> dict[str, int]:
+    """By cause, all that there are."""
+    counts = np.bincount(ends, minlength=len(AttemptEnd))
+    causes = (AttemptEnd.PREEMPTED, AttemptEnd.MACHINE_LOST, AttemptEnd.DRAINED, AttemptEnd.RECLAIMED)
+    return {cause.name.lower(): int(counts[cause]) for cause in causes}
