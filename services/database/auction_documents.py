@@ -130,12 +130,13 @@ def _answer_from_document(document: Mapping[str, Any]) -> Answer:
     )
 
 
-def outcome_document(outcome: RoundOutcome) -> Document:
+def outcome_document(outcome: RoundOutcome, next_window: int) -> Document:
     """What the next round needs to know, and what a person wants to: verdicts in one sentence each."""
     return {
         "verdicts": [_verdict_document(verdict) for verdict in outcome.verdicts],
         "carried_over": len(outcome.carried_over),
         "hints": dict(sorted(outcome.hints().items())),
+        "next_window": next_window,
         "cursor": None if outcome.cursor is None else list(outcome.cursor.sort_key),
         "exhausted": outcome.exhausted,
         "absent": list(outcome.absent),

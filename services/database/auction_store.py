@@ -58,6 +58,8 @@ class AuctionProgress:
     """That of the last closed round."""
     cursor: SortKey | None
     hints: Mapping[WorkloadId, RegionId]
+    next_window: int | None
+    """How many lots the last outcome advises to put up next; None when it says nothing of it."""
     exhausted: bool
 
 
@@ -135,7 +137,7 @@ async def load_progress(connection: AnyConnection) -> AuctionProgress:
     )
     row = await cursor.fetchone()
     if row is None or row[2] is None:
-        return AuctionProgress(1 if row is None else row[0] + 1, newest_scan_pass, None, None, {}, False)
+        return AuctionProgress(1 if row is None else row[0] + 1, newest_scan_pass, None, None, {}, None, False)
     outcome: dict[str, Any] = row[2]
     return AuctionProgress(
         next_number=row[0] + 1,
@@ -143,6 +145,7 @@ async def load_progress(connection: AnyConnection) -> AuctionProgress:
         scan_pass=row[1],
         cursor=None if outcome["cursor"] is None else tuple(outcome["cursor"]),
         hints={WorkloadId(workload): RegionId(region) for workload, region in outcome["hints"].items()},
+        next_window=outcome.get("next_window"),  # outcomes of before it was stored have none
         exhausted=outcome["exhausted"],
     )
 
@@ -197,12 +200,17 @@ async def insert_round(
 
 
 async def store_outcome(
-    connection: AnyConnection, outcome: RoundOutcome, responses: Sequence[RegionResponse], closed_by: RegionId
+    connection: AnyConnection,
+    outcome: RoundOutcome,
+    responses: Sequence[RegionResponse],
+    closed_by: RegionId,
+    *,
+    next_window: int,
 ) -> None:
-    """Closes the round: bids with what came of them, awards, and the state that undecided entries are in now."""
+    """Closes the round: bids with what came of them, awards, and what the next round is to begin with."""
     await connection.execute(
         "UPDATE auction_rounds SET closed_at = clock_timestamp(), closed_by = %s, outcome = %s WHERE round = %s",
-        (closed_by, Jsonb(outcome_document(outcome)), outcome.round_number),
+        (closed_by, Jsonb(outcome_document(outcome, next_window)), outcome.round_number),
     )
     await _store_bids(connection, outcome, responses)
     won = [(index, verdict) for index, verdict in enumerate(outcome.verdicts) if isinstance(verdict, Won)]

@@ -7,7 +7,7 @@ Any region may open or close a round; whoever holds the lock on the round's row 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain.clock import Clock
 from domain.events import Event, EventKind, JsonValue
@@ -16,11 +16,11 @@ from domain.life_cycle import State
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, NotYet, RoundOutcome, Waiting, close_round
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.rounds import Lot, RegionResponse, Round, open_round
+from regional_scheduler.rounds import AuctionSettings, Lot, RegionResponse, Round, open_round
 from services.configuration import AuctionConfiguration
 from services.database import auction_store, event_store, lease_store
 from services.database.auction_documents import lot_from_document
-from services.database.auction_store import AuctionProgress, StoredRound
+from services.database.auction_store import AuctionProgress, SortKey, StoredRound
 from services.database.channels import AUCTION_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
@@ -97,11 +97,18 @@ class Auctioneer:
         responses = await auction_store.load_responses(connection, stored.number)
         auction_round = _as_round(stored, lots)
         now = auction_round.deadline_s if stored.deadline_passed else auction_round.opened_s
-        outcome = close_round(auction_round, responses, now)
+        settings = self._configuration.settings()
+        # What follows behind the window now is what will be put up next: guesses reach that far.
+        behind: list[Lot] = []
+        if not stored.reaches_end:
+            behind = await self._queued(connection, lots[-1].position.sort_key, settings.window)
+        outcome = close_round(auction_round, responses, now, behind)
         if isinstance(outcome, NotYet):
             raise RuntimeError(f"round {stored.number} is due, but {outcome.missing} are said to be missing")
         progress = await auction_store.load_progress(connection)
-        await auction_store.store_outcome(connection, outcome, responses, self._region)
+        await auction_store.store_outcome(
+            connection, outcome, responses, self._region, next_window=outcome.next_window(settings)
+        )
         # Once in a scan pass, for the head of the queue, the numbers in the reasons are brought up to date.
         first_of_pass = progress.scan_pass != stored.scan_pass
         await self._mark_undecided(connection, outcome, refresh_reasons=first_of_pass)
@@ -133,20 +140,18 @@ class Auctioneer:
         fresh = progress.scan_pass != progress.newest_scan_pass
         if not fresh and progress.exhausted:
             return False
-        now = self._clock.now()
-        window = self._configuration.window
-        queued = await auction_store.upcoming_lots(connection, None if fresh else progress.cursor, window + 1, now)
+        settings = self._next_settings(progress, fresh=fresh)
+        queued = await self._queued(connection, None if fresh else progress.cursor, settings.window + 1)
         if not queued:
             return False
-        workloads = await self._specifications.workloads(connection, [lot.position.workload for lot in queued])
         participants = await lease_store.live_regions(connection)
         opened = open_round(
             number=progress.next_number,
             scan_pass=progress.newest_scan_pass,
-            now=now,
-            settings=self._configuration.settings(),
+            now=self._clock.now(),
+            settings=settings,
             participants=participants,
-            upcoming=[Lot(workloads[lot.position.workload], lot.position, lot.attempt) for lot in queued],
+            upcoming=queued,
             # Guesses stay good ones when the order has changed; they never change what is decided.
             hints=progress.hints,
         )
@@ -154,6 +159,19 @@ class Auctioneer:
             return False
         wake_after_commit(connection, AUCTION_CHANNEL)
         return True
+
+    def _next_settings(self, progress: AuctionProgress, *, fresh: bool) -> AuctionSettings:
+        """The window follows the guesses. At the head of a queue that was ranked anew, nothing is known of them."""
+        settings = self._configuration.settings()
+        if fresh or progress.next_window is None:
+            return settings
+        return replace(settings, window=min(settings.window, progress.next_window))
+
+    async def _queued(self, connection: AnyConnection, after: SortKey | None, limit: int) -> list[Lot]:
+        """So many lots behind this place in the queue, or from its head on, that may be put up for auction now."""
+        queued = await auction_store.upcoming_lots(connection, after, limit, self._clock.now())
+        workloads = await self._specifications.workloads(connection, [lot.position.workload for lot in queued])
+        return [Lot(workloads[lot.position.workload], lot.position, lot.attempt) for lot in queued]
 
     async def _insert(self, connection: AnyConnection, progress: AuctionProgress, opened: Round) -> bool:
         return await auction_store.insert_round(

@@ -136,7 +136,7 @@ def test_a_closed_round_leaves_awards_bids_and_a_cursor(database_url: str) -> No
                 RegionResponse(1, WEST, 2000.0, (bid(0.4), no_place), (), 64, 768.0),
             ]
             outcome = closed(opened, responses)
-            await auction_store.store_outcome(connection, outcome, responses, WEST)
+            await auction_store.store_outcome(connection, outcome, responses, WEST, next_window=7)
 
             assert await auction_store.open_round(connection, lock=False) is None
             assert await auction_store.has_awards(connection, EAST)
@@ -146,6 +146,7 @@ def test_a_closed_round_leaves_awards_bids_and_a_cursor(database_url: str) -> No
             progress = await auction_store.load_progress(connection)
             assert (progress.next_number, progress.scan_pass, progress.exhausted) == (2, 1, True)
             assert progress.cursor == lots[1].position.sort_key
+            assert progress.next_window == 7
 
     asyncio.run(scenario())
 
