@@ -29,8 +29,8 @@ from regional_scheduler.shadow import outline_of
 class RegionBidder:
     """Answers rounds for one region, from memory: its inventory, its negative cache, the data directory.
 
-    Whoever changes the inventory (releases, machine states, resizes) tells the negative cache too; the bidder itself
-    clears it with each scan pass (MAST §4.3) and fills it.
+    The negative cache is one that watches the inventory (`Inventory.watch`) and so hears of whatever makes room; the
+    bidder itself clears it with each scan pass (MAST §4.3) and fills it.
     """
 
     __slots__ = ("_cache", "_directory", "_empty_region", "_inventory", "_scan_pass")
