@@ -131,6 +131,10 @@ class Inventory:
         live = self._attempts.by_key.get(key)
         return live.holding if live is not None else None
 
+    def entries_of(self, key: AttemptKey) -> Integers:
+        """What it holds, summed up per machine: the table `entries` of `AttemptArrays`. Raises UnknownAttempt."""
+        return self._live(key).entries
+
     def holdings(self) -> tuple[Holding, ...]:
         """All that is held, sorted by workload and attempt."""
         return tuple(

@@ -38,7 +38,8 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     priority = _priorities(tenants, pending.tenant, quota.pending_within_quota)
 
     # 4. The order.
-    credit = ordering_credits(OrderingInput(pending, scan_credit, now), priority, view.settings.ordering)
+    queue = OrderingInput(pending.submitted_s, scan_credit, now, pending.work)
+    credit = ordering_credits(queue, priority, view.settings.ordering, view.settings.plugged_in)
     order = total_order(priority, pending.level, credit)
 
     # 5. What is to be written.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import CreditSettings
+from global_scheduler.ordering.policy import OrderingPolicy
 
 DEFAULT_ORDERING = "credit"
 
@@ -16,6 +17,8 @@ class ScanSettings:
 
     credit: CreditSettings = CreditSettings()
     ordering: tuple[str, ...] = (DEFAULT_ORDERING,) * (LOWEST_PRIORITY + 1)
+    plugged_in: tuple[OrderingPolicy, ...] = ()
+    """Further ordering policies, which `ordering` may name."""
 
     def __post_init__(self) -> None:
         if len(self.ordering) != LOWEST_PRIORITY + 1:

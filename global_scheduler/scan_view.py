@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from domain.identifiers import TenantId, WorkloadId
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from global_scheduler.ordering.policy import QueuedWork
 from global_scheduler.scan_settings import ScanSettings
 
 CPUS_BUCKET = "cpus"
@@ -109,7 +110,7 @@ class StoredTuples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingColumns:
-    """Queued workloads, by (submit time, id). An ordering policy that needs more of an entry adds its column here."""
+    """Queued workloads, by (submit time, id)."""
 
     workloads: tuple[WorkloadId, ...]
     tenant: NDArray[np.int32]
@@ -119,6 +120,8 @@ class PendingColumns:
     """The level that it has from now on."""
     demand: DemandColumns
     stored: StoredTuples
+    work: QueuedWork | None = None
+    """For ordering policies that look at sizes and run times."""
 
     def __post_init__(self) -> None:
         _settle(self, len(self.workloads), ("tenant", "submitted_s", "level"))

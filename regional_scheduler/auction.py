@@ -211,7 +211,7 @@ def _decide_prefix(
         answers = {region: response.answers[index] for region, response in answered.items()}
         if any(region in mistaken and depends_on_wins(answer) for region, answer in answers.items()):
             break
-        verdict = _decide_lot(lot, answers, absent)
+        verdict = decide_lot(lot, answers, absent)
         verdicts.append(verdict)
         winner = verdict.winner if isinstance(verdict, Won) else None
         for region in answered:
@@ -221,7 +221,8 @@ def _decide_prefix(
     return tuple(verdicts)
 
 
-def _decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...]) -> Verdict:
+def decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...] = ()) -> Verdict:
+    """Who wins one lot, given what each region said to it and who said nothing; `answers` by name of region."""
     bids = sorted(
         (answer.score, region, answer.summary) for region, answer in answers.items() if isinstance(answer, Bid)
     )

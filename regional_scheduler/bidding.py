@@ -33,7 +33,7 @@ class RegionBidder:
     bidder itself clears it with each scan pass (MAST §4.3) and fills it.
     """
 
-    __slots__ = ("_cache", "_directory", "_empty_region", "_inventory", "_scan_pass")
+    __slots__ = ("_cache", "_directory", "_empty_region", "_inventory")
 
     def __init__(
         self,
@@ -46,13 +46,9 @@ class RegionBidder:
         self._inventory = inventory
         self._cache = cache
         self._directory = directory
-        self._scan_pass: int | None = None
 
     def answer(self, auction_round: Round, now: float) -> RegionResponse:
         """The region's answers to all lots of the round; `now` only says when they were given."""
-        if auction_round.scan_pass != self._scan_pass:
-            self._cache.clear()
-            self._scan_pass = auction_round.scan_pass
         answers: list[Answer] = []
         assumed: list[Lot] = []
         # What was refused with assumed wins placed says nothing about the region as it is, so it must not get into
@@ -77,6 +73,10 @@ class RegionBidder:
             cpus=outline.cpus,
             idle=outline.idle,
         )
+
+    def answer_alone(self, lot: Lot, now: float) -> tuple[Answer, Plan | None]:
+        """The answer to one lot on the inventory as it is, with the plan of a bid: what a window of one would say."""
+        return self._answer_lot(lot, now, self._cache, assumes_wins=False)
 
     def abandons(self, specification: WorkloadSpecification) -> Abandoned | None:
         """Why the region would leave the auction of such a workload without planning; None when it would plan."""
@@ -117,7 +117,7 @@ class RegionBidder:
 def _remembered(*, assumes_wins: bool) -> NoPlan:
     return NoPlan(
         RefusalReason.KNOWN_TO_FAIL,
-        "the same or a smaller workload was refused already in this scan pass",
+        "the same or a smaller workload was refused already, and no room has come free for it since",
         assumes_wins,
     )
 

@@ -6,8 +6,8 @@ model where any would have done) at the same or a worse standing. Only entries t
 stated amount of CPUs or memory is compared with a stated one only, a proportional share with a proportional share only.
 
 Invariant: a workload that could be placed is never refused. An entry knows for how many tasks each cluster had room.
-Whatever makes room adds to that what it can add at most, and an entry ends as soon as that could be enough. All
-entries end with the scan pass.
+Whatever makes room adds to that what it can add at most, and an entry ends as soon as that could be enough. So there is
+no need to forget everything with each scan pass, as the paper does (docs/decisions/007).
 
 Ignores: failures of several jobs together; and that room is lost again while an entry lives.
 """
@@ -68,7 +68,7 @@ class _Entry:
 
 
 class NegativeCache:
-    """What found no room since the last scan pass. Hand it to `Inventory.watch`, which tells it what makes room."""
+    """What found no room, and still finds none. Hand it to `Inventory.watch`, which tells it what makes room."""
 
     __slots__ = ("_answers", "_groups", "hits", "lookups")
 
@@ -108,7 +108,7 @@ class NegativeCache:
             group.add(_Entry(job, standing, kind, size, np.array(refusal.room, np.int64)))
 
     def clear(self) -> None:
-        """A scan pass begins: everything is forgotten."""
+        """Everything is forgotten."""
         self._groups.clear()
         self._answers.clear()
 

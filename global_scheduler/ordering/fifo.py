@@ -20,4 +20,4 @@ class FifoOrdering:
     name = "fifo"
 
     def ordering_credit(self, queue: OrderingInput) -> NDArray[np.float64]:
-        return np.zeros(len(queue.pending))
+        return np.zeros(len(queue))

@@ -7,18 +7,24 @@ from numpy.typing import NDArray
 
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.ordering import policy_named
-from global_scheduler.ordering.policy import OrderingInput
+from global_scheduler.ordering.policy import OrderingInput, OrderingPolicy
 
 
 def ordering_credits(
-    queue: OrderingInput, priority: NDArray[np.int8], ordering: tuple[str, ...]
+    queue: OrderingInput,
+    priority: NDArray[np.int8],
+    ordering: tuple[str, ...],
+    plugged_in: tuple[OrderingPolicy, ...] = (),
 ) -> NDArray[np.float64]:
     """Each entry's ordering credit under the policy of its priority; `ordering` names one policy per priority.
+
+    Policies that are `plugged_in` are known by their names too, before those of this package.
 
     Raises ValueError on an unknown policy, and on a policy that gives an entry no finite number.
     """
     names = sorted(set(ordering))
-    by_policy = {name: policy_named(name).ordering_credit(queue) for name in names}
+    known = {policy.name: policy for policy in plugged_in}
+    by_policy = {name: (known.get(name) or policy_named(name)).ordering_credit(queue) for name in names}
     for name, numbers in by_policy.items():
         if not np.isfinite(numbers).all():
             raise ValueError(f"the ordering policy {name} gave an entry no finite ordering credit")

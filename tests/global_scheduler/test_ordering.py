@@ -85,7 +85,7 @@ class Undecided:
     name: str = "undecided"
 
     def ordering_credit(self, queue: OrderingInput) -> NDArray[np.float64]:
-        return np.full(len(queue.pending), np.nan)
+        return np.full(len(queue), np.nan)
 
 
 def test_a_policy_without_an_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

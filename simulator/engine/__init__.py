@@ -1,0 +1,1 @@
+"""The simulator's driver: the same decisions as the live service, on a virtual clock (decision 008)."""

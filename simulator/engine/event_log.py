@@ -1,0 +1,154 @@
+"""What happens in a simulation, told in the schema of the event log (docs/events.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from domain.events import Event, EventKind, EvictionCause, JsonValue
+from domain.identifiers import ClusterId, MachineId, RegionId
+from domain.placement import AttemptKey, TaskPlacement
+from domain.rank import Standing
+from simulator.engine.workloads import SimulatedWorkload
+
+EventSink: TypeAlias = Callable[[Event], None]
+"""Takes the events in the order in which they happen."""
+
+
+class SimulatedEvents:
+    """Tells everything that happens to a sink."""
+
+    def __init__(self, sink: EventSink, regions: Sequence[RegionId]) -> None:
+        self._sink = sink
+        self._regions = tuple(regions)
+
+    def submitted(self, work: SimulatedWorkload, now: float) -> None:
+        specification = work.workload.specification
+        jobs: list[JsonValue] = [
+            {
+                "job": job.name,
+                "tasks": job.tasks,
+                "max_tasks": job.max_tasks,
+                "gpus": job.resources.gpus,
+                "gpu_model": job.resources.gpu_model,
+                "cpus": job.resources.cpus,
+                "memory_gib": job.resources.memory_gib,
+            }
+            for job in specification.jobs
+        ]
+        details: dict[str, JsonValue] = {
+            "name": specification.name,
+            "jobs": jobs,
+            "tables": [{"table": read.table, "fresh": read.fresh} for read in specification.tables],
+            "regions": list(specification.regions),
+            "work_s": work.work_s,
+            "emulated": True,
+        }
+        event = Event(now, EventKind.SUBMITTED, work.workload.workload, tenant=specification.tenant, details=details)
+        self._sink(event)
+
+    def ranked(self, work: SimulatedWorkload, standing: Standing, now: float) -> None:
+        details: dict[str, JsonValue] = {"credit": work.credit, "within_quota": work.within_quota}
+        self._tell(work, EventKind.RANKED, now, details, standing=standing, attempt=False)
+
+    def waiting(self, work: SimulatedWorkload, reason: str, now: float) -> None:
+        self._tell(work, EventKind.WAITING, now, {"reason": reason}, attempt=False)
+
+    def awaiting_data(self, work: SimulatedWorkload, tables: Sequence[str], reason: str, now: float) -> None:
+        details: dict[str, JsonValue] = {"tables": list(tables), "reason": reason}
+        self._tell(work, EventKind.AWAITING_DATA, now, details, attempt=False)
+
+    def dispatched(
+        self,
+        work: SimulatedWorkload,
+        placements: Sequence[TaskPlacement],
+        evicts: Sequence[AttemptKey],
+        now: float,
+    ) -> None:
+        details: dict[str, JsonValue] = {
+            "placement": placement_of(placements),
+            "within_quota": work.within_quota,
+            "evicts": [{"workload": victim.workload, "attempt": int(victim.attempt)} for victim in evicts],
+        }
+        self._tell(work, EventKind.DISPATCHED, now, details)
+
+    def started(self, work: SimulatedWorkload, placements: Sequence[TaskPlacement], now: float) -> None:
+        details: dict[str, JsonValue] = {
+            "placement": placement_of(placements),
+            "within_quota": work.within_quota,
+            "progress": work.progress,
+            "emulated": True,
+        }
+        self._tell(work, EventKind.STARTED, now, details)
+
+    def reclassified(self, work: SimulatedWorkload, now: float) -> None:
+        self._tell(work, EventKind.RECLASSIFIED, now, {"within_quota": work.within_quota})
+
+    def evicting(self, work: SimulatedWorkload, cause: EvictionCause, by: SimulatedWorkload | None, now: float) -> None:
+        self._tell(work, EventKind.EVICTING, now, _cause_of(cause, by))
+
+    def evicted(self, work: SimulatedWorkload, cause: EvictionCause, by: SimulatedWorkload | None, now: float) -> None:
+        details = _cause_of(cause, by)
+        details |= {"progress": work.reached, "checkpoint_progress": work.kept}
+        self._tell(work, EventKind.EVICTED, now, details)
+
+    def completed(self, work: SimulatedWorkload, now: float) -> None:
+        self._tell(work, EventKind.COMPLETED, now, {"progress": work.work_s, "checkpoint_progress": work.work_s})
+
+    def machine(
+        self, kind: EventKind, region: RegionId, cluster: ClusterId, machine: MachineId, reason: str, now: float
+    ) -> None:
+        """`machine_down`, `machine_up`, or that it was loaned or reclaimed."""
+        self._sink(Event(now, kind, region=region, cluster=cluster, details={"machine": machine, "reason": reason}))
+
+    def _tell(
+        self,
+        work: SimulatedWorkload,
+        kind: EventKind,
+        now: float,
+        details: dict[str, JsonValue],
+        *,
+        standing: Standing | None = None,
+        attempt: bool = True,
+    ) -> None:
+        stands = work.standing if standing is None else standing
+        self._sink(
+            Event(
+                now,
+                kind,
+                work.workload.workload,
+                work.attempts if attempt else None,
+                work.workload.specification.tenant,
+                stands.priority,
+                stands.level,
+                self._regions[work.region] if attempt else None,
+                details=details,
+            )
+        )
+
+
+def _cause_of(cause: EvictionCause, by: SimulatedWorkload | None) -> dict[str, JsonValue]:
+    details: dict[str, JsonValue] = {"cause": cause.value}
+    if by is not None:
+        details |= {
+            "by": by.workload.workload,
+            "by_priority": by.standing.priority,
+            "by_level": by.standing.level,
+        }
+    return details
+
+
+def placement_of(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
+    """A placement as events tell it."""
+    return [
+        {
+            "job": placement.job,
+            "task": placement.task,
+            "cluster": placement.cluster,
+            "machine": placement.machine,
+            "gpus": list(placement.gpu_indices),
+            "cpus": placement.cpus,
+            "memory_gib": placement.memory_gib,
+        }
+        for placement in placements
+    ]

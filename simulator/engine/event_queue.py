@@ -1,0 +1,73 @@
+"""What is going to happen, in order of (time, kind, sequence)."""
+
+from __future__ import annotations
+
+import heapq
+from enum import IntEnum
+from typing import NamedTuple
+
+NO_SUBJECT = -1
+
+
+class Happens(IntEnum):
+    """Kinds of events. Of those at one instant, what gives room back comes first, then what asks for it, then who decides."""
+
+    COMPLETION = 0
+    VACATED = 1
+    """An attempt that was asked to leave has saved its work and is gone."""
+    MACHINE_UP = 2
+    MACHINE_DOWN = 3
+    LEVEL_CHANGE = 4
+    START = 5
+    SUBMISSION = 6
+    LOAN_CHANGE = 7
+    SCAN_PASS = 8
+    AUCTION = 9
+
+
+class QueuedEvent(NamedTuple):
+    """One thing that is going to happen. The sequence is unique, so no two of them compare equal."""
+
+    time_s: float
+    kind: int
+    sequence: int
+    subject: int
+    """A workload's index, or a machine's place."""
+    token: int
+    """What the subject's token must still be for the event to mean anything."""
+
+
+class EventQueue:
+    """Events to come. Takes none that lies in the past."""
+
+    __slots__ = ("_heap", "_sequence", "now_s")
+
+    def __init__(self) -> None:
+        self._heap: list[QueuedEvent] = []
+        self._sequence = 0
+        self.now_s = float("-inf")
+        """When the last event that was taken happened."""
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, time_s: float, kind: Happens, subject: int = NO_SUBJECT, token: int = 0) -> None:
+        """Raises ValueError for an event in the past, or at no time."""
+        if not time_s >= self.now_s:
+            raise ValueError(f"{kind.name} at {time_s} lies before {self.now_s}")
+        self._sequence += 1
+        heapq.heappush(self._heap, QueuedEvent(time_s, kind, self._sequence, subject, token))
+
+    def next_time_s(self) -> float:
+        """When the next event happens; infinity when there is none."""
+        return self._heap[0].time_s if self._heap else float("inf")
+
+    def next_kind(self) -> int:
+        """The kind of the next event. Raises IndexError when there is none."""
+        return self._heap[0].kind
+
+    def take(self) -> QueuedEvent:
+        """Removes the next event. Raises IndexError when there is none."""
+        event = heapq.heappop(self._heap)
+        self.now_s = event.time_s
+        return event

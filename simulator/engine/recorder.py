@@ -1,0 +1,258 @@
+"""Fills the tables of a run while it goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster_manager.charging import MACHINE
+from cluster_manager.machines import GPUS
+from domain.events import EvictionCause
+from domain.fleet import Fleet
+from domain.life_cycle import State
+from simulator.engine.workloads import SimulatedWorkload
+from simulator.results.run_record import (
+    NOBODY,
+    AttemptEnd,
+    AttemptTable,
+    Integers,
+    MachineTable,
+    Reals,
+    RunCounts,
+    RunRecord,
+    ShareTable,
+    WorkloadEnd,
+    WorkloadTable,
+)
+
+_ENDS = {
+    EvictionCause.PREEMPTED: AttemptEnd.PREEMPTED,
+    EvictionCause.MACHINE_LOST: AttemptEnd.MACHINE_LOST,
+    EvictionCause.DRAINED: AttemptEnd.DRAINED,
+    EvictionCause.RECLAIMED: AttemptEnd.RECLAIMED,
+    EvictionCause.CANCELLED: AttemptEnd.CANCELLED,
+}
+_WORKLOAD_ENDS = {
+    State.PENDING: WorkloadEnd.QUEUED,
+    State.WAITING: WorkloadEnd.QUEUED,
+    State.AWAITING_DATA: WorkloadEnd.QUEUED,
+    State.DISPATCHED: WorkloadEnd.RUNNING,
+    State.RUNNING: WorkloadEnd.RUNNING,
+    State.PREEMPTING: WorkloadEnd.RUNNING,
+    State.COMPLETED: WorkloadEnd.COMPLETED,
+    State.FAILED: WorkloadEnd.FAILED,
+    State.CANCELLED: WorkloadEnd.CANCELLED,
+}
+
+
+@dataclass(slots=True)
+class _AttemptRow:
+    """An attempt, as far as it has come."""
+
+    workload: int
+    number: int
+    region: int
+    priority: int
+    level: int
+    dispatched_s: float
+    gpus: int
+    progress_at_start: float
+    machines: Integers
+    machine_gpus: Integers
+    started_s: float = math.nan
+    ended_s: float = math.nan
+    end: int = AttemptEnd.RUNNING
+    evicted_by: int = NOBODY
+    progress_at_end: float = math.nan
+    progress_kept: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run is about."""
+
+    policy: str
+    trace: str
+    seed: int
+    tenants: tuple[str, ...]
+
+
+class Recorder:
+    """Takes note of everything that `RunRecord` tells. Machines are known by region and place in it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._rows: list[_AttemptRow] = []
+        self._refused: list[SimulatedWorkload] = []
+        self._first_priority: dict[int, tuple[int, bool]] = {}
+        self._first_started_s: dict[int, float] = {}
+        self._ended_s: dict[int, float] = {}
+        self._down_since: dict[int, float] = {}
+        self._down: list[tuple[int, float, float]] = []
+        self._tables = _MachineNumbers(fleet)
+
+    def dispatched(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
+        """A new attempt. `entries` are the inventory's: per machine, what it holds."""
+        with_gpus = entries[entries[:, GPUS] > 0]
+        work.row = len(self._rows)
+        self._first_priority.setdefault(work.index, (work.standing.priority, work.within_quota))
+        self._rows.append(
+            _AttemptRow(
+                work.index,
+                work.attempts,
+                work.region,
+                work.standing.priority,
+                work.standing.level,
+                now,
+                work.gpus,
+                work.progress,
+                with_gpus[:, MACHINE].astype(np.int32),
+                with_gpus[:, GPUS].astype(np.int16),
+            )
+        )
+
+    def started(self, work: SimulatedWorkload, now: float) -> None:
+        self._rows[work.row].started_s = now
+        self._first_started_s.setdefault(work.index, now)
+
+    def evicted(self, work: SimulatedWorkload, cause: EvictionCause, by: int, now: float) -> None:
+        row = self._rows[work.row]
+        row.ended_s, row.end, row.evicted_by = now, _ENDS[cause], by
+        row.progress_at_end, row.progress_kept = work.reached, work.kept
+
+    def completed(self, work: SimulatedWorkload, now: float) -> None:
+        row = self._rows[work.row]
+        row.ended_s, row.end = now, AttemptEnd.COMPLETED
+        row.progress_at_end = row.progress_kept = work.work_s
+        self._ended_s[work.index] = now
+
+    def machine_down(self, region: int, machine: int, now: float) -> None:
+        """The machine at that place of the region goes down."""
+        number = self._tables.number(region, machine)
+        if number != NOBODY:
+            self._down_since[number] = now
+
+    def machine_up(self, region: int, machine: int, now: float) -> None:
+        number = self._tables.number(region, machine)
+        if number != NOBODY:
+            self._down.append((number, self._down_since.pop(number), now))
+
+    def record(
+        self,
+        facts: RunFacts,
+        workloads: Sequence[SimulatedWorkload],
+        refused: Sequence[bool],
+        tenant_priorities: Sequence[int],
+        *,
+        started_s: float,
+        ended_s: float,
+        broken_off: bool,
+        counts: RunCounts,
+    ) -> RunRecord:
+        """The tables, after the run. `refused` and `workloads` are by index; those never submitted are left out."""
+        attempts, shares = self._attempt_tables(ended_s)
+        down = [*self._down, *((number, since, ended_s) for number, since in self._down_since.items())]
+        return RunRecord(
+            policy=facts.policy,
+            trace=facts.trace,
+            seed=facts.seed,
+            tenants=facts.tenants,
+            regions=tuple(str(region.region) for region in self._fleet.regions),
+            region_gpus=tuple(sum(m.gpus for m in region.machines()) for region in self._fleet.regions),
+            machines=self._tables.table,
+            workloads=self._workload_table(workloads, refused, tenant_priorities),
+            attempts=attempts,
+            shares=shares,
+            machine_down=tuple(sorted(down, key=lambda time: (time[1], time[0]))),
+            started_s=started_s,
+            ended_s=ended_s,
+            broken_off=broken_off,
+            counts=counts,
+        )
+
+    def _workload_table(
+        self, workloads: Sequence[SimulatedWorkload], refused: Sequence[bool], tenant_priorities: Sequence[int]
+    ) -> WorkloadTable:
+        firsts = [self._first_priority.get(work.index, (tenant_priorities[work.tenant], True)) for work in workloads]
+        return WorkloadTable(
+            ids=tuple(str(work.workload.workload) for work in workloads),
+            tenant=_integers([work.tenant for work in workloads]),
+            priority=_integers([priority for priority, _ in firsts]),
+            within_quota=np.array([within for _, within in firsts], dtype=np.bool_),
+            gpus=_integers([work.gpus for work in workloads]),
+            submitted_s=_reals([work.submitted_s for work in workloads]),
+            work_s=_reals([work.work_s for work in workloads]),
+            first_started_s=_reals([self._first_started_s.get(work.index, math.nan) for work in workloads]),
+            ended_s=_reals([self._ended_s.get(work.index, math.nan) for work in workloads]),
+            end=_integers(
+                [
+                    WorkloadEnd.REFUSED if turned_away else _WORKLOAD_ENDS[work.state]
+                    for work, turned_away in zip(workloads, refused, strict=True)
+                ]
+            ),
+        )
+
+    def _attempt_tables(self, ended_s: float) -> tuple[AttemptTable, ShareTable]:
+        rows = self._rows
+        lengths = [len(row.machines) for row in rows]
+        regions = _integers([row.region for row in rows])
+        machines = np.concatenate([row.machines for row in rows] or [np.zeros(0, np.int32)])
+        numbers = self._tables.numbers(np.repeat(regions, lengths), machines)
+        attempts = AttemptTable(
+            workload=_integers([row.workload for row in rows]),
+            number=_integers([row.number for row in rows]),
+            region=regions,
+            priority=_integers([row.priority for row in rows]),
+            level=_integers([row.level for row in rows]),
+            dispatched_s=_reals([row.dispatched_s for row in rows]),
+            started_s=_reals([row.started_s for row in rows]),
+            ended_s=_reals([row.ended_s for row in rows]),
+            end=_integers([row.end for row in rows]),
+            evicted_by=_integers([row.evicted_by for row in rows]),
+            gpus=_integers([row.gpus for row in rows]),
+            progress_at_start=_reals([row.progress_at_start for row in rows]),
+            progress_at_end=_reals([row.progress_at_end for row in rows]),
+            progress_kept=_reals([row.progress_kept for row in rows]),
+            first_share=np.concatenate(([0], np.cumsum(_integers(lengths)))).astype(np.int64),
+        )
+        gpus = np.concatenate([row.machine_gpus for row in rows] or [np.zeros(0, np.int16)])
+        return attempts, ShareTable(numbers, gpus.astype(np.int64))
+
+
+class _MachineNumbers:
+    """Which row of the table of machines a machine of a region has; those without GPUs have none."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        names: list[str] = []
+        regions: list[int] = []
+        gpus: list[int] = []
+        numbers: list[int] = []
+        self._first: list[int] = []
+        for position, region in enumerate(fleet.regions):
+            self._first.append(len(numbers))
+            for machine in region.machines():
+                numbers.append(len(names) if machine.gpus else NOBODY)
+                if machine.gpus:
+                    names.append(str(machine.machine))
+                    regions.append(position)
+                    gpus.append(machine.gpus)
+        self._numbers = _integers(numbers)
+        self._starts = _integers(self._first)
+        self.table = MachineTable(tuple(names), _integers(regions), _integers(gpus))
+
+    def number(self, region: int, machine: int) -> int:
+        return int(self._numbers[self._first[region] + machine])
+
+    def numbers(self, regions: Integers, machines: Integers) -> Integers:
+        return self._numbers[self._starts[regions] + machines] if len(machines) else _integers([])
+
+
+def _integers(values: Sequence[int]) -> Integers:
+    return np.array(values, dtype=np.int64)
+
+
+def _reals(values: Sequence[float]) -> Reals:
+    return np.array(values, dtype=np.float64)

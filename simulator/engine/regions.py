@@ -1,0 +1,113 @@
+"""The regions of a simulation, and the auction between them: one lot at a time.
+
+Rounds over windows of lots decide exactly what one-at-a-time auctions in queue order would (decision 003, I11), so the
+simulator holds these: nobody waits for a round trip here. Bids, scores and placements are the live service's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster_manager.growth import RoomGrowth
+from cluster_manager.inventory import Inventory
+from cluster_manager.machines import GPUS
+from data_placement.directory import DataDirectory
+from domain.fleet import Fleet, Region
+from domain.identifiers import RegionId
+from domain.placement import Plan
+from domain.workload import WorkloadSpecification
+from regional_scheduler.auction import Verdict, decide_lot
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.negative_cache import NegativeCache
+from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusal import Refusal
+from regional_scheduler.rounds import Abandoned, Answer, Lot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionDesk:
+    """One region: what it has, who bids for it."""
+
+    region: RegionId
+    inventory: Inventory
+    cache: NegativeCache
+    bidder: RegionBidder
+
+    @staticmethod
+    def of(region: Region, directory: DataDirectory) -> RegionDesk:
+        inventory = Inventory(region)
+        cache = NegativeCache()
+        inventory.watch(cache)
+        return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, directory))
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    """A region has the best plan."""
+
+    region: int
+    plan: Plan
+
+
+class RegionRoom:
+    """All regions, in the order of their positions in the fleet; asked in the order of their names."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        directory = DataDirectory(fleet.tables)
+        self.desks = tuple(RegionDesk.of(region, directory) for region in fleet.regions)
+        self._by_name = sorted(range(len(self.desks)), key=lambda position: self.desks[position].region)
+        self.grew = True
+        """Whether any region has had more room for somebody since this was last set to False."""
+        self.lookups = 0
+        """How often a region was asked for room."""
+        self.plans = 0
+        for desk in self.desks:
+            desk.inventory.watch(self)
+
+    def room_grew(self, growth: RoomGrowth) -> None:
+        self.grew = True
+
+    def eligible(self, specification: WorkloadSpecification) -> tuple[int, ...]:
+        """The regions that would not abandon the auction of such a workload, by position."""
+        return tuple(
+            position for position, desk in enumerate(self.desks) if desk.bidder.abandons(specification) is None
+        )
+
+    def answers(self, specification: WorkloadSpecification) -> dict[RegionId, Abandoned]:
+        """Why each region that abandons does."""
+        said = {desk.region: desk.bidder.abandons(specification) for desk in self.desks}
+        return {region: answer for region, answer in sorted(said.items()) if answer is not None}
+
+    def auction(self, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
+        """The winner of one lot among the eligible regions: the best score, ties go to the first by name."""
+        best: Win | None = None
+        for position in self._by_name:
+            if position not in eligible:
+                continue
+            self.lookups += 1
+            _, plan = self.desks[position].bidder.answer_alone(lot, now)
+            if plan is not None and (best is None or plan.score < best.plan.score):
+                best = Win(position, plan)
+        return best
+
+    def finds_room(self, lot: Lot, region: int, now: float) -> bool:
+        """Whether the region as it is, tentative changes included, has a plan for the lot. Remembers nothing."""
+        inventory = self.desks[region].inventory
+        return not isinstance(plan_workload(inventory, lot.workload, lot.position.standing, now), Refusal)
+
+    def idle_gpus(self, region: int) -> int:
+        """GPUs that nobody holds on machines that take work."""
+        return int(self.desks[region].inventory.layout.arrays.cluster_room[:, GPUS].sum())
+
+    def verdict(self, lot: Lot, eligible: Sequence[int], now: float) -> Verdict:
+        """The same auction with all its sentences: for logs, where it costs nothing that matters."""
+        answers: dict[RegionId, Answer] = {}
+        for position in self._by_name:
+            desk = self.desks[position]
+            abandoned = desk.bidder.abandons(lot.workload.specification)
+            if position in eligible:
+                answers[desk.region] = desk.bidder.answer_alone(lot, now)[0]
+            elif abandoned is not None:
+                answers[desk.region] = abandoned
+        return decide_lot(lot, answers)

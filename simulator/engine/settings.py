@@ -1,0 +1,117 @@
+"""How a simulation is run: what things cost, what fails, how often decisions are made. Every part can be switched off.
+
+Settings are documents: `--config` reads them from YAML, `--set costs.container_start_s=0` changes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import yaml
+from pydantic import Field
+
+from formats.problems import FieldProblem, FormatError, suggestion
+from formats.schema import Schema, parse_schema
+
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class CostSettings(Schema):
+    """What it costs to start and to preempt."""
+
+    container_start_s: Seconds = 150.0
+    """Containers of all tasks are acquired and set up (MAST §5.5: P50 150 s)."""
+    checkpoint_save_s: Seconds = 30.0
+    """A preempted attempt saves its work; it does none meanwhile. With the restore about what Lyra §7 reports (63 s)."""
+    restore_s: Seconds = 33.0
+    """An attempt after the first reads the checkpoint."""
+    checkpoint_interval_s: Seconds = 1800.0
+    """Work between two periodic checkpoints, where the trace does not say; 0: only preemption saves work.
+    What a lost machine costs is the work since the last one."""
+
+
+class FailureSettings(Schema):
+    """Exponential times to failure and repair. 0 in place of a mean time to failure: that never happens.
+
+    The defaults are off. Racks and power domains fail as a whole: all their machines go down and come up together.
+    """
+
+    machine_mtbf_s: Seconds = 0.0
+    machine_mttr_s: Seconds = 3600.0
+    rack_mtbf_s: Seconds = 0.0
+    rack_mttr_s: Seconds = 7200.0
+    power_domain_mtbf_s: Seconds = 0.0
+    power_domain_mttr_s: Seconds = 14400.0
+    racks_per_power_domain: Annotated[int, Field(ge=1, le=100_000)] = 8
+
+
+class SimulationSettings(Schema):
+    """All of it."""
+
+    costs: CostSettings = CostSettings()
+    failures: FailureSettings = FailureSettings()
+    scan_period_s: Seconds = 60.0
+    """Scan passes begin at multiples of this, when something has changed (only for policies that scan); 0: at once."""
+    auction_latency_s: Seconds = 0.0
+    """From a scan pass to the decisions that are made on it."""
+    usage_window_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0
+    """Over which a tenant's use is averaged for its credit."""
+    stop_after_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    """The run is broken off so long after its beginning; 0: it runs to the end."""
+
+
+def settings_from(document: object, changes: Sequence[str], source: str) -> SimulationSettings:
+    """Settings from a YAML document (None: the defaults) with `key=value` changes, keys with dots.
+
+    Raises FormatError that names the field.
+    """
+    merged: dict[str, object] = {}
+    if document is not None:
+        if not isinstance(document, dict):
+            raise FormatError(source, [FieldProblem("", "must be a mapping of settings")])
+        merged = {key: dict(value) if isinstance(value, dict) else value for key, value in document.items()}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals:
+            raise FormatError("--set", [FieldProblem(change, "must be key=value, such as costs.restore_s=0")])
+        _put(merged, key.strip(), _number_or_text(text.strip()))
+    return parse_schema(SimulationSettings, _with_floats(merged), source)
+
+
+def _put(merged: dict[str, object], key: str, value: object) -> None:
+    *folders, name = key.split(".")
+    place: dict[str, object] = merged
+    for folder in folders:
+        inner = place.setdefault(folder, {})
+        if not isinstance(inner, dict):
+            raise FormatError("--set", [FieldProblem(key, f"{folder} is a value, it has no fields")])
+        place = inner
+    if not folders and name in SimulationSettings.model_fields and name in {"costs", "failures"}:
+        hint = suggestion(name, [f"{name}.{field}" for field in _fields_of(name)], "field")
+        raise FormatError("--set", [FieldProblem(key, f"is a group of settings; {hint}")])
+    place[name] = value
+
+
+def _fields_of(group: str) -> tuple[str, ...]:
+    return tuple((CostSettings if group == "costs" else FailureSettings).model_fields)
+
+
+def _number_or_text(text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _with_floats(document: Mapping[str, object]) -> dict[str, object]:
+    """Whole numbers may stand where fractions are possible, and scan_period_s: 60 is as good as 60.0."""
+    floats: dict[str, object] = {}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            floats[key] = _with_floats(value)
+        elif isinstance(value, int) and not isinstance(value, bool) and key != "racks_per_power_domain":
+            floats[key] = float(value)
+        else:
+            floats[key] = value
+    return floats

@@ -1,0 +1,51 @@
+"""Plug-in point: placement. Into how many tasks a workload is cut, and whether they must be close together.
+
+On which machines the tasks then go is the cluster managers' decision: best fit, or the fewest racks and machines for
+jobs that are to be consolidated (`cluster_manager.packing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from formats.trace_workload import tasks_for_gpus
+
+
+class GangShape(NamedTuple):
+    """How the GPUs of a workload are asked for: in equal tasks, each of which is on one machine."""
+
+    tasks: int
+    consolidate: bool
+    """Fewest racks and machines come before least fragmentation."""
+
+
+class PlacementPolicy(Protocol):
+    """Cuts a workload into tasks, where its trace does not say how."""
+
+    @property
+    def name(self) -> str: ...
+
+    def shape(self, gpus: int, greatest_gpus_per_machine: int) -> GangShape:
+        """The shape of a workload of so many GPUs; `tasks` must divide `gpus`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """Rule: the fewest tasks, so that every machine but the last is taken whole (YARN-CS of Tiresias §2.2, §5)."""
+
+    name: str = "consolidated"
+
+    def shape(self, gpus: int, greatest_gpus_per_machine: int) -> GangShape:
+        return GangShape(tasks_for_gpus(gpus, greatest_gpus_per_machine), consolidate=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    """Rule: one task for each GPU, so that any idle GPUs of one cluster will do."""
+
+    name: str = "scattered"
+
+    def shape(self, gpus: int, greatest_gpus_per_machine: int) -> GangShape:
+        return GangShape(max(gpus, 1), consolidate=False)

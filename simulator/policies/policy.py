@@ -1,0 +1,33 @@
+"""A policy: one plug-in for each point. What `--policies` names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from global_scheduler.ordering.policy import OrderingPolicy
+from simulator.policies.allocation import AllocationPolicy, FirstThatFits
+from simulator.policies.levels import LevelPolicy, OneLevel
+from simulator.policies.placement import Consolidated, PlacementPolicy
+from simulator.policies.reclaiming import FewestWorkloadsFirst, ReclaimingPolicy
+from simulator.policies.region_choice import LateBinding, RegionChoice
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that decides in a run."""
+
+    name: str
+    summary: str
+    """One line, with the source."""
+    ordering: OrderingPolicy
+    """Who goes first within a (priority, level)."""
+    scans: bool = False
+    """True: scan passes decide on priority, quota and credit (MAST §4.2), so that tenants matter. False: all are at
+    priority 0 and within quota, and the ordering policy alone decides."""
+    levels: LevelPolicy = OneLevel()
+    allocation: AllocationPolicy = FirstThatFits()
+    placement: PlacementPolicy = Consolidated()
+    region_choice: RegionChoice = LateBinding()
+    reclaiming: ReclaimingPolicy = FewestWorkloadsFirst()
+    tenants_apart: bool = False
+    """Whether `QueueWalk.heads` are told by tenant: for allocation policies that choose between tenants."""

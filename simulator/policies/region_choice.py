@@ -1,0 +1,43 @@
+"""Plug-in point: the choice of a region. Late binding leaves it to the auction; early binding decides at submission."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.policies.work import Work
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionLoads:
+    """Regions by name; one element for each."""
+
+    supply_gpus: NDArray[np.int64]
+    """On machines that take work."""
+    demand_gpus: NDArray[np.int64]
+    """Of the workloads that run there, and of those that wait and are bound to the region."""
+
+
+class RegionChoice(Protocol):
+    """Binds a workload to a region when it is submitted, or leaves it to the auctions."""
+
+    @property
+    def name(self) -> str: ...
+
+    def bind(self, work: Work, eligible: Sequence[int], loads: RegionLoads, rng: np.random.Generator) -> int | None:
+        """One of the `eligible` regions (positions, ascending, at least one), for good; None: late binding."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LateBinding:
+    """Rule: the auction decides when there is room, and not before (MAST §4.1)."""
+
+    name: str = "auction"
+
+    def bind(self, work: Work, eligible: Sequence[int], loads: RegionLoads, rng: np.random.Generator) -> int | None:
+        return None
