@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from formats.problems import FieldProblem, FormatError
+from formats.trace_cells import BadCell
 
 SHOWN_BAD_ROWS = 20
 
@@ -50,11 +51,12 @@ class RowLedger:
         """Rows that were taken, but not quite as they stand: how many in which way, in order of appearance."""
         return MappingProxyType(self._adjusted)
 
-    def is_new(self, identifier: str) -> bool:
-        """Whether no earlier row had this id; remembers it."""
+    def claim(self, column: str, identifier: str) -> None:
+        """Remembers the id of a row; raises BadCell when an earlier one had it."""
         before = len(self._ids)
         self._ids.add(identifier)
-        return len(self._ids) > before
+        if len(self._ids) == before:
+            raise BadCell(column, f"{identifier} is the id of an earlier row; ids are unique")
 
     def bad(self, line: int, column: str, description: str) -> None:
         """A row that makes no sense. Raises FormatError when strict."""

@@ -186,8 +186,7 @@ class TraceReader:
         else:
             values = {column: cells[place].strip() for column, place in self._places.items()}
             row = _parse_row(values, self._default_tenant)
-        if not self.ledger.is_new(row.workload_id):
-            raise BadCell("workload_id", f"{row.workload_id} is the id of an earlier row; ids are unique")
+        self.ledger.claim("workload_id", row.workload_id)
         return row
 
 

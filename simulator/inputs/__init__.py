@@ -1,0 +1,1 @@
+"""What a simulation starts from: traces of any origin, fleets, regions, tables and tenants."""
