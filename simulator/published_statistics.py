@@ -50,6 +50,12 @@ MAST_CPU_DURATIONS_S = (
 MAST_MACHINES = (Quantile(0.50, 72.0), Quantile(0.90, 180.0), Quantile(0.99, 205.0))
 """Machines per workload, of all workloads; here it sizes the CPU workloads, whose own figures are not published."""
 
+MAST_TABLE_READERS = (Quantile(0.50, 3.0), Quantile(0.90, 17.0), Quantile(0.99, 45.0))
+"""Distinct workloads that read a partition of a table (§3, Figure 3)."""
+
+MAST_TABLE_BYTES = (Quantile(0.50, 565e6), Quantile(0.90, 103e9), Quantile(0.99, 7.5e12))
+"""What is copied when a table is replicated (§3.4); 565 MB, 103 GB and 7.5 TB are taken as decimal."""
+
 MAST_PRIORITIES: MappingProxyType[int | None, float] = MappingProxyType(
     {0: 3.0, 1: 20.0, 2: 16.0, 3: 54.0, 4: 0.2, 5: 0.5, 6: 0.02, None: 6.0}
 )

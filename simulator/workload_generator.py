@@ -258,9 +258,9 @@ def _mast_shape(count: int, rng: np.random.Generator) -> _Shape:
     gpus = np.where(with_gpus, sizes[_choose(rng, list(MAST_GPUS.values()), count)], 0)
     normal = rng.standard_normal(count)
     duration_s = np.where(
-        with_gpus, _at_quantiles(MAST_GPU_DURATIONS_S, normal), _at_quantiles(MAST_CPU_DURATIONS_S, normal)
+        with_gpus, values_at_quantiles(MAST_GPU_DURATIONS_S, normal), values_at_quantiles(MAST_CPU_DURATIONS_S, normal)
     )
-    machines = np.where(with_gpus, 0.0, _at_quantiles(MAST_MACHINES, rng.standard_normal(count)))
+    machines = np.where(with_gpus, 0.0, values_at_quantiles(MAST_MACHINES, rng.standard_normal(count)))
     return _Shape(gpus, machines, duration_s, _choose(rng, list(MAST_PRIORITIES.values()), count))
 
 
@@ -273,11 +273,11 @@ def _hived_shape(count: int, rng: np.random.Generator) -> _Shape:
     normal = rng.standard_normal(count)
     duration_s = np.zeros(count)
     for size in HIVED_GPU_BINS:
-        duration_s = np.where(bins == size, _at_quantiles(HIVED_DURATIONS_S[size], normal), duration_s)
+        duration_s = np.where(bins == size, values_at_quantiles(HIVED_DURATIONS_S[size], normal), duration_s)
     return _Shape(np.where(bins == HIVED_GPU_BINS[-1], large, bins), np.zeros(count), duration_s, tenant)
 
 
-def _at_quantiles(quantiles: Sequence[Quantile], normal: Floats) -> Floats:
+def values_at_quantiles(quantiles: Sequence[Quantile], normal: Floats) -> Floats:
     """Values with these percentiles, from standard normal ones: log-normal in pieces, the outer ones continued."""
     places = [_STANDARD_NORMAL[quantile.share] for quantile in quantiles]
     logarithms = [float(np.log(quantile.value)) for quantile in quantiles]
