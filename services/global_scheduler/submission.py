@@ -37,6 +37,9 @@ _WORKLOADS_AT_ONCE = 300
 _TRANSACTIONS_AT_ONCE = 2
 """While one is being flushed to disk the next is being written."""
 
+_WORTH_ANOTHER_TRANSACTION = 32
+"""Fewer workloads wait until the one that is under way has ended: all that are in one share what it costs."""
+
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_PAIRS = tuple(first + second for first in _ID_ALPHABET for second in _ID_ALPHABET)
 _ID_SHIFTS = (50, 40, 30, 20, 10, 0)
@@ -80,6 +83,8 @@ class SubmissionDesk:
         self._names = WorkloadNames()
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
+        self._under_way = 0
+        """How many transactions are."""
 
     async def submit(
         self, requests: Sequence[global_scheduler_pb2.SubmitWorkloadRequest], path: Callable[[int], str]
@@ -102,10 +107,22 @@ class SubmissionDesk:
 
     async def _store_for_ever(self) -> None:
         while True:
-            while not self._waiting:
+            while not self._due:
                 self._arrived.clear()
                 await self._arrived.wait()
-            await self._store_some()
+            self._under_way += 1
+            try:
+                await self._store_some()
+            finally:
+                self._under_way -= 1
+                self._arrived.set()
+
+    @property
+    def _due(self) -> bool:
+        """Whether another transaction should begin now."""
+        if self._under_way == 0:
+            return bool(self._waiting)
+        return sum(len(call.submissions) for call in self._waiting) >= _WORTH_ANOTHER_TRANSACTION
 
     def refuse_waiting(self, error: Exception) -> None:
         """Fails the calls that wait: nobody stores them any more."""
