@@ -34,6 +34,8 @@ class QueuedWork:
     """Run time to the end on what was asked for: an oracle's knowledge."""
     attained_gpu_s: NDArray[np.float64]
     """GPU-seconds received in earlier attempts."""
+    queued_since_s: NDArray[np.float64]
+    """Since when they wait: their submission, or their last eviction."""
 
 
 class WorkUnknown(Exception):

@@ -128,7 +128,10 @@ class RankedQueue:
             credit=np.zeros(1),
             now=now,
             work=QueuedWork(
-                np.array([float(work.gpus)]), np.array([work.remaining_s]), np.array([work.attained_gpu_s])
+                gpus=np.array([float(work.gpus)]),
+                remaining_s=np.array([work.remaining_s]),
+                attained_gpu_s=np.array([work.attained_gpu_s]),
+                queued_since_s=np.array([work.queued_since_s]),
             ),
         )
         credit = float(self._ordering.ordering_credit(queue)[0])

@@ -104,6 +104,7 @@ class Scanner:
                 np.array([work.gpus for work in pending], dtype=np.float64),
                 np.array([work.remaining_s for work in pending], dtype=np.float64),
                 np.array([work.attained_gpu_s for work in pending], dtype=np.float64),
+                np.array([work.queued_since_s for work in pending], dtype=np.float64),
             ),
         )
 
