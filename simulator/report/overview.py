@@ -1,0 +1,86 @@
+"""The head of the page: what was run, whether it was broken off, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simulator.report.panel import Table
+from simulator.report.wording import NOTHING, count_of, duration, gpu_hours, moment, number, percent
+from simulator.results.figures import RunFigures
+from simulator.results.run_record import RunRecord
+
+_ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
+    ("completed", lambda run: f"{number(run.completed)} of {number(run.workloads)}"),
+    ("failed, cancelled, refused", lambda run: " / ".join(map(number, (run.failed, run.cancelled, run.refused)))),
+    ("completion time, mean", lambda run: duration(run.jct_s.mean)),
+    ("completion time, P50 / P95 / P99", lambda run: " / ".join(map(duration, (run.jct_s.p50, run.jct_s.p95, run.jct_s.p99)))),
+    ("queueing time, mean", lambda run: duration(run.queueing_s.mean)),
+    ("queueing time, P50 / P95 / P99", lambda run: " / ".join(map(duration, (run.queueing_s.p50, run.queueing_s.p95, run.queueing_s.p99)))),
+    ("from submission to running, P95", lambda run: duration(run.start_latency_s.p95)),
+    ("makespan", lambda run: duration(run.makespan_s)),
+    ("GPU allocation rate", lambda run: percent(run.gpu_allocation_rate)),
+    ("while more was asked for than there was", lambda run: f"{percent(run.gpu_allocation_rate_when_overloaded)} ({duration(run.overloaded_s)})"),
+    ("GPU utilisation (work that was kept)", lambda run: percent(run.gpu_utilisation)),
+    ("preemptions", lambda run: number(run.preemptions)),
+    ("GPU-hours of preempted attempts", lambda run: gpu_hours(run.preempted_gpu_s)),
+    ("GPU-hours of lost work", lambda run: gpu_hours(run.lost_work_gpu_s)),
+    ("evictions by lost machines, drains, reclaims", lambda run: " / ".join(number(run.evictions[cause]) for cause in ("machine_lost", "drained", "reclaimed"))),
+    ("negative cache hits", lambda run: percent(run.negative_cache_hit_rate)),
+    ("real time", lambda run: duration(run.wall_s)),
+    ("events per second", lambda run: number(None if run.events_per_s is None else round(run.events_per_s))),
+    ("peak memory", lambda run: NOTHING if run.peak_rss_mib is None else f"{number(round(run.peak_rss_mib))} MiB"),
+)  # fmt: skip
+
+
+def figures_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
+    """One column per run; rows that no run knows anything about are left out."""
+    rows = [(name, *(told(run) for run in figures)) for name, told in _ROWS]
+    known = [row for row in rows if any(cell not in (NOTHING, f"{NOTHING} (0 s)") for cell in row[1:])]
+    return Table(("", *labels), tuple(known))
+
+
+def service_level_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
+    """Violations of the service level, by priority, of those priorities that had any waits."""
+    limits_s = figures[0].slo_limits_s
+    rows = [
+        (f"{priority}", duration(limit_s), *(percent(run.slo_violation_rate[str(priority)]) for run in figures))
+        for priority, limit_s in enumerate(limits_s)
+        if any(run.slo_violation_rate[str(priority)] is not None for run in figures)
+    ]
+    return Table(("priority", "to run within", *labels), tuple(rows))
+
+
+def tiles(run: RunFigures) -> tuple[tuple[str, str, str], ...]:
+    """Name, figure and a remark, for a page with one run."""
+    return (
+        ("completed", number(run.completed), f"of {count_of(run.workloads, 'workload')}"),
+        ("mean completion", duration(run.jct_s.mean), f"P95 {duration(run.jct_s.p95)}"),
+        ("mean queueing", duration(run.queueing_s.mean), f"P95 {duration(run.queueing_s.p95)}"),
+        ("GPUs allocated", percent(run.gpu_allocation_rate), f"{percent(run.gpu_allocation_rate_when_overloaded)} when overloaded"),
+        ("preemptions", number(run.preemptions), f"{gpu_hours(run.lost_work_gpu_s)} GPU-hours of work lost"),
+        ("makespan", duration(run.makespan_s), f"{count_of(run.attempts, 'attempt')}"),
+    )  # fmt: skip
+
+
+def facts(record: RunRecord, figures: RunFigures) -> tuple[tuple[str, str], ...]:
+    """What was run."""
+    found = (
+        ("trace", record.trace),
+        ("workloads", f"{number(figures.workloads)} of {count_of(len(record.tenants), 'tenant')}"),
+        ("fleet", (f"{number(figures.gpus)} GPUs on {count_of(len(record.machines.names), 'machine')} "
+                  f"in {count_of(len(record.regions), 'region')}")),
+        ("from", moment(record.started_s)),
+        ("until", moment(record.ended_s)),
+    )  # fmt: skip
+    return tuple((name, told) for name, told in found if told)
+
+
+def broken_off_sentence(label: str, record: RunRecord, figures: RunFigures) -> str:
+    """What must be said of a run that did not come to its end; empty of one that did."""
+    if not record.broken_off:
+        return ""
+    return (
+        f"{label} was broken off {duration(record.ended_s - record.started_s)} after its beginning: "
+        f"{count_of(figures.unfinished, 'workload')} had not ended. All figures are of what had happened until then; "
+        "means over completed workloads leave out the long ones."
+    )
