@@ -7,7 +7,6 @@ other's for orphans. Whatever runs is adopted by the next one.
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 
 import structlog
@@ -23,6 +22,7 @@ from services.database.fleet_store import FLEET_CHANNEL
 from services.database.lease_store import CLUSTER_PREFIX
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import Executor
+from services.tiers.free_port import free_port
 from services.tiers.lease_keeper import LeaseKeeper
 from services.tiers.side_by_side import until_one_ends
 
@@ -62,7 +62,7 @@ class ClusterManagerTier:
     async def start(self, listen: str) -> int:
         """Settles the port; calls are taken once the lease is held."""
         host, _, port = listen.rpartition(":")
-        number = int(port) or _free_port(host)
+        number = int(port) or free_port(host)
         self._listen = f"{host}:{number}"
         return number
 
@@ -136,10 +136,3 @@ class ClusterManagerTier:
 
         configuration = RayExecutorConfiguration(home=self._home, working_directory=Path.cwd())
         return RoutingExecutor(emulated, RayExecutor(self._cluster, machines, self._clock, configuration))
-
-
-def _free_port(host: str) -> int:
-    """A port that is free now; should somebody take it first, starting the server fails and is tried again."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

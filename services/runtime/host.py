@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +39,7 @@ from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
 from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
 from services.runtime.tier_process import TierKind, TierRequest
+from services.tiers.free_port import free_port
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
 
@@ -69,7 +69,7 @@ class Host:
         self._configuration: Configuration = load_configuration(options.configuration_file)
         self._database_url = ""
         # Settled once: the global scheduler must be found where it was when its process is started again.
-        self._port = options.port or _free_port(options.listen_host)
+        self._port = options.port or free_port(options.listen_host)
         self._tiers: dict[str, _Started] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -230,12 +230,6 @@ class Host:
 def _compile_kernels() -> None:
     """In a process of its own: the host has no use for the compiler."""
     subprocess.run([sys.executable, "-m", "services.runtime.kernels"], check=True)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -31,6 +30,7 @@ from services.database.server_processes import read_postmaster_id
 from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
 from services.runtime.local import down, up
+from services.tiers.free_port import free_port
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate
 from simulator.validation.report import ValidationReport
@@ -260,19 +260,13 @@ def _options(
         (home / name).write_text(content, encoding="utf-8")
     return HostOptions(
         home=home,
-        port=_free_port(),
+        # Settled before, so that the service is where it was when it comes up again.
+        port=free_port("127.0.0.1"),
         fleet_file=home / "fleet.yaml",
         tenants_file=home / "tenants.yaml",
         configuration_file=home / "configuration.yaml",
         clock_speed=clock_speed,
     )
-
-
-def _free_port() -> int:
-    """Settled before, so that the service is where it was when it comes up again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _end_everything(home: Path, mark: str) -> None:
