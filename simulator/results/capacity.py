@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.results.holdings import Holdings, holdings_of, levels_of_machines
+from simulator.results.holdings import Holdings, held_until_s, holdings_of, levels_of_machines
 from simulator.results.run_record import RunRecord, WorkloadEnd
 from simulator.results.step_curve import StepCurve, curve_of_intervals, curve_of_steps, on_common_times
 from simulator.results.waits import Waits
@@ -48,6 +48,13 @@ def waiting_curve(record: RunRecord, waits: Waits, region: int | None = None) ->
     here = np.ones(len(waits), dtype=np.bool_) if region is None else waits.region == region
     gpus = record.workloads.gpus[waits.workload[here]]
     return curve_of_intervals(waits.from_s[here], waits.until_s[here], gpus)
+
+
+def running_curve(record: RunRecord, region: int) -> StepCurve:
+    """GPUs with which attempts ran in the region, from their start to their end."""
+    attempts = record.attempts
+    here = (attempts.region == region) & ~np.isnan(attempts.started_s)
+    return curve_of_intervals(attempts.started_s[here], held_until_s(record)[here], attempts.gpus[here])
 
 
 def queue_curve(waits: Waits) -> StepCurve:
