@@ -9,6 +9,7 @@ from domain.life_cycle import Happening, State
 from domain.rank import Standing
 from regional_scheduler.dispatching import place
 from regional_scheduler.rounds import Lot
+from simulator.engine.event_log import Evictor
 from simulator.engine.event_queue import Happens
 from simulator.engine.regions import Win
 from simulator.engine.workloads import SimulatedWorkload
@@ -21,7 +22,7 @@ class Attempts:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._evictors: dict[int, SimulatedWorkload] = {}
+        self._evictors: dict[int, Evictor] = {}
         """For whom a leaving workload makes room, by its index."""
 
     def dispatch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
@@ -44,11 +45,11 @@ class Attempts:
         work.victims_left = len(victims)
         for victim in victims:
             victim.makes_room_for, victim.room_token = work, work.token
-            self.tell_to_leave(victim, EvictionCause.PREEMPTED, work)
+            self.tell_to_leave(victim, EvictionCause.PREEMPTED, (work, work.standing))
         if not victims:
             self._set_up(work)
 
-    def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause, by: SimulatedWorkload | None = None) -> None:
+    def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause, by: Evictor | None = None) -> None:
         """The attempt stops working. It is gone when its work is saved; at once if there is none, or no time to."""
         world, now = self._world, self._world.clock.now()
         lost = cause is EvictionCause.MACHINE_LOST
@@ -93,7 +94,7 @@ class Attempts:
             raise ValueError(f"{work.workload.workload} was not told to leave")
         by = self._evictors.pop(work.index, None)
         self._release(work)
-        world.recorder.evicted(work, cause, by.index if by is not None else NOBODY, now)
+        world.recorder.evicted(work, cause, by[0].index if by is not None else NOBODY, now)
         if world.log is not None:
             world.log.evicted(work, cause, by, now)
         work.happens(Happening.EVICTED)

@@ -13,6 +13,8 @@ from simulator.engine.workloads import SimulatedWorkload
 
 EventSink: TypeAlias = Callable[[Event], None]
 """Takes the events in the order in which they happen."""
+Evictor: TypeAlias = tuple[SimulatedWorkload, Standing]
+"""Who needs the room, and the standing with which it was dispatched: it may have another one when the victim is gone."""
 
 
 class SimulatedEvents:
@@ -84,10 +86,10 @@ class SimulatedEvents:
     def reclassified(self, work: SimulatedWorkload, now: float) -> None:
         self._tell(work, EventKind.RECLASSIFIED, now, {"within_quota": work.within_quota})
 
-    def evicting(self, work: SimulatedWorkload, cause: EvictionCause, by: SimulatedWorkload | None, now: float) -> None:
+    def evicting(self, work: SimulatedWorkload, cause: EvictionCause, by: Evictor | None, now: float) -> None:
         self._tell(work, EventKind.EVICTING, now, _cause_of(cause, by))
 
-    def evicted(self, work: SimulatedWorkload, cause: EvictionCause, by: SimulatedWorkload | None, now: float) -> None:
+    def evicted(self, work: SimulatedWorkload, cause: EvictionCause, by: Evictor | None, now: float) -> None:
         details = _cause_of(cause, by)
         details |= {"progress": work.reached, "checkpoint_progress": work.kept}
         self._tell(work, EventKind.EVICTED, now, details)
@@ -127,13 +129,14 @@ class SimulatedEvents:
         )
 
 
-def _cause_of(cause: EvictionCause, by: SimulatedWorkload | None) -> dict[str, JsonValue]:
+def _cause_of(cause: EvictionCause, by: Evictor | None) -> dict[str, JsonValue]:
     details: dict[str, JsonValue] = {"cause": cause.value}
     if by is not None:
+        newcomer, standing = by
         details |= {
-            "by": by.workload.workload,
-            "by_priority": by.standing.priority,
-            "by_level": by.standing.level,
+            "by": newcomer.workload.workload,
+            "by_priority": standing.priority,
+            "by_level": standing.level,
         }
     return details
 
