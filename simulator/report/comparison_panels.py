@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 
 from domain.events import JsonValue
 from simulator.report.panel import Panel, Picture, Table, colour, numbers, texts
@@ -23,6 +24,7 @@ def _ratio_panel(comparison: Comparison) -> Panel:
     baseline = comparison.policies[0]
     traces: list[Mapping[str, JsonValue]] = []
     rows: list[tuple[str, ...]] = []
+    farthest = 1.1
     contrasts = (
         ("completion", [(pair, pair.jct_s) for pair in comparison.pairs]),
         ("queueing", [(pair, pair.queueing_s) for pair in comparison.pairs]),
@@ -30,6 +32,7 @@ def _ratio_panel(comparison: Comparison) -> Panel:
     for series, (what, pairs) in enumerate(contrasts):
         told = [(pair, contrast) for pair, contrast in pairs if contrast is not None]
         ratios = [contrast.ratio for _, contrast in told]
+        farthest = max([farthest, *(1.05 * ratio.high for ratio in ratios if isfinite(ratio.high))])
         traces.append(
             {
                 "type": "scatter",
@@ -52,8 +55,8 @@ def _ratio_panel(comparison: Comparison) -> Panel:
         )
         rows += [_contrast_row(pair, what, contrast) for pair, contrast in told]
     layout: dict[str, JsonValue] = {
-        "xaxis": {"title": {"text": f"mean, × that under {baseline}"}, "rangemode": "tozero"},
-        "yaxis": {"type": "category", "automargin": True, "showgrid": False},
+        "xaxis": {"title": {"text": f"mean, × that under {baseline}"}, "range": [0, farthest]},
+        "yaxis": {"type": "category", "range": [len(comparison.pairs) - 0.4, -0.6], "showgrid": False},
         "scattermode": "group",
         "shapes": [
             {
@@ -119,6 +122,7 @@ def _winners_panel(comparison: Comparison) -> Panel:
             "text": texts([f"{100 * count / total:.0f} %" for count, total in zip(counts, totals, strict=True)]),
             "textposition": "inside",
             "insidetextanchor": "middle",
+            "insidetextfont": {"color": "@surface"},
             "marker": {"color": tint, "opacity": 0.85},
             "customdata": texts([number(count) for count in counts]),
             "hovertemplate": "%{customdata} workloads, %{x:.1f} %<extra>%{fullData.name}</extra>",
@@ -128,7 +132,7 @@ def _winners_panel(comparison: Comparison) -> Panel:
     layout: dict[str, JsonValue] = {
         "barmode": "stack",
         "xaxis": {"title": {"text": "% of workloads"}, "range": [0, 100]},
-        "yaxis": {"type": "category", "automargin": True, "showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
         "height": 190 + 44 * len(pairs),
         "hovermode": "closest",
     }
@@ -217,6 +221,6 @@ def _aggregate(name: str, aggregate: Aggregate) -> str:
 
 
 def _probability(p: float) -> str:
-    if p != p:  # noqa: PLR0124 -- not a number: too few workloads
+    if not isfinite(p):
         return NOTHING
     return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -17,9 +17,12 @@ from simulator.results.run_record import AttemptEnd, Integers, Reals, RunRecord
 MOST_MACHINES = 32
 _MOST_BARS = 1_500
 _TOLD_BARS = 60
-_ROW_PX = 22
-_LEAST_WINDOW_S = 600.0
-_MOST_WINDOW_S = 86_400.0
+_LEAST_ROW_PX, _MOST_ROW_PX = 22, 60
+_LANE_PX = 5
+_WINDOWS_S = (600.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0)
+"""Lengths of the busiest window."""
+_READABLE_BARS = 700
+"""More make a picture that nobody can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def gantt_panel(runs: Sequence[LabelledRun], choice: GanttChoice | None = None) 
             pictures.append(picture)
             tables.append(table)
     explanation = (
-        "A row is a machine, a lane in it a GPU (which of its GPUs is not recorded: lanes are filled from below), a bar "
+        "A row is a machine, a lane in it a GPU (which of its GPUs is not recorded: lanes are filled in order), a bar "
         "an attempt, coloured by tenant. A cross ends what was preempted."
     )
     if not any(run.record.shares.gpus.size for run in runs):
@@ -64,7 +67,7 @@ def gantt_panel(runs: Sequence[LabelledRun], choice: GanttChoice | None = None) 
 
 def _windows(record: RunRecord, holdings: Holdings, choice: GanttChoice | None) -> list[tuple[str, float, float]]:
     span_s = record.ended_s - record.started_s
-    length_s = min(max(span_s / 30, _LEAST_WINDOW_S), _MOST_WINDOW_S, max(span_s, 1.0))
+    length_s = _length_s(record, holdings, span_s)
     if choice is not None and choice.length_s is not None:
         length_s = choice.length_s
     if choice is not None and choice.from_s is not None:
@@ -78,8 +81,20 @@ def _windows(record: RunRecord, holdings: Holdings, choice: GanttChoice | None) 
     from_s = _busiest(record, holdings, length_s)
     windows = [(f"the busiest {duration(length_s)}", from_s, from_s + length_s)]
     if length_s < 0.5 * span_s and choice is None:
-        windows.append(("the whole run", record.started_s, record.ended_s))
+        machines = _machines(record, holdings, record.started_s, record.ended_s, None)
+        if len(machines) >= min(8, len(record.machines.names)):
+            windows.append(("the whole run", record.started_s, record.ended_s))
     return windows
+
+
+def _length_s(record: RunRecord, holdings: Holdings, span_s: float) -> float:
+    """A thirtieth of the run or somewhat more; less where that is more than can be read."""
+    for length_s in reversed(_WINDOWS_S[: 1 + int(np.searchsorted(_WINDOWS_S[:-1], span_s / 30))]):
+        from_s = _busiest(record, holdings, length_s)
+        bars = np.sort(_bars_of_machines(record, holdings, from_s, from_s + length_s))[::-1]
+        if bars[:MOST_MACHINES].sum() <= _READABLE_BARS:
+            return min(length_s, max(span_s, 1.0))
+    return min(_WINDOWS_S[0], max(span_s, 1.0))
 
 
 def _busiest(record: RunRecord, holdings: Holdings, length_s: float) -> float:
@@ -104,11 +119,15 @@ def _machines(
             known = ", ".join(record.machines.names[:5])
             raise ValueError(f"there is no machine {unknown[0]!r} with GPUs in the fleet; there are {known}, ...")
         return np.array(sorted(places[name] for name in choice.machines), dtype=np.int64)
-    seen = (holdings.until_s > from_s) & (holdings.from_s < until_s)
-    bars = np.bincount(holdings.machine[seen], minlength=len(record.machines.names))
+    bars = _bars_of_machines(record, holdings, from_s, until_s)
     order = np.argsort(-bars, kind="stable")[:MOST_MACHINES]
     fitting = max(1, int(np.searchsorted(np.cumsum(bars[order]), _MOST_BARS, side="right")))
     return np.sort(order[:fitting])
+
+
+def _bars_of_machines(record: RunRecord, holdings: Holdings, from_s: float, until_s: float) -> Integers:
+    seen = (holdings.until_s > from_s) & (holdings.from_s < until_s)
+    return np.bincount(holdings.machine[seen], minlength=len(record.machines.names))
 
 
 def _picture(
@@ -133,17 +152,21 @@ def _picture(
         traces.append(_tenant_trace(record, holdings, tenant, place, bars, mine, begins[rows], ends[rows]))
     traces.append(_preemptions(record, holdings, bars, ends, until_s))
     names = [record.machines.names[machine] for machine in machines]
+    lanes = int(record.machines.gpus[machines].max(initial=1))
     layout: dict[str, JsonValue] = {
         "barmode": "overlay",
         "bargap": 0,
-        "height": 150 + _ROW_PX * len(names),
-        "xaxis": {"title": {"text": f"{unit_name}, from {duration(from_s - record.started_s)} after the beginning on"}},
+        "height": 150 + int(np.clip(_LANE_PX * lanes, _LEAST_ROW_PX, _MOST_ROW_PX)) * len(names),
+        "xaxis": {
+            "title": {"text": f"{unit_name}, from {duration(from_s - record.started_s)} after the beginning on"},
+            "range": [0, (until_s - from_s) / unit],
+            "zeroline": False,
+        },
         "yaxis": {
             "tickvals": list[JsonValue](range(len(names))),
             "ticktext": texts(names),
-            "range": [-0.6, len(names) - 0.4],
+            "range": [len(names) - 0.4, -0.6],
             "zeroline": False,
-            "automargin": True,
         },
         "hovermode": "closest",
     }

@@ -39,17 +39,6 @@ def figures_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table
     return Table(("", *labels), tuple(known))
 
 
-def service_level_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
-    """Violations of the service level, by priority, of those priorities that had any waits."""
-    limits_s = figures[0].slo_limits_s
-    rows = [
-        (f"{priority}", duration(limit_s), *(percent(run.slo_violation_rate[str(priority)]) for run in figures))
-        for priority, limit_s in enumerate(limits_s)
-        if any(run.slo_violation_rate[str(priority)] is not None for run in figures)
-    ]
-    return Table(("priority", "to run within", *labels), tuple(rows))
-
-
 def tiles(run: RunFigures) -> tuple[tuple[str, str, str], ...]:
     """Name, figure and a remark, for a page with one run."""
     return (

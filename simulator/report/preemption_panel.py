@@ -89,7 +89,6 @@ def _layout(size: int) -> dict[str, JsonValue]:
         "xaxis": {"type": "category", "title": {"text": "made room for"}, "showgrid": False},
         "yaxis": {
             "type": "category", "title": {"text": "was preempted"}, "autorange": "reversed", "showgrid": False,
-            "automargin": True,
         },
         "height": 190 + 34 * max(size, 5),
         "hovermode": "closest",

@@ -10,11 +10,11 @@ from pathlib import Path
 from simulator.report.comparison_panels import comparison_panels
 from simulator.report.duration_panels import completion_panel, queueing_panel, waiting_panels
 from simulator.report.gantt_panel import GanttChoice, gantt_panel
+from simulator.report.late_start_panel import late_start_panel
 from simulator.report.overview import (
     broken_off_sentence,
     facts,
     figures_table,
-    service_level_table,
     tiles,
 )
 from simulator.report.page import page, table_html
@@ -71,6 +71,7 @@ def report_of(
         queue_panel(drawn),
         region_panel(drawn),
         *waiting_panels(drawn),
+        late_start_panel(labels, figures),
         preemption_panel(drawn),
         gantt_panel(drawn, choice),
     ]
@@ -98,18 +99,9 @@ def _head(
     if len(drawn) < len(runs):
         shown = ", ".join(f"{run.label} (seed {run.record.seed})" for run in drawn)
         seeds = f"<p>{count_of(len(runs), 'run')}; the pictures show {escape(shown)}.</p>"
-    levels = service_level_table(labels, figures)
-    level_table = (
-        f"<h2>Late starts</h2><p>The share of waits, from becoming pending (anew after each eviction) to running, that "
-        f"took longer than the limit of their priority.</p>{table_html(levels)}"
-        if levels.rows
-        else ""
-    )
     return (
         f"<dl class=facts>{told}</dl>{warnings}{cards}{seeds}"
-        f"<div class=tables><section><h2>Figures</h2>{table_html(figures_table(labels, figures))}</section>"
-        + (f"<section>{level_table}</section>" if level_table else "")
-        + "</div>"
+        f"<section class=figures><h2>Figures</h2>{table_html(figures_table(labels, figures))}</section>"
     )
 
 
