@@ -13,11 +13,11 @@ from domain.workload import Emulated, TableInput, Workload
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from simulator.engine.regions import RegionRoom
-from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.policies.placement import PlacementPolicy
 
-Kind: TypeAlias = tuple[tuple[tuple[int, TaskResources], ...], tuple[int, ...], int]
-"""Shapes of the jobs, eligible regions, and the tenant where tenants are kept apart."""
+JobShapes: TypeAlias = tuple[tuple[int, TaskResources], ...]
+"""What each job asks for: so many tasks, each of which takes so much."""
 
 
 class Intake:
@@ -32,6 +32,7 @@ class Intake:
         checkpoint_interval_s: float,
         *,
         tenants_apart: bool,
+        trace_regions_bind: bool,
     ) -> None:
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
@@ -40,7 +41,10 @@ class Intake:
         self._greatest = greatest_gpus_per_machine
         self._checkpoint_interval_s = checkpoint_interval_s
         self._tenants_apart = tenants_apart
-        self._kinds: dict[Kind, int] = {}
+        self._trace_regions_bind = trace_regions_bind
+        self._region_position = {desk.region: position for position, desk in enumerate(room.desks)}
+        self._shape_numbers: dict[tuple[JobShapes, tuple[int, ...]], int] = {}
+        self._kinds: dict[tuple[int, int], int] = {}
         self._eligible: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._shapes: dict[tuple[int, GpuModel], tuple[int, bool]] = {}
 
@@ -52,6 +56,8 @@ class Intake:
         """The workload of a row. `eligible` is empty when no region has the hardware and the data."""
         tasks, consolidate = self._shape_of(row)
         shaped = row if row.tasks is not None or row.gpus == 0 else replace(row, tasks=tasks)
+        if row.region is not None and not self._trace_regions_bind:
+            shaped = replace(shaped, region=None)
         specification = workload_of_row(shaped, self._greatest)
         if consolidate:
             jobs = tuple(replace(job, consolidate=True) for job in specification.jobs)
@@ -61,7 +67,7 @@ class Intake:
         work_s = entry.duration_s if isinstance(entry, Emulated) else row.duration_s
         eligible = self._eligible_for(workload)
         tenant = self._position[specification.tenant]
-        shape = tuple((job.tasks, job.resources) for job in specification.jobs)
+        shape = self._shape_number(tuple((job.tasks, job.resources) for job in specification.jobs), eligible)
         return SimulatedWorkload(
             index=index,
             workload=workload,
@@ -70,7 +76,9 @@ class Intake:
             submitted_s=row.submit_s,
             work_s=work_s,
             checkpoint_interval_s=row.checkpoint_s if row.checkpoint_s is not None else self._checkpoint_interval_s,
-            kind=self.kind_of(shape, eligible, tenant),
+            kind=self._kind_of(shape, tenant),
+            shape=shape,
+            own_region=NO_REGION if row.region is None else self._region_position.get(row.region, NO_REGION),
             eligible=eligible,
             charges=quota_charges(specification, self._tenants[tenant].quota),
         )
@@ -78,13 +86,17 @@ class Intake:
     def bind(self, work: SimulatedWorkload, region: int) -> None:
         """The workload may run in that region only."""
         work.eligible = (region,)
-        shape = tuple((job.tasks, job.resources) for job in work.workload.specification.jobs)
-        work.kind = self.kind_of(shape, work.eligible, work.tenant)
+        asked = tuple((job.tasks, job.resources) for job in work.workload.specification.jobs)
+        work.shape = self._shape_number(asked, work.eligible)
+        work.kind = self._kind_of(work.shape, work.tenant)
 
-    def kind_of(self, shape: tuple[tuple[int, TaskResources], ...], eligible: tuple[int, ...], tenant: int) -> int:
+    def _shape_number(self, asked: JobShapes, eligible: tuple[int, ...]) -> int:
         """A number for all workloads that ask for the same in the same places."""
-        kind = (shape, eligible, tenant if self._tenants_apart else 0)
-        return self._kinds.setdefault(kind, len(self._kinds))
+        return self._shape_numbers.setdefault((asked, eligible), len(self._shape_numbers))
+
+    def _kind_of(self, shape: int, tenant: int) -> int:
+        """The same, by tenant where tenants are kept apart."""
+        return self._kinds.setdefault((shape, tenant), len(self._kinds)) if self._tenants_apart else shape
 
     def _shape_of(self, row: TraceRow) -> tuple[int, bool]:
         greatest = self._greatest.get(row.gpu_model) or self._greatest.get(ANY_GPU_MODEL, 0)

@@ -57,6 +57,9 @@ class SimulationSettings(Schema):
     """From a scan pass to the decisions that are made on it."""
     usage_window_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0
     """Over which a tenant's use is averaged for its credit."""
+    trace_regions_bind: bool = True
+    """Whether a workload may run only in the region that its trace names. False: that is merely where it came from,
+    and the policy `own_region` alone keeps it there."""
     stop_after_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     """The run is broken off so long after its beginning; 0: it runs to the end."""
 

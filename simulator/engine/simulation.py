@@ -21,6 +21,7 @@ from formats.trace import TraceRow
 from formats.trace_workload import greatest_gpus_per_machine
 from regional_scheduler.auction import AwaitingData
 from simulator.engine.attempts import Attempts
+from simulator.engine.binding import Bindings
 from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue, Happens, QueuedEvent
 from simulator.engine.failures import Failures, failure_domains
@@ -31,11 +32,10 @@ from simulator.engine.regions import RegionRoom
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
-from simulator.engine.walk import Walk
+from simulator.engine.walk import Walk, WalkFacts
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 from simulator.policies.policy import Policy
-from simulator.policies.region_choice import LateBinding, RegionLoads
 from simulator.results.run_record import RunCounts, RunRecord
 
 EVENTS_BETWEEN_LOOKS = 1024
@@ -133,6 +133,7 @@ class Simulation:
             greatest_gpus_per_machine(fleet),
             settings.costs.checkpoint_interval_s,
             tenants_apart=policy.tenants_apart,
+            trace_regions_bind=settings.trace_regions_bind,
         )
         self._walk = Walk(
             world.queue,
@@ -141,10 +142,16 @@ class Simulation:
             self._attempts.dispatch,
             lambda: list(world.live.values()),
             world.tenant_gpus,
+            WalkFacts(
+                [tenant.fair_share_weight for tenant in tenants],
+                sum(machine.gpus for region in fleet.regions for machine in region.machines()),
+                sum(machine.cpus for region in fleet.regions for machine in region.machines()),
+                settings.costs,
+            ),
         )
         self._scanner = Scanner(tenants, policy.ordering, settings.usage_window_s, world.tenant_use)
         self._failures = Failures(failure_domains(fleet, settings.failures), seed)
-        self._bound_gpus = np.zeros(len(fleet.regions), np.int64)
+        self._bindings = Bindings(fleet, policy.region_choice, world.rng)
 
     def run(self, watcher: Watcher | None = None) -> RunRecord:
         """Takes everything that happens in order, until nothing more can."""
@@ -220,7 +227,7 @@ class Simulation:
         if kind is Happens.COMPLETION:
             self._attempts.complete(work)
             self._ended += 1
-            self._bound_gpus[work.region] -= work.gpus
+            self._bindings.ended(work)
         elif kind is Happens.VACATED:
             self._attempts.vacate(work)
         elif kind is Happens.START:
@@ -246,12 +253,10 @@ class Simulation:
         if not hosted:
             self._ended += 1
             return
-        if work.eligible and not isinstance(world.policy.region_choice, LateBinding):
-            loads = RegionLoads(self._supply(), self._bound_gpus)
-            region = world.policy.region_choice.bind(work, work.eligible, loads, world.rng)
+        if work.eligible:
+            region = self._bindings.region_for(work)
             if region is not None:
                 self._intake.bind(work, region)
-                self._bound_gpus[region] += work.gpus
         world.by_name[work.workload.workload] = work
         if world.log is not None:
             world.log.submitted(work, now)
@@ -263,9 +268,6 @@ class Simulation:
     def _only_data_is_missing(self, work: SimulatedWorkload) -> bool:
         answers = self._world.room.answers(work.workload.specification)
         return any(answer.missing_tables for answer in answers.values())
-
-    def _supply(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.array([sum(m.gpus for m in region.machines()) for region in self._world.fleet.regions], np.int64)
 
     # Decisions.
 

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import cast
 
 from domain.identifiers import AttemptNumber
+from domain.placement import Plan, Score
 from domain.rank import QueuePosition, Standing
 from regional_scheduler.dispatching import place
+from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Lot
 from simulator.engine.queues import Queue
 from simulator.engine.regions import RegionRoom, Win
+from simulator.engine.settings import CostSettings
 from simulator.engine.workloads import SimulatedWorkload
-from simulator.policies.allocation import Reservation
+from simulator.policies.allocation import ExpectedEnd, Reservation
 from simulator.policies.levels import LevelPolicy
 from simulator.policies.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class WalkFacts:
+    """What does not change in a run."""
+
+    weight_of_tenants: Sequence[float]
+    fleet_gpus: int
+    fleet_cpus: float
+    costs: CostSettings
 
 
 class Walk:
@@ -28,6 +43,7 @@ class Walk:
         dispatch: Callable[[SimulatedWorkload, Lot, Win], None],
         running: Callable[[], Sequence[SimulatedWorkload]],
         use_of_tenants: Sequence[int],
+        facts: WalkFacts,
     ) -> None:
         self._queue = queue
         self._room = room
@@ -35,6 +51,10 @@ class Walk:
         self._dispatch = dispatch
         self._running = running
         self._use_of_tenants = use_of_tenants
+        self._facts = facts
+        self._cpus_of_tenants: list[float] = []
+        self._refused_shapes: dict[int, Standing] = {}
+        self._too_long: set[tuple[int, int]] = set()
         self.now = 0.0
         self.refused: list[SimulatedWorkload] = []
         """Who was tried in this walk and found no room."""
@@ -42,6 +62,9 @@ class Walk:
     def begin(self, now: float) -> None:
         self.now = now
         self.refused = []
+        self._cpus_of_tenants = []
+        self._refused_shapes = {}
+        self._too_long = set()
         self._queue.begin_walk()
 
     def next(self) -> SimulatedWorkload | None:
@@ -53,29 +76,43 @@ class Walk:
     def in_order(self) -> Iterator[SimulatedWorkload]:
         return self._queue.in_order()
 
+    # Starting.
+
     def start(self, work: Work) -> bool:
         simulated = cast(SimulatedWorkload, work)
-        lot = self.lot_of(simulated)
-        win = self._room.auction(lot, simulated.eligible, self.now)
-        if win is None:
-            self._queue.block(simulated.kind)
-            self.refused.append(simulated)
-            return False
-        self._dispatch(simulated, lot, win)
-        return True
+        return self._start_among(simulated, simulated.eligible)
 
     def start_in(self, work: Work, region: int) -> bool:
-        """Starts it in one region, if that one has room."""
         simulated = cast(SimulatedWorkload, work)
         lot = self.lot_of(simulated)
         win = self._room.auction(lot, (region,), self.now)
         if win is None:
             return False
-        self._dispatch(simulated, lot, win)
+        self._launch(simulated, lot, win)
         return True
 
-    def use_of_tenant(self, tenant: int) -> int:
-        return self._use_of_tenants[tenant]
+    def _start_among(self, work: SimulatedWorkload, regions: Sequence[int]) -> bool:
+        lot = self.lot_of(work)
+        refused_at = self._refused_shapes.get(work.shape)
+        # Nothing that happens in a walk makes room: what was refused stays refused.
+        known = refused_at is not None and refused_at <= lot.position.standing
+        win = None if known else self._room.auction(lot, regions, self.now)
+        if win is None:
+            self._refuse(work, lot)
+            return False
+        self._launch(work, lot, win)
+        return True
+
+    def _refuse(self, work: SimulatedWorkload, lot: Lot) -> None:
+        self._refused_shapes.setdefault(work.shape, lot.position.standing)
+        self._queue.block(work.kind)
+        self.refused.append(work)
+
+    def _launch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
+        work.cpus = sum(placement.millicpus for placement in win.plan.placements) / 1000
+        if self._cpus_of_tenants:
+            self._cpus_of_tenants[work.tenant] += work.cpus
+        self._dispatch(work, lot, win)
 
     def standing_of(self, work: SimulatedWorkload) -> Standing:
         """At what it waits now."""
@@ -90,6 +127,83 @@ class Walk:
         )
         return Lot(work.workload, position, AttemptNumber(work.attempts + 1))
 
+    # What tenants have.
+
+    def use_of_tenant(self, tenant: int) -> int:
+        return self._use_of_tenants[tenant]
+
+    def cpus_of_tenant(self, tenant: int) -> float:
+        if not self._cpus_of_tenants:
+            held = [0.0] * len(self._use_of_tenants)
+            for attempt in self._running():
+                held[attempt.tenant] += attempt.cpus
+            self._cpus_of_tenants = held
+        return self._cpus_of_tenants[tenant]
+
+    def weight_of_tenant(self, tenant: int) -> float:
+        return self._facts.weight_of_tenants[tenant]
+
+    @property
+    def fleet_gpus(self) -> int:
+        return self._facts.fleet_gpus
+
+    @property
+    def fleet_cpus(self) -> float:
+        return self._facts.fleet_cpus
+
+    # What regions have.
+
+    def idle_gpus(self, region: int) -> int:
+        return self._room.idle_gpus(region)
+
+    def expected_ends(self, region: int) -> Sequence[ExpectedEnd]:
+        ends = [
+            ExpectedEnd(self.expected_end_s(attempt), attempt.gpus, attempt.index)
+            for attempt in self._running()
+            if attempt.region == region
+        ]
+        ends.sort(key=lambda end: (end.end_s, end.index))
+        return ends
+
+    def run_time_s(self, work: Work) -> float:
+        simulated = cast(SimulatedWorkload, work)
+        return self._set_up_s(simulated, simulated.attempts + 1) + simulated.remaining_s
+
+    def expected_end_s(self, attempt: SimulatedWorkload) -> float:
+        """When the attempt will be over if nothing comes between."""
+        started = attempt.started_s == attempt.started_s
+        since_s = attempt.started_s if started else attempt.dispatched_s + self._set_up_s(attempt, attempt.attempts)
+        return max(self.now, since_s + attempt.remaining_s)
+
+    def _set_up_s(self, work: SimulatedWorkload, attempt: int) -> float:
+        """From the dispatch of an attempt to its work, if nobody has to leave for it."""
+        costs = self._facts.costs
+        return costs.container_start_s + (costs.restore_s if attempt > 1 and work.progress > 0 else 0.0)
+
+    # Trying out.
+
+    def regions_with_room(self, work: Work) -> Sequence[int]:
+        simulated = cast(SimulatedWorkload, work)
+        lot = self.lot_of(simulated)
+        found = [r for r in simulated.eligible if self._room.auction(lot, (r,), self.now) is not None]
+        if not found:
+            self._refuse(simulated, lot)
+        return found
+
+    @contextmanager
+    def tentatively(self) -> Iterator[None]:
+        with ExitStack() as undone:
+            for desk in self._room.desks:
+                undone.enter_context(desk.inventory.tentatively())
+            yield
+
+    def try_in(self, work: Work, region: int) -> Score | None:
+        plan = self._plan(cast(SimulatedWorkload, work), region)
+        if plan is None:
+            return None
+        place(self._room.desks[region].inventory, self.lot_of(cast(SimulatedWorkload, work)), plan, self.now)
+        return plan.score
+
     # Thinking ahead.
 
     def earliest_start(self, work: Work) -> Reservation | None:
@@ -102,53 +216,59 @@ class Walk:
         return best
 
     def start_beside(self, work: Work, kept_for: Work, reservation: Reservation) -> bool:
-        """Tried first where it does not matter how long it runs, then where it must leave enough room."""
         simulated = cast(SimulatedWorkload, work)
+        region = reservation.region
+        in_time = self.now + self.run_time_s(work) <= reservation.start_s
+        if in_time or region not in simulated.eligible:
+            return self._start_among(simulated, simulated.eligible)
         lot = self.lot_of(simulated)
-        win = self._room.auction(lot, simulated.eligible, self.now)
+        if (simulated.shape, kept_for.index) not in self._too_long:
+            win = self._room.auction(lot, simulated.eligible, self.now)
+            if win is None:
+                self._refuse(simulated, lot)
+                return False
+            if win.region != region or self._leaves_room(lot, win, kept_for, reservation):
+                self._launch(simulated, lot, win)
+                return True
+            # Shorter ones of this shape may start there; of those that last as long, none.
+            self._too_long.add((simulated.shape, kept_for.index))
+        others = [other for other in simulated.eligible if other != region]
+        win = self._room.auction(lot, others, self.now) if others else None
         if win is None:
-            self._queue.block(simulated.kind)
-            self.refused.append(simulated)
             return False
-        ends_in_time = self.now + simulated.remaining_s <= reservation.start_s
-        if win.region != reservation.region or ends_in_time or self._leaves_room(lot, win, kept_for, reservation):
-            self._dispatch(simulated, lot, win)
-            return True
-        return False
+        self._launch(simulated, lot, win)
+        return True
 
     def _leaves_room(self, lot: Lot, win: Win, kept_for: Work, reservation: Reservation) -> bool:
         """Whether the other one finds room at its time with this one placed."""
-        desk = self._room.desks[win.region]
-        with desk.inventory.tentatively():
-            place(desk.inventory, lot, win.plan, self.now)
+        inventory = self._room.desks[win.region].inventory
+        with inventory.tentatively():
+            place(inventory, lot, win.plan, self.now)
             for attempt in self._running():
                 if attempt.region == win.region and self.expected_end_s(attempt) <= reservation.start_s:
-                    desk.inventory.release(attempt.key)
-            return self._fits(cast(SimulatedWorkload, kept_for), win.region)
+                    inventory.release(attempt.key)
+            return self._plan(cast(SimulatedWorkload, kept_for), win.region) is not None
 
     def _earliest_start_in(self, work: SimulatedWorkload, region: int) -> float | None:
         """Releases what runs there in the order of its expected end, until the workload finds room."""
-        desk = self._room.desks[region]
+        inventory = self._room.desks[region].inventory
         ends = sorted(
             (self.expected_end_s(attempt), attempt.index, attempt)
             for attempt in self._running()
             if attempt.region == region
         )
         idle_gpus = self._room.idle_gpus(region)
-        with desk.inventory.tentatively():
+        with inventory.tentatively():
             for position, (end_s, _, attempt) in enumerate(ends):
-                desk.inventory.release(attempt.key)
+                inventory.release(attempt.key)
                 idle_gpus += attempt.gpus
                 last_at_once = position + 1 == len(ends) or ends[position + 1][0] > end_s
-                if last_at_once and idle_gpus >= work.gpus and self._fits(work, region):
+                if last_at_once and idle_gpus >= work.gpus and self._plan(work, region) is not None:
                     return end_s
         return None
 
-    def _fits(self, work: SimulatedWorkload, region: int) -> bool:
+    def _plan(self, work: SimulatedWorkload, region: int) -> Plan | None:
         """Asks the planner itself: the negative cache knows nothing of what is tentative."""
-        return self._room.finds_room(self.lot_of(work), region, self.now)
-
-    def expected_end_s(self, attempt: SimulatedWorkload) -> float:
-        """When the attempt will be over if nothing comes between."""
-        since_s = attempt.started_s if attempt.started_s == attempt.started_s else self.now
-        return max(self.now, since_s + attempt.remaining_s)
+        inventory = self._room.desks[region].inventory
+        plan = plan_workload(inventory, work.workload, self.standing_of(work), self.now)
+        return plan if isinstance(plan, Plan) else None

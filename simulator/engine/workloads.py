@@ -29,9 +29,13 @@ class SimulatedWorkload:
     """Seconds of work in all."""
     checkpoint_interval_s: float
     kind: int
-    """Workloads of the same kind ask for the same in the same places."""
+    """Workloads of the same kind ask for the same in the same places (and are of one tenant, where that matters)."""
     eligible: tuple[int, ...]
     """Positions of the regions that have the hardware and the data, and that it is bound to if it is."""
+    shape: int = 0
+    """Its kind if tenants are not kept apart."""
+    own_region: int = NO_REGION
+    """Position of the region that its trace names."""
     state: State = State.PENDING
     queued_since_s: float = 0.0
     progress: float = 0.0
@@ -59,6 +63,8 @@ class SimulatedWorkload:
     """Progress when it was told to leave."""
     kept: float = 0.0
     """What of that is kept."""
+    cpus: float = 0.0
+    """What it holds."""
     row: int = -1
     """Its row in the table of attempts."""
     charges: dict[str, int] = field(default_factory=dict)

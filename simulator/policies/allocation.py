@@ -7,9 +7,11 @@ workload (the auction and the planner decide where, and whom it evicts), and thi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from domain.placement import Score
 from simulator.policies.work import Work
 
 
@@ -21,8 +23,21 @@ class Reservation:
     start_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedEnd:
+    """When an attempt will be over if nothing comes between: an oracle's knowledge."""
+
+    end_s: float
+    gpus: int
+    index: int
+    """Of the workload."""
+
+
 class QueueWalk(Protocol):
-    """The queue at one moment, and what can be done about it."""
+    """The queue at one moment, and what can be done about it.
+
+    Within a walk room is only ever taken: who was refused would be refused again.
+    """
 
     @property
     def now(self) -> float: ...
@@ -43,8 +58,50 @@ class QueueWalk(Protocol):
         """All that wait, in queue order, as it is when this is called."""
         ...
 
+    # Starting.
+
     def start(self, work: Work) -> bool:
         """Starts it now if any region has room, in the region of the best plan. False: nothing has changed."""
+        ...
+
+    def start_in(self, work: Work, region: int) -> bool:
+        """Starts it now if that region, one of the eligible ones, has room."""
+        ...
+
+    # What tenants and regions have.
+
+    def use_of_tenant(self, tenant: int) -> int:
+        """GPUs that the tenant's live attempts hold."""
+        ...
+
+    def cpus_of_tenant(self, tenant: int) -> float:
+        """CPUs that they hold, proportional shares included."""
+        ...
+
+    def weight_of_tenant(self, tenant: int) -> float:
+        """Its weight in fair shares, more than 0."""
+        ...
+
+    @property
+    def fleet_gpus(self) -> int:
+        """Of all machines, whatever state they are in."""
+        ...
+
+    @property
+    def fleet_cpus(self) -> float: ...
+
+    def idle_gpus(self, region: int) -> int:
+        """GPUs that nobody holds on machines that take work."""
+        ...
+
+    # With an oracle.
+
+    def expected_ends(self, region: int) -> Sequence[ExpectedEnd]:
+        """Of the attempts that hold something there, the first to end first."""
+        ...
+
+    def run_time_s(self, work: Work) -> float:
+        """How long an attempt would take that were dispatched now and met with no trouble: set-up and work."""
         ...
 
     def earliest_start(self, work: Work) -> Reservation | None:
@@ -55,8 +112,18 @@ class QueueWalk(Protocol):
         """Starts it now if there is room and the other one can still start when and where it was reserved."""
         ...
 
-    def use_of_tenant(self, tenant: int) -> int:
-        """GPUs that the tenant's live attempts hold."""
+    # Trying out.
+
+    def regions_with_room(self, work: Work) -> Sequence[int]:
+        """The regions that could start it now, ascending. Not to be asked while anything is tentative."""
+        ...
+
+    def tentatively(self) -> AbstractContextManager[None]:
+        """What `try_in` places inside is undone at exit. May be nested."""
+        ...
+
+    def try_in(self, work: Work, region: int) -> Score | None:
+        """Places it in that region for the time being; the score of the plan, the smaller the better. None: no room."""
         ...
 
 

@@ -14,12 +14,13 @@ from simulator.policies.work import Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionLoads:
-    """Regions by name; one element for each."""
+    """One element for each region; of the GPU model that the workload asks for, of all when it takes any."""
 
     supply_gpus: NDArray[np.int64]
-    """On machines that take work."""
+    """That there are, whatever state their machines are in."""
     demand_gpus: NDArray[np.int64]
-    """Of the workloads that run there, and of those that wait and are bound to the region."""
+    """Of the workloads that are bound to the region and have not ended; who takes any model asks for all of them in
+    proportion."""
 
 
 class RegionChoice(Protocol):

@@ -24,6 +24,21 @@ class Work(Protocol):
         ...
 
     @property
+    def shape(self) -> int:
+        """A number that workloads have in common when they ask for the same in the same regions."""
+        ...
+
+    @property
+    def eligible(self) -> tuple[int, ...]:
+        """Positions of the regions that it may run in, ascending."""
+        ...
+
+    @property
+    def own_region(self) -> int:
+        """Position of the region that its trace names; negative when it names none that there is."""
+        ...
+
+    @property
     def submitted_s(self) -> float: ...
 
     @property

@@ -1,0 +1,76 @@
+"""Who is bound to which region from its submission on, and what that asks of each region."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.fleet import Fleet
+from domain.identifiers import ANY_GPU_MODEL, GpuModel
+from simulator.engine.workloads import SimulatedWorkload
+from simulator.policies.region_choice import LateBinding, RegionChoice, RegionLoads
+
+Amounts = NDArray[np.int64]
+
+
+class Bindings:
+    """Asks the policy for a region when a workload comes, and keeps count until the workload has ended."""
+
+    def __init__(self, fleet: Fleet, choice: RegionChoice, rng: np.random.Generator) -> None:
+        self._choice = choice
+        self._rng = rng
+        self._supply: dict[GpuModel, Amounts] = {
+            model: _gpus_of(fleet, model) for model in (ANY_GPU_MODEL, *fleet.gpu_models())
+        }
+        self._demand: dict[GpuModel, Amounts] = {}
+        self._bound: dict[int, tuple[int, GpuModel]] = {}
+
+    def region_for(self, work: SimulatedWorkload) -> int | None:
+        """The region that it is bound to from now on; None where the auctions decide."""
+        if isinstance(self._choice, LateBinding):
+            return None
+        model = _model_of(work)
+        region = self._choice.bind(work, work.eligible, self.loads(model), self._rng)
+        if region is not None:
+            if region not in work.eligible:
+                told = f"{self._choice.name} binds {work.workload.workload} to region {region}"
+                raise ValueError(f"{told}, which is not one of {list(work.eligible)}")
+            self._demand.setdefault(model, self._nothing())[region] += work.gpus
+            self._bound[work.index] = region, model
+        return region
+
+    def ended(self, work: SimulatedWorkload) -> None:
+        """It asks for nothing any more."""
+        bound = self._bound.pop(work.index, None)
+        if bound is not None:
+            region, model = bound
+            self._demand[model][region] -= work.gpus
+
+    def loads(self, model: GpuModel) -> RegionLoads:
+        """What regions have of a GPU model, and what is asked of it there."""
+        everything = self._supply[ANY_GPU_MODEL]
+        if model == ANY_GPU_MODEL:
+            return RegionLoads(everything, sum(self._demand.values(), self._nothing()))
+        supply = self._supply.get(model, self._nothing())
+        # Who takes any model takes of each what there is of it.
+        anything = self._demand.get(ANY_GPU_MODEL, self._nothing()) * supply // np.maximum(everything, 1)
+        return RegionLoads(supply, self._demand.get(model, self._nothing()) + anything)
+
+    def _nothing(self) -> Amounts:
+        return np.zeros_like(self._supply[ANY_GPU_MODEL])
+
+
+def _gpus_of(fleet: Fleet, model: GpuModel) -> Amounts:
+    counts: Sequence[int] = [
+        sum(machine.gpus for machine in region.machines() if model in (ANY_GPU_MODEL, machine.gpu_model))
+        for region in fleet.regions
+    ]
+    return np.array(counts, np.int64)
+
+
+def _model_of(work: SimulatedWorkload) -> GpuModel:
+    """The model that its first job with GPUs asks for."""
+    jobs = work.workload.specification.jobs
+    return next((job.resources.gpu_model for job in jobs if job.resources.gpus), ANY_GPU_MODEL)
