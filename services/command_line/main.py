@@ -19,6 +19,7 @@ from services.command_line.commands import (
     listing,
     logs,
     queue,
+    report,
     run,
     serve,
     status,
@@ -75,6 +76,7 @@ _add(_WORKLOADS, "cancel", cancel.cancel)
 _add(_WORKLOADS, "queue", queue.queue)
 _add(_RUNS, "events", events.events)
 _add(_RUNS, "validate", validate.validate)
+_add(_RUNS, "report", report.report)
 _add(_RUNS, "demo", demo.demo)
 app.add_typer(trace.app, rich_help_panel=_RUNS)
 

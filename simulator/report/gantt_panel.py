@@ -14,7 +14,7 @@ from simulator.report.wording import duration, number, time_unit
 from simulator.results.holdings import Holdings, holdings_of
 from simulator.results.run_record import AttemptEnd, Integers, Reals, RunRecord
 
-MOST_MACHINES = 32
+MOST_MACHINES = 24
 _MOST_BARS = 1_500
 _TOLD_BARS = 60
 _LEAST_ROW_PX, _MOST_ROW_PX = 22, 60
@@ -69,11 +69,13 @@ def _windows(record: RunRecord, holdings: Holdings, choice: GanttChoice | None) 
     span_s = record.ended_s - record.started_s
     length_s = _length_s(record, holdings, span_s)
     if choice is not None and choice.length_s is not None:
+        if choice.length_s <= 0:
+            raise ValueError(f"a window must be longer than nothing; got {choice.length_s:g} s")
         length_s = choice.length_s
     if choice is not None and choice.from_s is not None:
-        if not 0 <= choice.from_s < max(span_s, 1.0) or length_s <= 0:
+        if not 0 <= choice.from_s < max(span_s, 1.0):
             raise ValueError(
-                f"the window from {choice.from_s:g} s, {length_s:g} s long, is not in the run of {record.policy!r}, "
+                f"a window from {choice.from_s:g} s on is not in the run of {record.policy!r}, "
                 f"which lasted {span_s:g} s"
             )
         from_s = record.started_s + choice.from_s
