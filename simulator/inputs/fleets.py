@@ -93,6 +93,7 @@ def _check(source: FleetSource) -> None:
     if len(given) != 1:
         described = f"{' and '.join(given)} are given" if given else "none is given"
         raise FormatError("fleet", [FieldProblem("", f"say one of --fleet, --gpus and --region-gpus: {described}")])
+    per_machine = max(1, source.gpus_per_machine)
     bounds: tuple[tuple[str, float, float, float], ...] = (
         ("--gpus", source.gpus if source.gpus is not None else 1, 1, GREATEST_MACHINES * GREATEST_GPUS_PER_MACHINE),
         *(
@@ -103,18 +104,8 @@ def _check(source: FleetSource) -> None:
         ("--clusters-per-region", source.clusters_per_region, 1, 10_000),
         ("--machines-per-rack", source.machines_per_rack, 1, GREATEST_MACHINES),
         ("--gpus-per-machine", source.gpus_per_machine, 1, GREATEST_GPUS_PER_MACHINE),
-        (
-            "--cpus-per-gpu",
-            source.cpus_per_gpu,
-            0.001,
-            GREATEST_CPUS_PER_MACHINE / source.gpus_per_machine if source.gpus_per_machine else 1,
-        ),
-        (
-            "--memory-gib-per-gpu",
-            source.memory_gib_per_gpu,
-            0.001,
-            GREATEST_MEMORY_GIB / source.gpus_per_machine if source.gpus_per_machine else 1,
-        ),
+        ("--cpus-per-gpu", source.cpus_per_gpu, 0.001, GREATEST_CPUS_PER_MACHINE / per_machine),
+        ("--memory-gib-per-gpu", source.memory_gib_per_gpu, 0.001, GREATEST_MEMORY_GIB / per_machine),
         ("--cpu-machines", source.cpu_machines, 0, 100 * GREATEST_MACHINES),
     )
     problems = [

@@ -60,6 +60,8 @@ def _row(cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
         raise LeftOut("are steps of jobs")
     if "[" in identifier or cells.get("State", "").startswith(_UNFINISHED):
         raise LeftOut("had not ended when the log was written")
+    if cells.get("Start", "?") in NEVER:
+        raise LeftOut("never started")
     resources = _resources(cells)
     gpus, model = _gpus(resources, cells)
     cpus, memory_gib = _cpus(resources, cells), _memory_gib(resources, cells)
@@ -81,8 +83,6 @@ def _row(cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
 
 
 def _duration_s(cells: Mapping[str, str]) -> float:
-    if cells.get("Start", "?") in NEVER:
-        raise LeftOut("never started")
     raw = cells.get("ElapsedRaw", "")
     if raw not in NEVER:
         return positive_duration(float(whole_cell("ElapsedRaw", raw, 0, 10**12)), "ElapsedRaw", "is negative")
