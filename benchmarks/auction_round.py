@@ -86,7 +86,6 @@ class Market:
         bidders: dict[RegionId, RegionBidder] = {}
         for region, inventory in zip(self.regions, self.inventories, strict=True):
             cache = NegativeCache()
-            inventory.watch(cache)
             bidders[region.region] = RegionBidder(region, inventory, cache, DataDirectory())
         return bidders
 

@@ -11,6 +11,7 @@ import numpy as np
 from cluster_manager.charging import CLUSTER_END, ENTRY_COLUMNS, MACHINE, ROW
 from cluster_manager.machines import Integers, Reals
 from domain.placement import AttemptKey, Holding
+from domain.rank import Standing
 
 OrderKey: TypeAlias = tuple[int, int, float, str, int]
 
@@ -72,6 +73,14 @@ class LiveAttempts:
     def count(self) -> int:
         """How many there are."""
         return len(self._order_keys)
+
+    @property
+    def worst_standing(self) -> Standing | None:
+        """The worst standing of all, those that are leaving included; None when there is nobody."""
+        if not self._order_keys:
+            return None
+        priority, level = self._order_keys[0][:2]
+        return Standing(-priority, -level)
 
     @property
     def arrays(self) -> AttemptArrays:

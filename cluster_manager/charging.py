@@ -135,12 +135,6 @@ def charge(fleet: FleetArrays, entries: Integers, first: int, end: int, sign: in
 
 
 @compiled
-def charge_entries(fleet: FleetArrays, entries: Integers, sign: int) -> None:
-    """Charges all entries of the table (sign 1) or gives them back (sign -1)."""
-    charge(fleet, entries, FIRST, len(entries), sign)
-
-
-@compiled
 def mark_leaving(fleet: FleetArrays, entries: Integers, sign: int) -> None:
     """Counts all entries of the table, which are charged, among those that are leaving (sign 1), or no longer (sign -1)."""
     for entry in range(len(entries)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster_manager.machines import Integers, Layout
+from cluster_manager.compiled import compiled
+from cluster_manager.machines import CLUSTER, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers, Layout
 from domain.rank import Standing
 
 
@@ -36,3 +37,37 @@ class RoomWatcher(Protocol):
     """Is told of every growth, after it has happened; but of nothing that is tentative."""
 
     def room_grew(self, growth: RoomGrowth) -> None: ...
+
+
+@compiled
+def grow_room(
+    fleet: FleetArrays,
+    machines: Integers,
+    amounts: Integers,
+    need: Integers,
+    whole_room: Integers,
+    cluster_room: Integers,
+    room: Integers,
+) -> int:
+    """Adds to `room` [cluster] for how many more tasks a growth can make room at most; returns the greatest room.
+
+    A machine whose free amounts grow by d gains room for at most the largest of ceil(d / need) over the resources,
+    whatever it had before. Neither a machine (`whole_room` [shape]) nor a cluster (`cluster_room`) ever has room for
+    more tasks than when empty. `need` [shape, resource] is what one task takes.
+    """
+    for index in range(len(machines)):
+        machine = machines[index]
+        shape = fleet.state[machine, WORKS_AS]
+        if shape == NO_WORK:
+            continue
+        gain = 0
+        for resource in range(RESOURCES):
+            if need[shape, resource] > 0:
+                steps = (amounts[index, resource] + need[shape, resource] - 1) // need[shape, resource]
+                gain = max(gain, steps)
+        room[fleet.fixed[machine, CLUSTER]] += min(gain, whole_room[shape])
+    greatest = 0
+    for cluster in range(len(room)):
+        room[cluster] = min(room[cluster], cluster_room[cluster])
+        greatest = max(greatest, room[cluster])
+    return greatest

@@ -16,13 +16,19 @@ from cluster_manager.charging import (
     GPU_HELD,
     GPU_MISSING,
     MACHINE,
-    charge_entries,
     first_conflict,
     mark_leaving,
-    switch_work,
 )
 from cluster_manager.check import check_inventory
-from cluster_manager.errors import GpuTaken, GrowsWhileLeaving, OverCommitted, UnknownAttempt, UnknownMachine
+from cluster_manager.errors import (
+    GpuTaken,
+    GrowsWhileLeaving,
+    InvariantBroken,
+    OverCommitted,
+    UnknownAttempt,
+    UnknownMachine,
+)
+from cluster_manager.free_room import FreeRoom
 from cluster_manager.growth import RoomGrowth, RoomWatcher
 from cluster_manager.journal import Journal, Tentatively
 from cluster_manager.machines import (
@@ -65,6 +71,7 @@ class Inventory:
         for machine, state in (states or {}).items():
             self._states[self._number(machine)] = state
         self._attempts = LiveAttempts()
+        self._free_room = FreeRoom(self.layout)
         self._journal = Journal()
         self._watchers: list[RoomWatcher] = []
 
@@ -169,6 +176,22 @@ class Inventory:
 
     # Thinking ahead.
 
+    def room_for(self, request: Request) -> tuple[int, ...]:
+        """Per cluster, for how many of the job's tasks there is room without evictions, at most all of them.
+
+        Empty when too many kinds of jobs were asked for: nobody has counted then.
+        """
+        room = self._free_room.of(request)
+        return () if room is None else tuple(np.minimum(room, request.tasks).tolist())
+
+    def finds_nothing(self, request: Request, standing: Standing) -> bool:
+        """True when a job surely finds no place, not even by evicting; False says nothing. Costs next to nothing."""
+        worst = self._attempts.worst_standing
+        if worst is not None and standing < worst:
+            return False
+        room = self._free_room.of(request)
+        return room is not None and int(room.max(initial=0)) < request.tasks
+
     def tentatively(self) -> AbstractContextManager[None]:
         """Everything done inside is undone at exit, also after an exception. May be nested."""
         return Tentatively(self._journal)
@@ -215,6 +238,8 @@ class Inventory:
     def check(self) -> None:
         """Computes everything anew from what is held and compares; raises InvariantBroken (I1 among others)."""
         check_inventory(self.layout, self._states, self._attempts)
+        if not np.array_equal(self._free_room.counted, self._free_room.recounted()):
+            raise InvariantBroken("the room that is kept up to date is not the room that there is")
 
     # The primitive changes: each tells of the room that it makes, and notes how it is undone.
 
@@ -256,7 +281,7 @@ class Inventory:
     def _set_state(self, number: int, state: MachineState) -> None:
         old = self._states[number]
         self._states[number] = state
-        switch_work(self.layout.arrays, number, state is MachineState.UP)
+        self._free_room.switch_work(number, takes_work=state is MachineState.UP)
         if state is MachineState.UP:
             arrays = self.layout.arrays
             capacity = arrays.shapes[arrays.fixed[number, SHAPE], :RESOURCES].reshape(1, RESOURCES)
@@ -269,7 +294,7 @@ class Inventory:
         """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""
         if live.leaving and sign < 0:
             self._mark(live, sign)
-        charge_entries(self.layout.arrays, live.entries, sign)
+        self._free_room.charge(live.entries, sign)
         if live.leaving and sign > 0:
             self._mark(live, sign)
 
@@ -317,8 +342,10 @@ class Inventory:
                 if not 0 <= gpu < MOST_GPUS or sums[RESOURCES] >> gpu & 1:
                     raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
                 sums[RESOURCES] |= 1 << gpu
-        rows = [(*held[number][:RESOURCES], number, held[number][RESOURCES], 0, 0) for number in sorted(held)]
+        rows = [(*held[number][:RESOURCES], number, held[number][RESOURCES], 1, 0) for number in sorted(held)]
         entries = np.array(rows, np.int64).reshape(-1, ENTRY_COLUMNS)
+        if len(rows) == 1:
+            return entries
         cluster = layout.arrays.fixed[entries[:, MACHINE], CLUSTER]
         entries[:, CLUSTER_END] = np.searchsorted(cluster, cluster, side="right")
         return entries

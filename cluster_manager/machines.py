@@ -11,16 +11,19 @@ fifth of a microsecond, and because what is read together then lies together in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.fleet import Machine, MachineState, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RegionId
-from domain.resources import capacity_mebibytes, capacity_millicpus
+from domain.resources import TaskResources, capacity_mebibytes, capacity_millicpus
+
+if TYPE_CHECKING:
+    from cluster_manager.requests import Request
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -101,6 +104,8 @@ class Layout:
     number_of_machine: Mapping[MachineId, int]
     number_of_model: Mapping[GpuModel, int]
     arrays: FleetArrays
+    requests: dict[tuple[int, TaskResources, bool], Request] = field(default_factory=dict)
+    """What was worked out before, by tasks, resources and whether to consolidate (`cluster_manager.requests`)."""
 
     @staticmethod
     def of(region: Region, states: Mapping[MachineId, MachineState]) -> Layout:

@@ -19,6 +19,8 @@ MOST_OF_ALL = GREATEST_AMOUNT + 1
 """An amount that no machine has; larger ones are cut down to it."""
 MOST_TASKS = 1 << 20
 """Of one job, so that products with GREATEST_AMOUNT stay within 64 bits."""
+REQUESTS_REMEMBERED = 16_384
+"""Distinct requests to a region; when there are more, all are forgotten."""
 
 
 class Request(NamedTuple):
@@ -38,6 +40,16 @@ def request_of(layout: Layout, job: JobSpecification) -> Request:
     Raises ValueError for less than one task or more than MOST_TASKS, for an amount that is negative or no number, and
     for a task without GPUs that leaves CPUs or memory open.
     """
+    asked = (job.tasks, job.resources, job.consolidate)
+    request = layout.requests.get(asked)
+    if request is None:
+        if len(layout.requests) >= REQUESTS_REMEMBERED:
+            layout.requests.clear()
+        request = layout.requests[asked] = _worked_out(layout, job)
+    return request
+
+
+def _worked_out(layout: Layout, job: JobSpecification) -> Request:
     resources = job.resources
     amounts = (float(resources.gpus), resources.cpus or 0.0, resources.memory_gib or 0.0)
     if not 1 <= job.tasks <= MOST_TASKS or not all(math.isfinite(amount) and amount >= 0 for amount in amounts):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from cluster_manager.growth import grow_room
 from cluster_manager.inventory import Inventory
 from cluster_manager.needs import room_when_empty
 from cluster_manager.requests import request_of
@@ -27,9 +30,12 @@ def warm_up() -> None:
     inventory.hold(Holding(key, Standing(1, 0), 0.0, (placement,)))
     job = JobSpecification(JobName("job"), 1, TaskResources(gpus=1), Emulated(1.0))
     request = request_of(inventory.layout, job)
+    inventory.room_for(request)
     places = inventory.find_places([request], Standing(0, 0), 0.0, evicting=True)
     inventory.find_needed([request], [0], places.found[0].victims)
     room_when_empty(inventory.layout, request)
     inventory.set_machine_state(machine.machine, MachineState.DOWN)
     inventory.begin_eviction(key)
     inventory.release(key)
+    nothing, one = np.zeros((1, 3), np.int64), np.zeros(1, np.int64)
+    grow_room(inventory.layout.arrays, one, nothing, nothing, one, one, one)

@@ -29,8 +29,7 @@ from regional_scheduler.shadow import outline_of
 class RegionBidder:
     """Answers rounds for one region, from memory: its inventory, its negative cache, the data directory.
 
-    The negative cache is one that watches the inventory (`Inventory.watch`) and so hears of whatever makes room; the
-    bidder itself clears it with each scan pass (MAST §4.3) and fills it.
+    The bidder lets the negative cache watch the inventory, so that it hears of whatever makes room, and fills it.
     """
 
     __slots__ = ("_cache", "_directory", "_empty_region", "_inventory")
@@ -46,6 +45,7 @@ class RegionBidder:
         self._inventory = inventory
         self._cache = cache
         self._directory = directory
+        inventory.watch(cache)
 
     def answer(self, auction_round: Round, now: float) -> RegionResponse:
         """The region's answers to all lots of the round; `now` only says when they were given."""
@@ -74,9 +74,23 @@ class RegionBidder:
             idle=outline.idle,
         )
 
-    def answer_alone(self, lot: Lot, now: float) -> tuple[Answer, Plan | None]:
-        """The answer to one lot on the inventory as it is, with the plan of a bid: what a window of one would say."""
-        return self._answer_lot(lot, now, self._cache, assumes_wins=False)
+    def plan_alone(self, lot: Lot, now: float) -> Plan | None:
+        """The plan of the bid for one lot on the inventory as it is; None when the region does not bid.
+
+        What a window of one lot would come to, for a workload whose auction the region does not abandon.
+        """
+        workload, standing = lot.workload, lot.position.standing
+        if self._cache.fails(workload, standing):
+            return None
+        plan = plan_workload(self._inventory, workload, standing, now)
+        if isinstance(plan, Refusal):
+            self._cache.remember(workload, standing, plan)
+            return None
+        return plan
+
+    def answer_alone(self, lot: Lot, now: float) -> Answer:
+        """The answer to one lot on the inventory as it is, with all that is told of it."""
+        return self._answer_lot(lot, now, self._cache, assumes_wins=False)[0]
 
     def abandons(self, specification: WorkloadSpecification) -> Abandoned | None:
         """Why the region would leave the auction of such a workload without planning; None when it would plan."""
@@ -103,23 +117,18 @@ class RegionBidder:
         abandoned = self.abandons(workload.specification)
         if abandoned is not None:
             return abandoned, None
-        if self._cache.fails(workload, standing):
-            return _remembered(assumes_wins=False), None
-        if assumes_wins and cache.fails(workload, standing):
-            return _remembered(assumes_wins=True), None
+        known = self._cache.why_it_fails(workload, standing)
+        if known is not None:
+            return NoPlan(RefusalReason.KNOWN_TO_FAIL, known, assumes_wins=False), None
+        if assumes_wins:
+            known = cache.why_it_fails(workload, standing)
+            if known is not None:
+                return NoPlan(RefusalReason.KNOWN_TO_FAIL, known, assumes_wins=True), None
         plan = plan_workload(self._inventory, workload, standing, planned_s)
         if isinstance(plan, Refusal):
             cache.remember(workload, standing, plan)
             return NoPlan(plan.reason, plan.sentence, assumes_wins), None
         return Bid(plan.score, summary_of(plan)), plan
-
-
-def _remembered(*, assumes_wins: bool) -> NoPlan:
-    return NoPlan(
-        RefusalReason.KNOWN_TO_FAIL,
-        "the same or a smaller workload was refused already, and no room has come free for it since",
-        assumes_wins,
-    )
 
 
 def summary_of(plan: Plan) -> PlanSummary:

@@ -20,8 +20,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cluster_manager.growth import RoomGrowth
-from cluster_manager.machines import CLUSTER, MOST_GPUS, NO_WORK, WORKS_AS, Integers, Layout
+from cluster_manager.growth import RoomGrowth, grow_room
+from cluster_manager.machines import MOST_GPUS, Integers, Layout
 from cluster_manager.needs import needs_of
 from cluster_manager.requests import MOST_OF_ALL, MOST_TASKS, request_of
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
@@ -32,9 +32,6 @@ from regional_scheduler.refusal import Refusal
 
 Kind: TypeAlias = tuple[GpuModel, bool, bool]
 """GPU model asked for, whether CPUs are the proportional share, whether memory is: only like is compared with like."""
-
-LEVELS = 1 << 40
-"""More than any level."""
 
 Size: TypeAlias = tuple[int, int, int, int, int, int]
 """Tasks, GPUs, thousandths of a CPU, MiB (all of one task), priority, level: each the larger the harder to place."""
@@ -60,8 +57,8 @@ class _Entry:
 
     job: JobSpecification
     standing: Standing
-    kind: Kind
     size: Size
+    sentence: str
     room: Integers  # [cluster]
     shape_needs: _ShapeNeeds | None = None
     """Worked out when first needed."""
@@ -74,8 +71,8 @@ class NegativeCache:
 
     def __init__(self) -> None:
         self._groups: dict[Kind, _Group] = {}
-        # What was asked before and is covered by an entry; emptied whenever entries end.
-        self._answers: set[tuple[Kind, Size]] = set()
+        # What was asked before and is covered by an entry, with its sentence; emptied whenever entries end.
+        self._answers: dict[tuple[Kind, Size], str] = {}
         self.lookups = 0
         """Workloads asked about since this cache exists."""
         self.hits = 0
@@ -87,11 +84,18 @@ class NegativeCache:
 
     def fails(self, workload: Workload, standing: Standing) -> bool:
         """True when a job of the workload is known to find no room; False when nothing is known."""
+        return self.why_it_fails(workload, standing) is not None
+
+    def why_it_fails(self, workload: Workload, standing: Standing) -> str | None:
+        """What was said when the same or a smaller job was refused; None when nothing is known."""
         self.lookups += 1
-        if self._groups and any(self._covers(job, standing) for job in workload.specification.jobs):
-            self.hits += 1
-            return True
-        return False
+        if self._groups:
+            for job in workload.specification.jobs:
+                sentence = self._covered(job, standing)
+                if sentence is not None:
+                    self.hits += 1
+                    return sentence
+        return None
 
     def remember(self, workload: Workload, standing: Standing, refusal: Refusal) -> None:
         """Keeps a refusal of `plan_workload`, if it is one of a job alone.
@@ -103,9 +107,9 @@ class NegativeCache:
             return
         job = next(job for job in workload.specification.jobs if job.name == refusal.job)
         kind, size = _question(job, standing)
-        if not self._covers(job, standing):
+        if self._covered(job, standing) is None:
             group = self._groups.setdefault(kind, _Group())
-            group.add(_Entry(job, standing, kind, size, np.array(refusal.room, np.int64)))
+            group.add(_Entry(job, standing, size, refusal.sentence, np.array(refusal.room, np.int64)))
 
     def clear(self) -> None:
         """Everything is forgotten."""
@@ -124,55 +128,52 @@ class NegativeCache:
         if ended:
             self._answers.clear()
 
-    def _covers(self, job: JobSpecification, standing: Standing) -> bool:
-        """Whether an entry says that this job finds no room."""
+    def _covered(self, job: JobSpecification, standing: Standing) -> str | None:
+        """The sentence of an entry which says that this job finds no room; None when there is none."""
         question = _question(job, standing)
-        if question in self._answers:
-            return True
+        sentence = self._answers.get(question)
+        if sentence is not None:
+            return sentence
         kind, size = question
         for easier in _kinds_as_easy(kind):
             group = self._groups.get(easier)
-            if group is not None and group.covers(size):
-                self._answers.add(question)
-                return True
-        return False
+            entry = group.covering(size) if group is not None else None
+            if entry is not None:
+                self._answers[question] = entry.sentence
+                return entry.sentence
+        return None
 
 
 class _Group:
-    """The entries of one kind, none of which covers another, with their sizes in a matrix."""
+    """The entries of one kind, none of which covers another: few, so they are looked at one after the other."""
 
-    __slots__ = ("entries", "sizes")
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
-        self.sizes: Integers = np.zeros((0, 6), np.int64)
 
-    def covers(self, size: Size) -> bool:
-        """Whether one of the entries is nowhere larger, at the same or a better standing."""
-        asked = np.array(size, np.int64)
-        return bool(np.any(np.all(self.sizes[:, :4] <= asked[:4], axis=1) & (_ranks(self.sizes) <= _ranks(asked))))
+    def covering(self, size: Size) -> _Entry | None:
+        """The first entry that is nowhere larger, at the same or a better standing."""
+        return next((entry for entry in self.entries if _is_covered(size, by=entry.size)), None)
 
     def add(self, entry: _Entry) -> None:
         """Takes the entry in, and drops those that it covers."""
-        size = np.array(entry.size, np.int64)
-        kept = ~(np.all(self.sizes[:, :4] >= size[:4], axis=1) & (_ranks(self.sizes) >= _ranks(size)))
-        self.entries = [old for old, stays in zip(self.entries, kept.tolist(), strict=True) if stays]
+        self.entries = [old for old in self.entries if not _is_covered(old.size, by=entry.size)]
         self.entries.append(entry)
-        self.sizes = np.vstack((self.sizes[kept], size))
 
     def grow(self, growth: RoomGrowth) -> bool:
         """Adds what the growth can add to each entry; drops those that might now find room, and says if there were any."""
-        kept = [not growth.concerns(entry.standing) or _still_fails(entry, growth) for entry in self.entries]
-        if all(kept):
-            return False
-        self.entries = [entry for entry, stays in zip(self.entries, kept, strict=True) if stays]
-        self.sizes = self.sizes[np.array(kept, np.bool_)]
-        return True
+        kept = [entry for entry in self.entries if not growth.concerns(entry.standing) or _still_fails(entry, growth)]
+        ended = len(kept) < len(self.entries)
+        self.entries = kept
+        return ended
 
 
-def _ranks(sizes: Integers) -> Integers:
-    """Standings as single numbers that compare like them."""
-    return sizes[..., 4] * LEVELS + sizes[..., 5]
+def _is_covered(size: Size, *, by: Size) -> bool:
+    """Whether whoever asks for `size` fails if whoever asks for `by` does: nowhere less, and no better standing."""
+    return (
+        by[0] <= size[0] and by[1] <= size[1] and by[2] <= size[2] and by[3] <= size[3] and by[4:] <= size[4:]
+    )
 
 
 def _question(job: JobSpecification, standing: Standing) -> tuple[Kind, Size]:
@@ -204,12 +205,13 @@ def _still_fails(entry: _Entry, growth: RoomGrowth) -> bool:
     if entry.shape_needs is None:
         entry.shape_needs = _ShapeNeeds.of(growth.layout, entry.job)
     needs = entry.shape_needs
-    arrays = growth.layout.arrays
-    shapes = arrays.state[growth.machines, WORKS_AS]
-    works = shapes != NO_WORK
-    need = needs.need[shapes[works]]
-    steps = np.where(need > 0, -(-growth.amounts[works] // np.maximum(need, 1)), 0).max(axis=1, initial=0)
-    gains = np.minimum(steps, needs.whole_room[shapes[works]])
-    np.add.at(entry.room, arrays.fixed[growth.machines[works], CLUSTER], gains)
-    np.minimum(entry.room, needs.cluster_room, out=entry.room)
-    return bool(np.all(entry.room < entry.job.tasks))
+    most = grow_room(
+        growth.layout.arrays,
+        growth.machines,
+        growth.amounts,
+        needs.need,
+        needs.whole_room,
+        needs.cluster_room,
+        entry.room,
+    )
+    return most < entry.job.tasks

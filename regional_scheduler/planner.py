@@ -45,8 +45,13 @@ def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, 
     if not workload.specification.jobs:
         raise ValueError(f"workload {workload.workload} has no jobs")
     demands = _most_demanding_first(inventory, workload.specification.jobs)
-    placed = _place_all(inventory, demands, standing, now, evicting=False)
-    if isinstance(placed, _Failure):
+    for demand in demands:
+        if inventory.finds_nothing(demand.request, standing):
+            return no_room_alone(inventory, demand.job, inventory.room_for(demand.request), standing)
+    # A job alone evicts only where it finds no place otherwise; of several, all are first tried without.
+    alone = len(demands) == 1
+    placed = _place_all(inventory, demands, standing, now, evicting=alone)
+    if isinstance(placed, _Failure) and not alone:
         placed = _place_all(inventory, demands, standing, now, evicting=True)
     if isinstance(placed, _Failure):
         if placed.alone:

@@ -55,7 +55,6 @@ def make_memory(
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
     cache = NegativeCache()
-    inventory.watch(cache)
     bidder = RegionBidder(region, inventory, cache, DataDirectory(fleet.tables))
     return RegionMemory(
         revisions=revisions,

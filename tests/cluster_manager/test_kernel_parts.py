@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
-from cluster_manager import charging, necessity, needs, placing
+from cluster_manager import charging, free_room, growth, necessity, needs, placing
 from cluster_manager.charging import lowest_gpus
 from cluster_manager.compiled import compiled, constant
 from cluster_manager.machines import Integers
@@ -75,14 +75,16 @@ def test_a_warm_up_leaves_no_kernel_to_be_compiled() -> None:
     warm_up()
     entries = [
         function
-        for module in (charging, necessity, needs, placing)
+        for module in (charging, free_room, growth, necessity, needs, placing)
         for function in vars(module).values()
         if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__
     ]
     called_from_python = {function.py_func.__name__ for function in entries if function.nopython_signatures}
     assert called_from_python >= {
-        "charge_entries",
+        "charge_and_count",
+        "count_all",
         "first_conflict",
+        "grow_room",
         "mark_leaving",
         "mark_needed",
         "needs_of_request",

@@ -55,7 +55,6 @@ class Bench:
     def __init__(self) -> None:
         self.inventory = Inventory(REGION)
         self.cache = NegativeCache()
-        self.inventory.watch(self.cache)
         self.directory = DataDirectory([Table(CLICKS, 10**9, home=EAST)])
         self.bidder = RegionBidder(REGION, self.inventory, self.cache, self.directory)
 
@@ -161,13 +160,15 @@ def test_lots_of_a_window_do_not_evict_the_same_victim_twice() -> None:
 # ---------------------------------------------------------------- the negative cache
 
 
-def test_what_was_refused_is_remembered_in_the_scan_pass_and_forgotten_with_it() -> None:
+def test_what_was_refused_is_remembered_until_there_is_more_room() -> None:
     bench = Bench()
     bench.run("first", 8, priority=0, started_s=0.0)
     bench.run("second", 8, priority=0, started_s=0.0)
     assert reasons(bench.answer([lot(0, 4), lot(1, 8)])) == [RefusalReason.NO_ROOM, RefusalReason.KNOWN_TO_FAIL]
     assert reasons(bench.answer([lot(2, 4)])) == [RefusalReason.KNOWN_TO_FAIL]
-    assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [RefusalReason.NO_ROOM]
+    assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [RefusalReason.KNOWN_TO_FAIL]
+    bench.inventory.release(AttemptKey(WorkloadId("first"), AttemptNumber(1)))
+    assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [None]
 
 
 def test_a_remembered_refusal_stands_whatever_is_won_above_it() -> None:
@@ -176,9 +177,10 @@ def test_a_remembered_refusal_stands_whatever_is_won_above_it() -> None:
     bench.run("second", 8, priority=0, started_s=0.0)
     bench.answer([lot(0, 8)])
     _, refused = bench.answer([lot(1, 2, expected_winner=EAST), lot(2, 8)]).answers
-    assert refused == NoPlan(
-        RefusalReason.KNOWN_TO_FAIL, "the same or a smaller workload was refused already in this scan pass", False
-    )
+    assert isinstance(refused, NoPlan)
+    assert refused.reason is RefusalReason.KNOWN_TO_FAIL
+    assert not refused.assumes_wins
+    assert "no cluster of region east has room for more than 0" in refused.sentence
 
 
 def test_what_is_refused_under_assumed_wins_is_known_for_the_rest_of_the_window_only() -> None:
