@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from cluster_manager.growth import RoomGrowth
 from cluster_manager.inventory import Inventory
 from cluster_manager.machines import GPUS
+from cluster_manager.requests import Request, request_of
 from data_placement.directory import DataDirectory
 from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
 from domain.placement import Plan
+from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from regional_scheduler.auction import Verdict, decide_lot
 from regional_scheduler.bidding import RegionBidder
@@ -23,6 +25,7 @@ from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
 from regional_scheduler.rounds import Abandoned, Answer, Lot
+from simulator.engine.workloads import SimulatedWorkload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +41,6 @@ class RegionDesk:
     def of(region: Region, directory: DataDirectory) -> RegionDesk:
         inventory = Inventory(region)
         cache = NegativeCache()
-        inventory.watch(cache)
         return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, directory))
 
 
@@ -62,6 +64,8 @@ class RegionRoom:
         self.lookups = 0
         """How often a region was asked for room."""
         self.plans = 0
+        """How often it had to plan to answer."""
+        self._requests: dict[int, tuple[tuple[Inventory, Request], ...]] = {}
         for desk in self.desks:
             desk.inventory.watch(self)
 
@@ -79,6 +83,21 @@ class RegionRoom:
         said = {desk.region: desk.bidder.abandons(specification) for desk in self.desks}
         return {region: answer for region, answer in sorted(said.items()) if answer is not None}
 
+    def finds_nothing(self, work: SimulatedWorkload, standing: Standing) -> bool:
+        """True when surely no eligible region has a place, not even by evicting; costs next to nothing."""
+        requests = self._requests.get(work.kind)
+        if requests is None:
+            jobs = work.workload.specification.jobs
+            requests = self._requests[work.kind] = tuple(
+                (self.desks[position].inventory, request_of(self.desks[position].inventory.layout, jobs[0]))
+                for position in work.eligible
+            )
+        for inventory, request in requests:
+            if not inventory.finds_nothing(request, standing):
+                return False
+        self.lookups += len(requests)
+        return True
+
     def auction(self, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
         """The winner of one lot among the eligible regions: the best score, ties go to the first by name."""
         best: Win | None = None
@@ -86,7 +105,7 @@ class RegionRoom:
             if position not in eligible:
                 continue
             self.lookups += 1
-            _, plan = self.desks[position].bidder.answer_alone(lot, now)
+            plan = self.desks[position].bidder.plan_alone(lot, now)
             if plan is not None and (best is None or plan.score < best.plan.score):
                 best = Win(position, plan)
         return best
@@ -107,7 +126,7 @@ class RegionRoom:
             desk = self.desks[position]
             abandoned = desk.bidder.abandons(lot.workload.specification)
             if position in eligible:
-                answers[desk.region] = desk.bidder.answer_alone(lot, now)[0]
+                answers[desk.region] = desk.bidder.answer_alone(lot, now)
             elif abandoned is not None:
                 answers[desk.region] = abandoned
         return decide_lot(lot, answers)

@@ -393,8 +393,8 @@ class Simulation:
     def _record(self, broken_off: bool) -> RunRecord:
         world = self._world
         room = world.room
-        hits = sum(desk.cache.hits for desk in room.desks)
-        lookups = sum(desk.cache.lookups for desk in room.desks)
+        lookups = room.lookups
+        plans = sum(desk.cache.lookups - desk.cache.hits for desk in room.desks)
         return world.recorder.record(
             RunFacts(
                 world.policy.name, self._given.trace, self._seed, tuple(str(tenant.tenant) for tenant in world.tenants)
@@ -409,8 +409,8 @@ class Simulation:
                 events=self._taken,
                 scan_passes=self._scan_passes,
                 cache_lookups=lookups,
-                cache_hits=hits,
-                plans=lookups - hits,
+                cache_hits=lookups - plans,
+                plans=plans,
             ),
         )
 

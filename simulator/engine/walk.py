@@ -92,19 +92,21 @@ class Walk:
         return True
 
     def _start_among(self, work: SimulatedWorkload, regions: Sequence[int]) -> bool:
-        lot = self.lot_of(work)
+        standing = self.standing_of(work)
         refused_at = self._refused_shapes.get(work.shape)
         # Nothing that happens in a walk makes room: what was refused stays refused.
-        known = refused_at is not None and refused_at <= lot.position.standing
-        win = None if known else self._room.auction(lot, regions, self.now)
-        if win is None:
-            self._refuse(work, lot)
-            return False
-        self._launch(work, lot, win)
-        return True
+        known = refused_at is not None and refused_at <= standing
+        if not known and not self._room.finds_nothing(work, standing):
+            lot = self.lot_of(work)
+            win = self._room.auction(lot, regions, self.now)
+            if win is not None:
+                self._launch(work, lot, win)
+                return True
+        self._refuse(work, standing)
+        return False
 
-    def _refuse(self, work: SimulatedWorkload, lot: Lot) -> None:
-        self._refused_shapes.setdefault(work.shape, lot.position.standing)
+    def _refuse(self, work: SimulatedWorkload, standing: Standing) -> None:
+        self._refused_shapes.setdefault(work.shape, standing)
         self._queue.block(work.kind)
         self.refused.append(work)
 
@@ -187,7 +189,7 @@ class Walk:
         lot = self.lot_of(simulated)
         found = [r for r in simulated.eligible if self._room.auction(lot, (r,), self.now) is not None]
         if not found:
-            self._refuse(simulated, lot)
+            self._refuse(simulated, lot.position.standing)
         return found
 
     @contextmanager
@@ -225,7 +227,7 @@ class Walk:
         if (simulated.shape, kept_for.index) not in self._too_long:
             win = self._room.auction(lot, simulated.eligible, self.now)
             if win is None:
-                self._refuse(simulated, lot)
+                self._refuse(simulated, lot.position.standing)
                 return False
             if win.region != region or self._leaves_room(lot, win, kept_for, reservation):
                 self._launch(simulated, lot, win)
