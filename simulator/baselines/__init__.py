@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+from simulator.baselines.conservative_backfill import CONSERVATIVE_BACKFILL
+from simulator.baselines.drf import DRF
+from simulator.baselines.easy_backfill import EASY_BACKFILL
+from simulator.baselines.fair_share import FAIR_SHARE
+from simulator.baselines.federated import FEDERATED
 from simulator.baselines.fifo import BEST_EFFORT, FIFO, YARN_CS
+from simulator.baselines.gandiva import GANDIVA
+from simulator.baselines.ideal import IDEAL
 from simulator.baselines.las import LAS
 from simulator.baselines.mast import MAST
+from simulator.baselines.own_region import OWN_REGION
+from simulator.baselines.random_region import RANDOM_REGION
+from simulator.baselines.sf import SF
+from simulator.baselines.sjf import SJF
+from simulator.baselines.srsf import SRSF
 from simulator.baselines.srtf import SRTF
 from simulator.policies.policy import Policy
 
-BASELINES: tuple[Policy, ...] = (MAST, FIFO, YARN_CS, BEST_EFFORT, SRTF, LAS)
+BASELINES: tuple[Policy, ...] = (
+    MAST,
+    FEDERATED,
+    RANDOM_REGION,
+    OWN_REGION,
+    IDEAL,
+    FIFO,
+    YARN_CS,
+    BEST_EFFORT,
+    SF,
+    SJF,
+    SRTF,
+    SRSF,
+    LAS,
+    GANDIVA,
+    FAIR_SHARE,
+    DRF,
+    EASY_BACKFILL,
+    CONSERVATIVE_BACKFILL,
+)
 """All of them; names are unique."""
