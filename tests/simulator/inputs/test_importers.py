@@ -14,7 +14,7 @@ from domain.identifiers import TenantId
 from formats.problems import FormatError
 from formats.row_ledger import RowLedger
 from formats.trace import TraceRow
-from simulator.inputs.importers.importer import FileHead
+from simulator.inputs.importers.importer import FileHead, Importer
 from simulator.inputs.importers.registry import IMPORTERS, importer_for, importer_named, importer_names
 from simulator.inputs.trace_files import READ_ALL, Trace, TraceOptions, TraceStream, read_trace_file
 from tests.simulator.inputs.samples import (
@@ -81,11 +81,11 @@ def test_every_format_has_a_sample_and_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("importer", IMPORTERS, ids=importer_names())
-def test_an_importer_refuses_what_it_cannot_read_at_all(importer: object, tmp_path: Path) -> None:
+def test_an_importer_refuses_what_it_cannot_read_at_all(importer: Importer, tmp_path: Path) -> None:
     path = tmp_path / "poem"
     path.write_text("The curfew tolls\nthe knell of parting day\n")
     with pytest.raises(FormatError, match="poem"):
-        read_trace_file(path, TraceOptions(format=importer.name))  # type: ignore[attr-defined]  # parametrized
+        read_trace_file(path, TraceOptions(format=importer.name))
 
 
 def test_an_unknown_format_is_told_with_what_there_is(tmp_path: Path) -> None:

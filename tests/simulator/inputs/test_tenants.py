@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.identifiers import ANY_GPU_MODEL
+from domain.tenant import Tenant
 from formats.tenants_file import check_tenants
 from formats.trace import TraceRow
 from simulator.inputs.tenants import tenants_of_trace, unlimited_tenants
@@ -21,8 +23,8 @@ ROWS = (
 )
 
 
-def quotas(tenants: object) -> dict[str, int]:
-    return {t.tenant: t.quota.gpus_in(ANY_GPU_MODEL) for t in tenants}  # type: ignore[attr-defined]  # tenants
+def quotas(tenants: Iterable[Tenant]) -> dict[str, int]:
+    return {t.tenant: t.quota.gpus_in(ANY_GPU_MODEL) for t in tenants}
 
 
 def test_a_quota_is_the_share_of_gpu_seconds_but_at_least_the_largest_job() -> None:
