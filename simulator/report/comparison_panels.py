@@ -31,28 +31,8 @@ def _ratio_panel(comparison: Comparison) -> Panel:
     )
     for series, (what, pairs) in enumerate(contrasts):
         told = [(pair, contrast) for pair, contrast in pairs if contrast is not None]
-        ratios = [contrast.ratio for _, contrast in told]
-        farthest = max([farthest, *(1.05 * ratio.high for ratio in ratios if isfinite(ratio.high))])
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": f"mean {what} time",
-                "x": numbers([ratio.value for ratio in ratios]),
-                "y": texts([pair.policy for pair, _ in told]),
-                "error_x": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": numbers([ratio.high - ratio.value for ratio in ratios]),
-                    "arrayminus": numbers([ratio.value - ratio.low for ratio in ratios]),
-                    "thickness": 2,
-                    "width": 6,
-                    "color": colour(series),
-                },
-                "marker": {"color": colour(series), "size": 10, "symbol": "diamond" if series else "circle"},
-                "hovertemplate": "%{x:.3f} × " + baseline + "<extra>%{fullData.name}</extra>",
-            }
-        )
+        farthest = max([farthest, *(1.05 * c.ratio.high for _, c in told if isfinite(c.ratio.high))])
+        traces.append(_ratios(what, series, baseline, told))
         rows += [_contrast_row(pair, what, contrast) for pair, contrast in told]
     layout: dict[str, JsonValue] = {
         "xaxis": {"title": {"text": f"mean, × that under {baseline}"}, "range": [0, farthest]},
@@ -87,6 +67,30 @@ def _ratio_panel(comparison: Comparison) -> Panel:
         (Picture("", tuple(traces), layout),),
         (Table(head, tuple(rows)),),
     )
+
+
+def _ratios(
+    what: str, series: int, baseline: str, told: Sequence[tuple[PairedComparison, Contrast]]
+) -> dict[str, JsonValue]:
+    ratios = [contrast.ratio for _, contrast in told]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"mean {what} time",
+        "x": numbers([ratio.value for ratio in ratios]),
+        "y": texts([pair.policy for pair, _ in told]),
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": numbers([ratio.high - ratio.value for ratio in ratios]),
+            "arrayminus": numbers([ratio.value - ratio.low for ratio in ratios]),
+            "thickness": 2,
+            "width": 6,
+            "color": colour(series),
+        },
+        "marker": {"color": colour(series), "size": 10, "symbol": "diamond" if series else "circle"},
+        "hovertemplate": f"%{{x:.3f}} × {baseline}<extra>%{{fullData.name}}</extra>",
+    }
 
 
 def _contrast_row(pair: PairedComparison, what: str, contrast: Contrast) -> tuple[str, ...]:

@@ -128,17 +128,8 @@ def figures_of(
     """The figures of a run. `cost` is what it took, where that was measured; limits are by priority from 0 on."""
     workloads, attempts, counts = record.workloads, record.attempts, record.counts
     rows = rows_of(record, slo_limits_s)
-    priorities = tuple(str(priority) for priority in range(LOWEST_PRIORITY + 1))
-    classes, class_of = gpu_classes(workloads.gpus)
+    groups = _groups(record, rows)
     waits = rows.waits
-    owner, waiting = attempts.workload, waits.workload
-    by_priority = figures_by_group(
-        record, rows, priorities, workloads.priority, workloads.priority[owner], waits.priority
-    )
-    tenant = workloads.tenant
-    by_tenant = figures_by_group(record, rows, record.tenants, tenant, tenant[owner], tenant[waiting])
-    by_gpus = figures_by_group(record, rows, classes, class_of, class_of[owner], class_of[waiting])
-    by_region = figures_by_group(record, rows, record.regions, last_regions(record), attempts.region, waits.region)
     held, supply = held_curve(record), supply_curve(record)
     available = supply.integral(record.started_s, record.ended_s)
     overloaded_s, held_then, available_then = overloaded_gpu_seconds(record, held, supply)
@@ -173,23 +164,13 @@ def figures_of(
         lost_work_gpu_s=float(rows.work.lost.sum()),
         evictions=_evictions(attempts.end),
         slo_limits_s=slo_limits_s,
-        slo_violation_rate={
-            name: number_or_null(by_priority[name].slo_violation_rate) if name in by_priority else None
-            for name in priorities
-        },
+        slo_violation_rate=_violation_rates(groups.by_priority),
         negative_cache_hit_rate=rate_or_null(counts.cache_hits, counts.cache_lookups),
-        by_tenant=by_tenant,
-        by_priority=by_priority,
-        by_region=by_region,
-        by_gpus=by_gpus,
-        gpu_allocation_rate_by_region={
-            name: rate_or_null(
-                held_curve(record, region).integral(record.started_s, record.ended_s),
-                supply_curve(record, region).integral(record.started_s, record.ended_s),
-            )
-            for region, name in enumerate(record.regions)
-            if name in by_region
-        },
+        by_tenant=groups.by_tenant,
+        by_priority=groups.by_priority,
+        by_region=groups.by_region,
+        by_gpus=groups.by_gpus,
+        gpu_allocation_rate_by_region=_allocation_by_region(record, groups.by_region),
         events=counts.events or None,
         scan_passes=counts.scan_passes or None,
         plans=counts.plans or None,
@@ -214,6 +195,50 @@ def rows_of(record: RunRecord, slo_limits_s: tuple[float, ...] = DEFAULT_LIMITS_
         judged=judged,
         violated=violated,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    by_tenant: dict[str, GroupFigures]
+    by_priority: dict[str, GroupFigures]
+    by_region: dict[str, GroupFigures]
+    by_gpus: dict[str, GroupFigures]
+
+
+_PRIORITIES = tuple(str(priority) for priority in range(LOWEST_PRIORITY + 1))
+
+
+def _groups(record: RunRecord, rows: RunRows) -> _Groups:
+    workloads, owner, waiting = record.workloads, record.attempts.workload, rows.waits.workload
+    tenant, priority = workloads.tenant, workloads.priority
+    classes, class_of = gpu_classes(workloads.gpus)
+    return _Groups(
+        by_tenant=figures_by_group(record, rows, record.tenants, tenant, tenant[owner], tenant[waiting]),
+        by_priority=figures_by_group(record, rows, _PRIORITIES, priority, priority[owner], rows.waits.priority),
+        by_region=figures_by_group(
+            record, rows, record.regions, last_regions(record), record.attempts.region, rows.waits.region
+        ),
+        by_gpus=figures_by_group(record, rows, classes, class_of, class_of[owner], class_of[waiting]),
+    )
+
+
+def _violation_rates(by_priority: dict[str, GroupFigures]) -> dict[str, float | None]:
+    """Null for priorities without a wait that can be judged."""
+    return {
+        name: number_or_null(by_priority[name].slo_violation_rate) if name in by_priority else None
+        for name in _PRIORITIES
+    }
+
+
+def _allocation_by_region(record: RunRecord, by_region: dict[str, GroupFigures]) -> dict[str, float | None]:
+    return {
+        name: rate_or_null(
+            held_curve(record, region).integral(record.started_s, record.ended_s),
+            supply_curve(record, region).integral(record.started_s, record.ended_s),
+        )
+        for region, name in enumerate(record.regions)
+        if name in by_region
+    }
 
 
 def last_regions(record: RunRecord) -> Integers:

@@ -1,4 +1,4 @@
-"""How long workloads waited: from becoming pending to running, each time anew (MAST §5.4, Figure 11).
+"""How long workloads waited: from becoming pending to running, each time anew (MAST §5.5, Figure 11).
 
 A workload becomes pending when it is submitted, and again whenever an attempt that ran has ended without ending the
 workload. An attempt that never ran ends no wait and begins none. What counts as waiting thus includes the queue, the

@@ -42,7 +42,7 @@ LimitOption = Annotated[
         "--slo-s",
         min=0.001,
         help="Within how many seconds a workload is to run, for each priority from 0 to 6; seven times.",
-        show_default="300, and twice as long at each lower priority",
+        show_default="600, and twice as long at each lower priority",
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the resamples behind confidence intervals.")]
@@ -89,13 +89,8 @@ def report(
     from simulator.report.report import write_report
     from simulator.results.comparison import compare_runs
     from simulator.results.figures import figures_of
-    from simulator.results.service_levels import DEFAULT_LIMITS_S, check_limits
 
-    labels = _labels(events, label)
-    try:
-        limits_s = check_limits(tuple(slo_s)) if slo_s else DEFAULT_LIMITS_S
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--slo-s") from error
+    labels, limits_s = _labels(events, label), _limits(slo_s)
     choice = None
     if window_from is not None or window is not None or machine:
         choice = GanttChoice(window_from, window, tuple(machine))
@@ -126,6 +121,15 @@ def report(
     else:
         show(_table(labels, figures))
         note(f"the page is in {out}")
+
+
+def _limits(given: Sequence[float]) -> tuple[float, ...]:
+    from simulator.results.service_levels import DEFAULT_LIMITS_S, check_limits
+
+    try:
+        return check_limits(tuple(given)) if given else DEFAULT_LIMITS_S
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--slo-s") from error
 
 
 def _labels(events: Sequence[Path], given: Sequence[str]) -> list[str]:

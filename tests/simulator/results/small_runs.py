@@ -162,8 +162,6 @@ class _Run:
         def real(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
             return np.array([attempt[name] for attempt in attempts], dtype=np.float64)
 
-        nan = float("nan")
-        gpus = np.array([one.gpus for one in asked], dtype=np.int64)
         region = np.arange(machines) % len(REGIONS)
         owner, held = whole("workload"), np.array([one.gpus for one in asked], dtype=np.int64)
         broken_off = any(one.ended_s is None for one in asked)
@@ -177,18 +175,7 @@ class _Run:
             machines=MachineTable(
                 tuple(f"m{m:03}" for m in range(machines)), region, np.full(machines, self.gpus, dtype=np.int64)
             ),
-            workloads=WorkloadTable(
-                ids=tuple(f"w{position:06}" for position in range(len(asked))),
-                tenant=np.arange(len(asked)) % len(TENANTS),
-                priority=np.array([one.priority for one in asked], dtype=np.int64),
-                within_quota=np.array([one.priority < 6 for one in asked], dtype=np.bool_),
-                gpus=gpus,
-                submitted_s=np.array([one.submitted_s for one in asked]),
-                work_s=np.array([one.work_s for one in asked]),
-                first_started_s=np.array([one.attempts[0]["dispatched"] if one.attempts else nan for one in asked]),
-                ended_s=np.array([nan if one.ended_s is None else one.ended_s for one in asked]),
-                end=np.array([_end(one) for one in asked], dtype=np.int64),
-            ),
+            workloads=_workload_table(asked),
             attempts=AttemptTable(
                 workload=owner,
                 number=whole("number"),
@@ -213,6 +200,22 @@ class _Run:
             broken_off=broken_off,
             counts=RunCounts(events=2 * len(attempts), cache_lookups=10, cache_hits=8),
         )
+
+
+def _workload_table(asked: list[Asked]) -> WorkloadTable:
+    nan = float("nan")
+    return WorkloadTable(
+        ids=tuple(f"w{position:06}" for position in range(len(asked))),
+        tenant=np.arange(len(asked)) % len(TENANTS),
+        priority=np.array([one.priority for one in asked], dtype=np.int64),
+        within_quota=np.array([one.priority < 6 for one in asked], dtype=np.bool_),
+        gpus=np.array([one.gpus for one in asked], dtype=np.int64),
+        submitted_s=np.array([one.submitted_s for one in asked]),
+        work_s=np.array([one.work_s for one in asked]),
+        first_started_s=np.array([one.attempts[0]["dispatched"] if one.attempts else nan for one in asked]),
+        ended_s=np.array([nan if one.ended_s is None else one.ended_s for one in asked]),
+        end=np.array([_end(one) for one in asked], dtype=np.int64),
+    )
 
 
 def _end(one: Asked) -> WorkloadEnd:
