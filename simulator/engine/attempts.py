@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State
@@ -72,17 +73,19 @@ class Attempts:
         save_s = world.settings.costs.checkpoint_save_s if saves else 0.0
         world.events.add(now + save_s, Happens.VACATED, work.index, work.token)
 
-    def lose(self, work: SimulatedWorkload) -> None:
-        """A machine under the attempt is lost: it is gone at once, with what a checkpoint had kept."""
-        if work.state is State.PREEMPTING:
-            # It was saving its work: that comes to nothing.
-            work.kept = min(work.kept, self._safe_while_leaving(work))
-            work.leaves_because = EvictionCause.MACHINE_LOST
-            self._evictors.pop(work.index, None)
+    def lose(self, works: Sequence[SimulatedWorkload]) -> None:
+        """Machines under these attempts are lost: they are gone at once, with what a checkpoint had kept."""
+        # All of them first: none may start in the place of another one that is lost with it.
+        for work in works:
             work.token += 1
-            self.vacate(work)
-        else:
-            self.tell_to_leave(work, EvictionCause.MACHINE_LOST)
+        for work in works:
+            if work.state is State.PREEMPTING:
+                # It was saving its work: that comes to nothing.
+                work.kept = min(work.kept, self._safe_while_leaving(work))
+                work.leaves_because = EvictionCause.MACHINE_LOST
+                self._evictors.pop(work.index, None)
+            else:
+                self.tell_to_leave(work, EvictionCause.MACHINE_LOST)
             work.token += 1
             self.vacate(work)
 

@@ -12,7 +12,7 @@ import numpy as np
 from domain.clock import ManualClock
 from domain.events import EventKind
 from domain.fleet import Fleet, MachineState
-from domain.identifiers import TenantId
+from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.rank import Standing
 from domain.tenant import Tenant
@@ -354,6 +354,7 @@ class Simulation:
         world = self._world
         what = self._failures.domains[domain].what
         world.events.add(self._failures.next_repair_s(domain, now), Happens.MACHINE_UP, domain)
+        lost: dict[WorkloadId, SimulatedWorkload] = {}
         for region, place in self._failures.fail(domain):
             layout = world.room.desks[region].inventory.layout
             machine = layout.machine_ids[place]
@@ -368,7 +369,8 @@ class Simulation:
                 )
             world.recorder.machine_down(region, place, now)
             for key in world.room.desks[region].inventory.set_machine_state(machine, MachineState.DOWN):
-                self._attempts.lose(world.by_name[key.workload])
+                lost[key.workload] = world.by_name[key.workload]
+        self._attempts.lose(tuple(lost.values()))
         world.news = True
 
     def _machines_up(self, domain: int, now: float) -> None:
