@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from domain.identifiers import AttemptNumber
+from domain.identifiers import AttemptNumber, MachineId
 from domain.placement import Plan, Score
 from domain.rank import QueuePosition, Standing
 from regional_scheduler.dispatching import place
@@ -55,6 +55,8 @@ class Walk:
         self._cpus_of_tenants: list[float] = []
         self._refused_shapes: dict[int, Standing] = {}
         self._too_long: set[tuple[int, int]] = set()
+        self._kept_machines: dict[int, frozenset[MachineId]] = {}
+        """Where the last plan for a workload that has a reservation puts it, by its index."""
         self.now = 0.0
         self.refused: list[SimulatedWorkload] = []
         """Who was tried in this walk and found no room."""
@@ -65,6 +67,7 @@ class Walk:
         self._cpus_of_tenants = []
         self._refused_shapes = {}
         self._too_long = set()
+        self._kept_machines = {}
         self._queue.begin_walk()
 
     def next(self) -> SimulatedWorkload | None:
@@ -212,9 +215,10 @@ class Walk:
         simulated = cast(SimulatedWorkload, work)
         best: Reservation | None = None
         for region in simulated.eligible:
-            start_s = self._earliest_start_in(simulated, region)
-            if start_s is not None and (best is None or start_s < best.start_s):
-                best = Reservation(region, start_s)
+            found = self._earliest_start_in(simulated, region)
+            if found is not None and (best is None or found[0] < best.start_s):
+                best = Reservation(region, found[0])
+                self._kept_machines[work.index] = _machines_of(found[1])
         return best
 
     def start_beside(self, work: Work, kept_for: Work, reservation: Reservation) -> bool:
@@ -243,16 +247,22 @@ class Walk:
 
     def _leaves_room(self, lot: Lot, win: Win, kept_for: Work, reservation: Reservation) -> bool:
         """Whether the other one finds room at its time with this one placed."""
+        kept = self._kept_machines.get(kept_for.index)
+        if kept is not None and kept.isdisjoint(_machines_of(win.plan)):
+            return True
         inventory = self._room.desks[win.region].inventory
         with inventory.tentatively():
             place(inventory, lot, win.plan, self.now)
             for attempt in self._running():
                 if attempt.region == win.region and self.expected_end_s(attempt) <= reservation.start_s:
                     inventory.release(attempt.key)
-            return self._plan(cast(SimulatedWorkload, kept_for), win.region) is not None
+            plan = self._plan(cast(SimulatedWorkload, kept_for), win.region)
+        if plan is not None:
+            self._kept_machines[kept_for.index] = _machines_of(plan)
+        return plan is not None
 
-    def _earliest_start_in(self, work: SimulatedWorkload, region: int) -> float | None:
-        """Releases what runs there in the order of its expected end, until the workload finds room."""
+    def _earliest_start_in(self, work: SimulatedWorkload, region: int) -> tuple[float, Plan] | None:
+        """Releases what runs there in the order of its expected end, until the workload finds room: when, and how."""
         inventory = self._room.desks[region].inventory
         ends = sorted(
             (self.expected_end_s(attempt), attempt.index, attempt)
@@ -265,8 +275,10 @@ class Walk:
                 inventory.release(attempt.key)
                 idle_gpus += attempt.gpus
                 last_at_once = position + 1 == len(ends) or ends[position + 1][0] > end_s
-                if last_at_once and idle_gpus >= work.gpus and self._plan(work, region) is not None:
-                    return end_s
+                if last_at_once and idle_gpus >= work.gpus:
+                    plan = self._plan(work, region)
+                    if plan is not None:
+                        return end_s, plan
         return None
 
     def _plan(self, work: SimulatedWorkload, region: int) -> Plan | None:
@@ -274,3 +286,7 @@ class Walk:
         inventory = self._room.desks[region].inventory
         plan = plan_workload(inventory, work.workload, self.standing_of(work), self.now)
         return plan if isinstance(plan, Plan) else None
+
+
+def _machines_of(plan: Plan) -> frozenset[MachineId]:
+    return frozenset(placement.machine for placement in plan.placements)
