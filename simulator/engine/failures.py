@@ -74,8 +74,10 @@ def _power_domains(
     domains = []
     for region in sorted(by_region):
         of_region = by_region[region]
-        for first in range(0, len(of_region), racks_per_domain):
-            domains.append(tuple(member for rack in of_region[first : first + racks_per_domain] for member in rack))
+        domains += [
+            tuple(member for rack in of_region[first : first + racks_per_domain] for member in rack)
+            for first in range(0, len(of_region), racks_per_domain)
+        ]
     return domains
 
 
