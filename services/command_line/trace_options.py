@@ -64,7 +64,9 @@ DefaultTenantOption: TypeAlias = Annotated[
 ]
 GpusOnlyOption: TypeAlias = Annotated[
     bool,
-    typer.Option("--gpus-only", help="Forget the CPUs and memory that GPU workloads ask for: they get their share."),
+    typer.Option(
+        "--gpus-only", help="Of GPU workloads forget CPUs, memory and tasks: they get their share, in tasks that fit."
+    ),
 ]
 JobsOption: TypeAlias = Annotated[
     Path | None,

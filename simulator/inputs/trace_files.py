@@ -34,7 +34,7 @@ class TraceOptions:
     default_tenant: TenantId | None = None
     """Whose the rows are, where a generic trace does not say."""
     gpus_only: bool = False
-    """CPUs and memory of GPU workloads are left out: each has the proportional share of its GPUs."""
+    """What GPU workloads ask for besides is left out (`with_gpus_only`)."""
     job_table: Path | None = None
     """Alibaba's `pai_job_table.csv`, beside its task table."""
 
@@ -73,7 +73,7 @@ class TraceStream:
     def __iter__(self) -> Iterator[TraceRow]:
         if not self._gpus_only:
             return self._rows
-        return (without_cpus_and_memory(row) for row in self._rows)
+        return (with_gpus_only(row) for row in self._rows)
 
 
 def read_trace_file(path: Path, options: TraceOptions = READ_ALL) -> Trace:
@@ -97,11 +97,16 @@ def submission_order(row: TraceRow) -> tuple[float, str]:
     return row.submit_s, row.workload_id
 
 
-def without_cpus_and_memory(row: TraceRow) -> TraceRow:
-    """A GPU workload with the proportional share of CPUs and memory; others as they are."""
-    if row.gpus == 0 or (row.cpus is None and row.memory_gib is None):
+def with_gpus_only(row: TraceRow) -> TraceRow:
+    """A GPU workload with the proportional share of CPUs and memory, in as few tasks as fit the machines.
+
+    So it runs on machines that are leaner or smaller than those of its log. Elastic workloads keep their tasks,
+    workloads without GPUs keep everything.
+    """
+    if row.gpus == 0 or (row.cpus is None and row.memory_gib is None and row.tasks is None):
         return row
-    return replace(row, cpus=None, memory_gib=None)
+    elastic = row.min_tasks is not None or row.max_tasks is not None
+    return replace(row, cpus=None, memory_gib=None, tasks=row.tasks if elastic else None)
 
 
 def _importer(head: FileHead, source: str, options: TraceOptions) -> Importer:

@@ -6,6 +6,7 @@ tenant. Lines of status 2, 3 and 4 are pieces of jobs whose whole stands in a li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ FIELDS = (
 )
 _JOB, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _STATUS, _USER = 0, 1, 3, 4, 7, 10, 11
 _PIECES = frozenset({2, 3, 4})
+_is_number = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]*)?", re.ASCII).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Swf:
         numbers = [line.split() for line in lines if not line.lstrip().startswith(";")]
         if not numbers:
             return all(line.lstrip().startswith(";") for line in lines)
-        return len(numbers[0]) == len(FIELDS) and all(_is_number(word) for word in numbers[0])
+        return len(numbers[0]) == len(FIELDS) and all(_is_number(word) is not None for word in numbers[0])
 
     def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
         return accepted_rows(_records(lines), _row, FIELDS[_JOB], ledger)
@@ -97,11 +99,6 @@ def _signed(words: list[str], place: int) -> float:
     if not _is_number(word) or abs(float(word)) > GREATEST_TIME_S:
         raise BadCell(FIELDS[place], f"must be a number, or -1 where it is not known, not {in_quotes(word)}")
     return float(word)
-
-
-def _is_number(word: str) -> bool:
-    digits = word.removeprefix("-").replace(".", "", 1)
-    return digits.isascii() and digits.isdigit()
 
 
 SWF = Swf()

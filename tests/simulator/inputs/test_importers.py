@@ -136,9 +136,10 @@ def test_cpus_and_memory_are_those_of_all_tasks(tmp_path: Path) -> None:
         assert (row.cpus, row.memory_gib) == (cpus, memory_gib), workload
 
 
-def test_cpus_and_memory_can_be_forgotten(tmp_path: Path) -> None:
+def test_all_but_gpus_can_be_forgotten(tmp_path: Path) -> None:
     trace = read(tmp_path, SACCT, TraceOptions(gpus_only=True))
-    assert (one(trace, "100").cpus, one(trace, "100").memory_gib) == (None, None)
+    asked = one(trace, "100")
+    assert (asked.cpus, asked.memory_gib, asked.tasks) == (None, None, None)
     assert (one(trace, "104").cpus, one(trace, "104").memory_gib) == (4.0, 16.0)
 
 
