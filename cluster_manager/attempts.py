@@ -74,13 +74,12 @@ class LiveAttempts:
         """How many there are."""
         return len(self._order_keys)
 
-    @property
-    def worst_standing(self) -> Standing | None:
-        """The worst standing of all, those that are leaving included; None when there is nobody."""
+    def anybody_worse(self, standing: Standing) -> bool:
+        """Whether any attempt has a strictly worse standing; those that are leaving count too."""
         if not self._order_keys:
-            return None
-        priority, level = self._order_keys[0][:2]
-        return Standing(-priority, -level)
+            return False
+        priority, level = -self._order_keys[0][0], -self._order_keys[0][1]
+        return priority > standing.priority or (priority == standing.priority and level > standing.level)
 
     @property
     def arrays(self) -> AttemptArrays:

@@ -105,9 +105,7 @@ class FreeRoom:
 
     def charge(self, entries: Integers, sign: int) -> None:
         """Charges the entries in the fleet's arrays (sign 1) or gives them back (-1)."""
-        charge_and_count(
-            self._layout.arrays, entries, self._need, self._whole_room, self._room, len(self._kinds), sign
-        )
+        charge_and_count(self._layout.arrays, entries, self._need, self._whole_room, self._room, len(self._kinds), sign)
 
     def switch_work(self, machine: int, *, takes_work: bool) -> None:
         """The machine takes work from now on, or no longer."""

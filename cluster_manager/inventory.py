@@ -186,11 +186,14 @@ class Inventory:
 
     def finds_nothing(self, request: Request, standing: Standing) -> bool:
         """True when a job surely finds no place, not even by evicting; False says nothing. Costs next to nothing."""
-        worst = self._attempts.worst_standing
-        if worst is not None and standing < worst:
+        if self._attempts.anybody_worse(standing):
             return False
         room = self._free_room.of(request)
-        return room is not None and int(room.max(initial=0)) < request.tasks
+        if room is None:
+            return False
+        # Most regions that are asked often have one cluster.
+        most = room[0] if len(room) == 1 else room.max(initial=0)
+        return bool(most < request.tasks)
 
     def tentatively(self) -> AbstractContextManager[None]:
         """Everything done inside is undone at exit, also after an exception. May be nested."""

@@ -44,6 +44,9 @@ from domain.rank import Standing
 ANYWHERE = -1
 """In place of a cluster: the whole region is searched."""
 
+_ANYWHERE = np.full(8, ANYWHERE, np.int64)
+_NOBODY = np.zeros(0, np.int64)
+
 # Columns of the table of tasks.
 TASK_MACHINE = 0
 TASK_MILLICPUS = 1
@@ -253,8 +256,12 @@ def find_places(
         layout.arrays,
         attempts,
         table_of(requests),
-        np.array(clusters or [ANYWHERE] * len(requests), np.int64),
-        np.array(gone, np.int64),
+        np.array(clusters, np.int64)
+        if clusters
+        else _ANYWHERE[: len(requests)]
+        if len(requests) <= 8
+        else np.full(len(requests), ANYWHERE, np.int64),
+        np.array(gone, np.int64) if gone else _NOBODY,
         standing,
         now_s,
         evicting,

@@ -51,15 +51,19 @@ def workload_of_row(
     *,
     tenant: TenantId | None = None,
     duration_factor: float = 1.0,
+    tasks: int | None = None,
+    anywhere: bool = False,
 ) -> WorkloadSpecification:
     """The emulated workload of a row, named by its id; `tenant` replaces the trace's, durations are multiplied.
 
-    Where the row does not say how many tasks, they are the fewest that fit `gpus_per_machine` (see
-    `greatest_gpus_per_machine`). An elastic row's base tasks are its `min_tasks`; its duration, which is that of
+    Where the row does not say how many tasks, they are `tasks`, else the fewest that fit `gpus_per_machine` (see
+    `greatest_gpus_per_machine`). It may run in the row's region only, unless it may run `anywhere`. An elastic row's base tasks are its `min_tasks`; its duration, which is that of
     the tasks asked for, is stretched as if speed were in proportion to tasks.
     """
-    greatest = gpus_per_machine.get(row.gpu_model) or gpus_per_machine.get(ANY_GPU_MODEL, 0)
-    asked_tasks = row.tasks if row.tasks is not None else tasks_for_gpus(row.gpus, greatest)
+    asked_tasks = row.tasks if row.tasks is not None else tasks
+    if asked_tasks is None:
+        greatest = gpus_per_machine.get(row.gpu_model) or gpus_per_machine.get(ANY_GPU_MODEL, 0)
+        asked_tasks = tasks_for_gpus(row.gpus, greatest)
     base_tasks = row.min_tasks if row.min_tasks is not None else asked_tasks
     most_tasks = max(asked_tasks, row.max_tasks or 0)
     factor = duration_factor * asked_tasks / base_tasks
@@ -80,6 +84,6 @@ def workload_of_row(
         tenant=tenant if tenant is not None else row.tenant,
         jobs=(job,),
         tables=tuple(TableInput(table) for table in row.tables),
-        regions=(row.region,) if row.region is not None else (),
+        regions=(row.region,) if row.region is not None and not anywhere else (),
         labels=(("model", row.model),) if row.model else (),
     )

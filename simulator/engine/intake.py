@@ -55,10 +55,9 @@ class Intake:
     def workload_of(self, row: TraceRow, index: int) -> SimulatedWorkload:
         """The workload of a row. `eligible` is empty when no region has the hardware and the data."""
         tasks, consolidate = self._shape_of(row)
-        shaped = row if row.tasks is not None or row.gpus == 0 else replace(row, tasks=tasks)
-        if row.region is not None and not self._trace_regions_bind:
-            shaped = replace(shaped, region=None)
-        specification = workload_of_row(shaped, self._greatest)
+        specification = workload_of_row(
+            row, self._greatest, tasks=tasks if row.gpus else None, anywhere=not self._trace_regions_bind
+        )
         if consolidate:
             jobs = tuple(replace(job, consolidate=True) for job in specification.jobs)
             specification = replace(specification, jobs=jobs)

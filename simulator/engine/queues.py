@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -35,6 +35,10 @@ class Queue(Protocol):
 
     def block(self, kind: int) -> None:
         """Nobody of this kind need be tried in this walk any more."""
+        ...
+
+    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
+        """Blocks every kind whose first finds nothing: then its others find nothing either."""
         ...
 
     def heads(self) -> Sequence[SimulatedWorkload]:
@@ -97,6 +101,12 @@ class RankedQueue:
     def block(self, kind: int) -> None:
         self._blocked.add(kind)
 
+    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
+        for kind, heap in self._heaps.items():
+            self._clean(heap)
+            if not heap or finds_nothing(heap[0][1]):
+                self._blocked.add(kind)
+
     def heads(self) -> Sequence[SimulatedWorkload]:
         heads = []
         for kind, heap in self._heaps.items():
@@ -111,14 +121,14 @@ class RankedQueue:
             entry
             for entries in (*self._heaps.values(), *self._passed_over.values())
             for entry in entries
-            if self._waiting.get(entry[1].index) == entry[0]
+            if self._waiting.get(entry[1].index) is entry[0]
         ]
         entries.sort(key=lambda entry: entry[0])
         return iter([work for _, work in entries])
 
     def _clean(self, heap: list[tuple[QueueKey, SimulatedWorkload]]) -> None:
         """Drops entries that wait no more from the head of a heap."""
-        while heap and self._waiting.get(heap[0][1].index) != heap[0][0]:
+        while heap and self._waiting.get(heap[0][1].index) is not heap[0][0]:
             heapq.heappop(heap)
 
     def _key(self, work: SimulatedWorkload, now: float) -> QueueKey:
@@ -180,6 +190,13 @@ class ScannedQueue:
 
     def block(self, kind: int) -> None:
         self._blocked.add(kind)
+
+    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
+        firsts: dict[int, SimulatedWorkload] = {}
+        for work in self._order:
+            if work.kind not in firsts and work.index in self._waiting:
+                firsts[work.kind] = work
+        self._blocked.update(kind for kind, work in firsts.items() if finds_nothing(work))
 
     def heads(self) -> Sequence[SimulatedWorkload]:
         heads: dict[int, SimulatedWorkload] = {}

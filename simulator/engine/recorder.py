@@ -60,8 +60,8 @@ class _AttemptRow:
     dispatched_s: float
     gpus: int
     progress_at_start: float
-    machines: Integers
-    machine_gpus: Integers
+    entries: Integers
+    """The inventory's: per machine, what it holds."""
     started_s: float = math.nan
     ended_s: float = math.nan
     end: int = AttemptEnd.RUNNING
@@ -96,7 +96,6 @@ class Recorder:
 
     def dispatched(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
         """A new attempt. `entries` are the inventory's: per machine, what it holds."""
-        with_gpus = entries[entries[:, GPUS] > 0]
         work.row = len(self._rows)
         self._first_priority.setdefault(work.index, (work.standing.priority, work.within_quota))
         self._rows.append(
@@ -109,8 +108,7 @@ class Recorder:
                 now,
                 work.gpus,
                 work.progress,
-                with_gpus[:, MACHINE].astype(np.int32),
-                with_gpus[:, GPUS].astype(np.int16),
+                entries,
             )
         )
 
@@ -197,10 +195,13 @@ class Recorder:
 
     def _attempt_tables(self, ended_s: float) -> tuple[AttemptTable, ShareTable]:
         rows = self._rows
-        lengths = [len(row.machines) for row in rows]
+        held = np.concatenate([row.entries[:, (MACHINE, GPUS)] for row in rows] or [np.zeros((0, 2), np.int64)])
+        attempt = np.repeat(np.arange(len(rows)), [len(row.entries) for row in rows])
+        with_gpus = held[:, 1] > 0
+        held, attempt = held[with_gpus], attempt[with_gpus]
         regions = _integers([row.region for row in rows])
-        machines = np.concatenate([row.machines for row in rows] or [np.zeros(0, np.int32)])
-        numbers = self._tables.numbers(np.repeat(regions, lengths), machines)
+        numbers = self._tables.numbers(regions[attempt], held[:, 0])
+        lengths = np.bincount(attempt, minlength=len(rows))
         attempts = AttemptTable(
             workload=_integers([row.workload for row in rows]),
             number=_integers([row.number for row in rows]),
@@ -216,10 +217,9 @@ class Recorder:
             progress_at_start=_reals([row.progress_at_start for row in rows]),
             progress_at_end=_reals([row.progress_at_end for row in rows]),
             progress_kept=_reals([row.progress_kept for row in rows]),
-            first_share=np.concatenate(([0], np.cumsum(_integers(lengths)))).astype(np.int64),
+            first_share=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
         )
-        gpus = np.concatenate([row.machine_gpus for row in rows] or [np.zeros(0, np.int16)])
-        return attempts, ShareTable(numbers, gpus.astype(np.int64))
+        return attempts, ShareTable(numbers, held[:, 1].copy())
 
 
 class _MachineNumbers:

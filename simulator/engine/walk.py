@@ -69,6 +69,15 @@ class Walk:
         self._too_long = set()
         self._kept_machines = {}
         self._queue.begin_walk()
+        self._queue.block_kinds(self._finds_nothing)
+
+    def _finds_nothing(self, work: SimulatedWorkload) -> bool:
+        standing = self.standing_of(work)
+        if not self._room.finds_nothing(work, standing):
+            return False
+        self._refused_shapes.setdefault(work.shape, standing)
+        self.refused.append(work)
+        return True
 
     def next(self) -> SimulatedWorkload | None:
         return self._queue.next()
