@@ -33,11 +33,11 @@ from simulator.workload_generator import (
     GeneratorSettings,
     Offer,
     Profile,
-    _at_quantiles,
     generate_workloads,
     offered_gpus,
     offers_of_fleet,
     tenants_of_profile,
+    values_at_quantiles,
     with_load,
 )
 
@@ -84,7 +84,7 @@ def test_paper_mast_durations(mast: list[TraceRow]) -> None:
 )
 def test_published_percentiles_come_out_exactly(quantiles: tuple[Quantile, ...]) -> None:
     evenly = [NormalDist().inv_cdf((place + 0.5) / 100_000) for place in range(100_000)]
-    values = _at_quantiles(quantiles, np.array(evenly))
+    values = values_at_quantiles(quantiles, np.array(evenly))
     found = np.percentile(values, [100 * quantile.share for quantile in quantiles])
     assert list(found) == pytest.approx([quantile.value for quantile in quantiles], rel=1e-3)
     assert np.all(np.diff(values) > 0)
