@@ -38,6 +38,8 @@ class Attempts:
         work.happens(Happening.DISPATCHED)
         place(inventory, lot, win.plan, now)
         world.live[work.index] = work
+        if world.columns is not None:
+            world.columns.dispatch(work)
         self._hold(work, 1)
         world.recorder.dispatched(work, inventory.entries_of(work.key), now)
         victims = [world.by_name[victim.workload] for victim in win.plan.evictions]
@@ -67,6 +69,8 @@ class Attempts:
             self._evictors[work.index] = by
         if world.log is not None:
             world.log.evicting(work, cause, by, now)
+        if world.columns is not None:
+            world.columns.leave(work)
         inventory = world.room.desks[work.region].inventory
         inventory.begin_eviction(work.key)
         work.happens(Happening.EVICTION_BEGAN)
@@ -147,6 +151,8 @@ class Attempts:
         """Its place in the order of eviction from now on."""
         world = self._world
         work.standing = standing
+        if world.columns is not None:
+            world.columns.stand(work)
         world.room.desks[work.region].inventory.set_standing(work.key, standing)
         world.news = True
         if world.log is not None:
@@ -179,6 +185,8 @@ class Attempts:
         world = self._world
         world.room.desks[work.region].inventory.release(work.key)
         del world.live[work.index]
+        if world.columns is not None:
+            world.columns.end(work)
         self._hold(work, -1)
         world.news = True
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from global_scheduler.ordering.policy import OrderingInput, OrderingPolicy, QueuedWork
+from simulator.engine.columns import WorkloadColumns
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.policies.levels import LevelPolicy
 
@@ -151,59 +153,66 @@ class RankedQueue:
 class ScannedQueue:
     """Ranked by scan passes: who came in since the last one waits for the next."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[int, SimulatedWorkload] = {}
-        self._order: list[SimulatedWorkload] = []
+    def __init__(self, columns: WorkloadColumns, workloads: Sequence[SimulatedWorkload], levels: LevelPolicy) -> None:
+        """`workloads` are all that were submitted, by index; more may come."""
+        self._columns = columns
+        self._workloads = workloads
+        self._levels = levels
+        self._waiting = 0
+        self._order = np.zeros(0, np.int64)
+        self._kinds = np.zeros(0, np.int32)
+        self._open = np.zeros(0, np.bool_)
+        """By place in the order: it was not given out in this walk and is of no blocked kind."""
         self._position = 0
-        self._blocked: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._waiting
 
     def add(self, work: SimulatedWorkload, now: float) -> None:
-        self._waiting[work.index] = work
+        self._columns.queue(work, self._levels.queued_level(work, now))
+        self._waiting += 1
 
     def remove(self, work: SimulatedWorkload) -> None:
-        del self._waiting[work.index]
+        self._columns.queued[work.index] = False
+        self._waiting -= 1
 
-    def waiting(self) -> list[SimulatedWorkload]:
-        """All that wait, by index."""
-        return [self._waiting[index] for index in sorted(self._waiting)]
-
-    def rank(self, order: list[SimulatedWorkload]) -> None:
-        """The order that a scan pass decided, from the head on."""
+    def rank(self, order: NDArray[np.int64]) -> None:
+        """The order that a scan pass decided: indices from the head on."""
         self._order = order
+        self._kinds = self._columns.kind[order]
 
     def begin_walk(self) -> None:
         self._position = 0
-        self._blocked.clear()
+        self._open = self._columns.queued[self._order]
 
     def next(self) -> SimulatedWorkload | None:
-        order, blocked, waiting = self._order, self._blocked, self._waiting
-        for position in range(self._position, len(order)):
-            work = order[position]
-            if work.kind not in blocked and work.index in waiting:
-                self._position = position + 1
-                return work
-        self._position = len(order)
-        return None
+        still_open = self._open[self._position :]
+        ahead = int(still_open.argmax()) if len(still_open) else 0
+        if not len(still_open) or not still_open[ahead]:
+            self._position = len(self._order)
+            return None
+        self._position += ahead + 1
+        return self._at(self._position - 1)
 
     def block(self, kind: int) -> None:
-        self._blocked.add(kind)
+        self._open &= self._kinds != kind
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
-        firsts: dict[int, SimulatedWorkload] = {}
-        for work in self._order:
-            if work.kind not in firsts and work.index in self._waiting:
-                firsts[work.kind] = work
-        self._blocked.update(kind for kind, work in firsts.items() if finds_nothing(work))
+        for work in self.heads():
+            if finds_nothing(work):
+                self.block(work.kind)
 
     def heads(self) -> Sequence[SimulatedWorkload]:
-        heads: dict[int, SimulatedWorkload] = {}
-        for work in self._order[self._position :]:
-            if work.kind not in self._blocked and work.index in self._waiting:
-                heads.setdefault(work.kind, work)
-        return list(heads.values())
+        places = np.flatnonzero(self._open)
+        _, firsts = np.unique(self._kinds[places], return_index=True)
+        return [self._at(place) for place in places[np.sort(firsts)].tolist()]
 
     def in_order(self) -> Iterator[SimulatedWorkload]:
-        return iter([work for work in self._order if work.index in self._waiting])
+        waiting = np.flatnonzero(self._columns.queued[self._order])
+        return iter([self._at(place) for place in waiting.tolist()])
+
+    def _at(self, place: int) -> SimulatedWorkload:
+        work = self._workloads[int(self._order[place])]
+        # Credits grow with age, so every pass gives new ones: they are copied where somebody looks.
+        work.credit = float(self._columns.credit[work.index])
+        return work

@@ -107,8 +107,9 @@ class Simulation:
         self._scan_passes = 0
         self._cache_skips = 0
         self._scan_due_s = math.inf
-        room = RegionRoom(given.fleet)
         fleet = given.fleet
+        use = TenantUse(len(tenants), settings.usage_window_s, self._start_s)
+        self._scanner = _scanner_for(policy, settings, tenants, self._rows, use)
         world = World(
             fleet=fleet,
             tenants=tenants,
@@ -117,39 +118,28 @@ class Simulation:
             rng=np.random.default_rng(seed),
             clock=ManualClock(self._start_s),
             events=EventQueue(),
-            queue=ScannedQueue() if policy.scans else RankedQueue(policy.ordering, policy.levels),
-            room=room,
+            queue=RankedQueue(policy.ordering, policy.levels),
+            room=RegionRoom(fleet),
             recorder=Recorder(fleet),
             log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
-            tenant_use=TenantUse(len(tenants), settings.usage_window_s, self._start_s),
+            tenant_use=use,
             tenant_gpus=[0] * len(tenants),
         )
+        if self._scanner is not None:
+            world.columns = self._scanner.columns
+            world.queue = ScannedQueue(world.columns, world.workloads, policy.levels)
         self._world = world
         self._attempts = Attempts(world)
+        self._walk = _walk_of(world, self._attempts)
         self._intake = Intake(
             tenants,
-            room,
+            world.room,
             policy.placement,
             greatest_gpus_per_machine(fleet),
             settings.costs.checkpoint_interval_s,
             tenants_apart=policy.tenants_apart,
             trace_regions_bind=settings.trace_regions_bind,
         )
-        self._walk = Walk(
-            world.queue,
-            room,
-            policy.levels,
-            self._attempts.dispatch,
-            lambda: list(world.live.values()),
-            world.tenant_gpus,
-            WalkFacts(
-                [tenant.fair_share_weight for tenant in tenants],
-                sum(machine.gpus for region in fleet.regions for machine in region.machines()),
-                sum(machine.cpus for region in fleet.regions for machine in region.machines()),
-                settings.costs,
-            ),
-        )
-        self._scanner = Scanner(tenants, policy.ordering, settings.usage_window_s, world.tenant_use)
         self._failures = Failures(failure_domains(fleet, settings.failures), seed)
         self._bindings = Bindings(fleet, policy.region_choice, world.rng)
 
@@ -258,6 +248,8 @@ class Simulation:
             if region is not None:
                 self._intake.bind(work, region)
         world.by_name[work.workload.workload] = work
+        if world.columns is not None:
+            world.columns.submit(work)
         if world.log is not None:
             world.log.submitted(work, now)
         if work.eligible:
@@ -293,28 +285,24 @@ class Simulation:
         world = self._world
         queue = world.queue
         self._scan_due_s = math.inf
-        if not isinstance(queue, ScannedQueue) or not len(queue):
+        if self._scanner is None or not isinstance(queue, ScannedQueue) or not len(queue):
             return
         self._scan_passes += 1
         world.news = False
-        pending = queue.waiting()
-        levels = [world.policy.levels.queued_level(work, now) for work in pending]
-        _, plan = self._scanner.scan(pending, list(world.live.values()), levels, now)
+        pending, plan = self._scanner.scan(now)
         for change in plan.reclassifications:
             work = world.by_name[change.key.workload]
             work.within_quota = change.within_quota
             self._attempts.set_standing(work, change.standing)
-        priority, level = plan.priority.tolist(), plan.level.tolist()
-        credit, within = plan.credit.tolist(), plan.within_quota.tolist()
-        for entry in plan.changed.tolist():
-            work = pending[entry]
-            decided = (priority[entry], level[entry], credit[entry], within[entry])
-            before = self._scanner.remembered(work)
-            self._scanner.remember(work, decided)
-            work.standing, work.credit, work.within_quota = Standing(*decided[:2]), decided[2], decided[3]
-            if world.log is not None and (before is None or (*before[:2], before[3]) != (*decided[:2], decided[3])):
+        columns = self._scanner.columns
+        for entry in columns.with_news(pending, plan).tolist():
+            work = world.workloads[int(pending[entry])]
+            work.standing = Standing(int(plan.priority[entry]), int(plan.level[entry]))
+            work.credit, work.within_quota = float(plan.credit[entry]), bool(plan.within_quota[entry])
+            if world.log is not None:
                 world.log.ranked(work, work.standing, now)
-        queue.rank([pending[entry] for entry in plan.order.tolist()])
+        columns.store(pending, plan)
+        queue.rank(pending[plan.order])
         if world.settings.auction_latency_s > 0:
             world.events.add(now + world.settings.auction_latency_s, Happens.AUCTION)
         else:
@@ -415,6 +403,34 @@ class Simulation:
                 plans=plans,
             ),
         )
+
+
+def _scanner_for(
+    policy: Policy, settings: SimulationSettings, tenants: Sequence[Tenant], rows: Sequence[TraceRow], use: TenantUse
+) -> Scanner | None:
+    """What makes scan passes, for policies that want them."""
+    if not policy.scans:
+        return None
+    names = [str(row.workload_id) for row in rows]
+    return Scanner(tenants, names, policy.ordering, settings.usage_window_s, use)
+
+
+def _walk_of(world: World, attempts: Attempts) -> Walk:
+    machines = [machine for region in world.fleet.regions for machine in region.machines()]
+    return Walk(
+        world.queue,
+        world.room,
+        world.policy.levels,
+        attempts.dispatch,
+        lambda: list(world.live.values()),
+        world.tenant_gpus,
+        WalkFacts(
+            [tenant.fair_share_weight for tenant in world.tenants],
+            sum(machine.gpus for machine in machines),
+            sum(machine.cpus for machine in machines),
+            world.settings.costs,
+        ),
+    )
 
 
 def _check(trace: str, rows: Sequence[TraceRow], tenants: set[TenantId]) -> None:

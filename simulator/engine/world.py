@@ -10,6 +10,7 @@ import numpy as np
 from domain.clock import ManualClock
 from domain.fleet import Fleet
 from domain.tenant import Tenant
+from simulator.engine.columns import WorkloadColumns
 from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import EventQueue
 from simulator.engine.queues import Queue
@@ -39,6 +40,8 @@ class World:
     tenant_use: TenantUse
     tenant_gpus: list[int]
     """GPUs that live attempts of each tenant hold."""
+    columns: WorkloadColumns | None = None
+    """For scan passes; None when the policy makes none."""
     workloads: list[SimulatedWorkload] = field(default_factory=list)
     """All that were submitted so far, by index."""
     live: dict[int, SimulatedWorkload] = field(default_factory=dict)

@@ -1,0 +1,167 @@
+"""What scan passes look at, one element per workload, kept up to date: a pass copies what it needs and builds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from global_scheduler.ordering.policy import QueuedWork
+from global_scheduler.scan_plan import ScanPlan
+from global_scheduler.scan_view import NOT_RANKED, DemandColumns, PendingColumns, RunningColumns, StoredTuples
+from simulator.engine.workloads import SimulatedWorkload
+
+Integers = NDArray[np.int64]
+
+
+class WorkloadColumns:
+    """Columns by workload index."""
+
+    def __init__(self, names: Sequence[str], bucket_number: Mapping[str, int]) -> None:
+        """`names` are the ids of all workloads of the run, by index; buckets are those of the quota."""
+        count = len(names)
+        self._bucket_number = bucket_number
+        self._names = np.array(names, dtype=object)
+        rank = np.empty(count, np.int64)
+        rank[np.array(sorted(range(count), key=names.__getitem__), dtype=np.int64)] = np.arange(count)
+        self._name_rank = rank
+        self.queued = np.zeros(count, np.bool_)
+        self.live = np.zeros(count, np.bool_)
+        self.kind = np.zeros(count, np.int32)
+        self.level = np.zeros(count, np.int16)
+        self.credit = np.zeros(count, np.float64)
+        self._tenant = np.zeros(count, np.int32)
+        self._submitted_s = np.zeros(count, np.float64)
+        self._gpus = np.zeros(count, np.float64)
+        self._remaining_s = np.zeros(count, np.float64)
+        self._attained_gpu_s = np.zeros(count, np.float64)
+        self._queued_since_s = np.zeros(count, np.float64)
+        self._stored_priority = np.full(count, NOT_RANKED, np.int8)
+        self._stored_level = np.zeros(count, np.int16)
+        self._stored_credit = np.zeros(count, np.float64)
+        self._stored_within = np.zeros(count, np.bool_)
+        self._attempt = np.zeros(count, np.int32)
+        self._dispatched_s = np.zeros(count, np.float64)
+        self._priority = np.zeros(count, np.int8)
+        self._running_level = np.zeros(count, np.int16)
+        self._within = np.zeros(count, np.bool_)
+        self._leaving = np.zeros(count, np.bool_)
+        self._first_charge = np.zeros(count, np.int64)
+        self._charges = np.zeros(count, np.int64)
+        self._bucket = np.zeros(max(count, 1), np.int16)
+        self._amount = np.zeros(max(count, 1), np.int64)
+        self._used = 0
+
+    # What happens.
+
+    def submit(self, work: SimulatedWorkload) -> None:
+        """It exists from now on."""
+        index = work.index
+        self._tenant[index] = work.tenant
+        self._submitted_s[index] = work.submitted_s
+        self._gpus[index] = work.gpus
+        charges = sorted((self._bucket_number[bucket], amount) for bucket, amount in work.charges.items())
+        while self._used + len(charges) > len(self._bucket):
+            self._bucket = np.concatenate((self._bucket, np.zeros_like(self._bucket)))
+            self._amount = np.concatenate((self._amount, np.zeros_like(self._amount)))
+        self._first_charge[index], self._charges[index] = self._used, len(charges)
+        for bucket, amount in charges:
+            self._bucket[self._used], self._amount[self._used] = bucket, amount
+            self._used += 1
+
+    def queue(self, work: SimulatedWorkload, level: int) -> None:
+        """It waits from now on; no pass has ranked it."""
+        index = work.index
+        self.queued[index] = True
+        self.kind[index] = work.kind
+        self.level[index] = level
+        self._remaining_s[index] = work.remaining_s
+        self._attained_gpu_s[index] = work.attained_gpu_s
+        self._queued_since_s[index] = work.queued_since_s
+        self._stored_priority[index] = NOT_RANKED
+
+    def dispatch(self, work: SimulatedWorkload) -> None:
+        """It has an attempt from now on."""
+        index = work.index
+        self.queued[index] = False
+        self.live[index] = True
+        self._attempt[index] = work.attempts
+        self._dispatched_s[index] = work.dispatched_s
+        self._leaving[index] = False
+        self.stand(work)
+
+    def stand(self, work: SimulatedWorkload) -> None:
+        """Its attempt's standing, and whether it is within quota, are these from now on."""
+        index = work.index
+        self._priority[index], self._running_level[index] = work.standing
+        self._within[index] = work.within_quota
+
+    def leave(self, work: SimulatedWorkload) -> None:
+        """Its attempt was told to leave."""
+        self._leaving[work.index] = True
+
+    def end(self, work: SimulatedWorkload) -> None:
+        """Its attempt holds nothing any more."""
+        self.live[work.index] = False
+
+    # What a pass sees, and what it decides.
+
+    def pending_columns(self, pending: Integers) -> PendingColumns:
+        """The queue; `pending` are the indices of those that wait, ascending."""
+        return PendingColumns(
+            workloads=tuple(self._names[pending].tolist()),
+            tenant=self._tenant[pending],
+            submitted_s=self._submitted_s[pending],
+            level=self.level[pending],
+            demand=self._demand(pending),
+            stored=StoredTuples(
+                self._stored_priority[pending],
+                self._stored_level[pending],
+                self._stored_credit[pending],
+                self._stored_within[pending],
+            ),
+            work=QueuedWork(
+                gpus=self._gpus[pending],
+                remaining_s=self._remaining_s[pending],
+                attained_gpu_s=self._attained_gpu_s[pending],
+                queued_since_s=self._queued_since_s[pending],
+            ),
+        )
+
+    def running_columns(self) -> RunningColumns:
+        """The live attempts."""
+        live = np.flatnonzero(self.live)
+        rows = live[np.lexsort((self._name_rank[live], self._dispatched_s[live]))]
+        return RunningColumns(
+            workloads=tuple(self._names[rows].tolist()),
+            attempt=self._attempt[rows],
+            tenant=self._tenant[rows],
+            started_s=self._dispatched_s[rows],
+            priority=self._priority[rows],
+            level=self._running_level[rows],
+            within_quota=self._within[rows],
+            leaving=self._leaving[rows],
+            demand=self._demand(rows),
+        )
+
+    def with_news(self, pending: Integers, plan: ScanPlan) -> Integers:
+        """Positions in `pending` whose standing, or side of the quota, is another one than was stored."""
+        news = self._stored_priority[pending] != plan.priority
+        news |= self._stored_level[pending] != plan.level
+        news |= self._stored_within[pending] != plan.within_quota
+        return np.flatnonzero(news)
+
+    def store(self, pending: Integers, plan: ScanPlan) -> None:
+        """Takes over what a pass decided."""
+        self._stored_priority[pending] = plan.priority
+        self._stored_level[pending] = plan.level
+        self._stored_credit[pending] = plan.credit
+        self._stored_within[pending] = plan.within_quota
+        self.credit[pending] = plan.credit
+
+    def _demand(self, rows: Integers) -> DemandColumns:
+        lengths = self._charges[rows]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        places = np.repeat(self._first_charge[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return DemandColumns(offsets, self._bucket[places], self._amount[places])
