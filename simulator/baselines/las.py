@@ -16,6 +16,8 @@ from simulator.policies.levels import RunningLevel
 from simulator.policies.policy import Policy
 from simulator.policies.work import Work
 
+CLOCK_SLACK_S = 1e-5
+
 
 @dataclass(frozen=True, slots=True)
 class AttainedService:
@@ -29,16 +31,17 @@ class AttainedService:
         return self._level_of(work.attained_gpu_s)
 
     def running_level(self, work: Work, now: float) -> RunningLevel:
-        attained = work.attained_gpu_s + (now - work.started_s) * work.gpus
-        level = self._level_of(attained)
+        # A crossing that is so near counts as crossed: clock times are rounded, and must not lead to the same level again.
+        run_s = now - work.started_s + CLOCK_SLACK_S
+        level = self._level_of(work.attained_gpu_s + run_s * work.gpus)
         if level == len(self.thresholds_gpu_s) or work.gpus == 0:
             return RunningLevel(level, math.inf)
         left_gpu_s = self.thresholds_gpu_s[level] - work.attained_gpu_s
         return RunningLevel(level, work.started_s + left_gpu_s / work.gpus)
 
     def _level_of(self, attained_gpu_s: float) -> int:
-        # A crossing that is computed from the threshold counts as crossed, whatever rounding makes of it.
-        return sum(1 for threshold in self.thresholds_gpu_s if attained_gpu_s >= threshold - 1e-6)
+        # What was attained is a sum of clock times.
+        return sum(1 for threshold in self.thresholds_gpu_s if attained_gpu_s >= threshold - CLOCK_SLACK_S)
 
 
 LAS = Policy(

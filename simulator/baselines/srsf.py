@@ -23,8 +23,8 @@ from simulator.policies.levels import RunningLevel
 from simulator.policies.policy import Policy
 from simulator.policies.work import Work
 
-CROSSING_SLACK = 1e-9
-"""A crossing that is computed from a bound counts as crossed, whatever rounding makes of it."""
+CLOCK_SLACK_S = 1e-5
+"""A crossing that is so near counts as crossed: sums of clock times are rounded, and must not lead to the same level again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class RemainingService:
             raise ValueError(f"bucket_factor must be more than 1, not {self.bucket_factor:g}")
 
     def queued_level(self, work: Work, now: float) -> int:
-        return self._level_of(work.remaining_s * work.gpus)
+        return self._level_of(work.remaining_s, work.gpus)
 
     def running_level(self, work: Work, now: float) -> RunningLevel:
-        level = self._level_of((work.remaining_s - (now - work.started_s)) * work.gpus)
+        level = self._level_of(work.remaining_s - (now - work.started_s), work.gpus)
         if level == 0:
             return RunningLevel(0, math.inf)
         bound_gpu_s = self._greatest_of(level - 1)
@@ -68,17 +68,16 @@ class RemainingService:
         """What may be left at that level at most."""
         return self.first_bucket_gpu_s * self.bucket_factor**level
 
-    def _level_of(self, left_gpu_s: float) -> int:
+    def _level_of(self, left_s: float, gpus: int) -> int:
         """The first level that has room for what is left."""
-        buckets = left_gpu_s / self.first_bucket_gpu_s
-        level = max(0, math.ceil(math.log(buckets, self.bucket_factor))) if buckets > 1.0 else 0
-        # The logarithm is rounded, and what is left is a difference of clock times.
-        slack = 1.0 + CROSSING_SLACK
-        while level > 0 and left_gpu_s <= self._greatest_of(level - 1) * slack:
-            level -= 1
-        while left_gpu_s > self._greatest_of(level) * slack:
-            level += 1
-        return level
+        left_gpu_s = (left_s - CLOCK_SLACK_S) * gpus
+        if left_gpu_s <= self.first_bucket_gpu_s:
+            return 0
+        # The logarithm is rounded: it may be one too many, or too few.
+        level = math.ceil(math.log(left_gpu_s / self.first_bucket_gpu_s, self.bucket_factor))
+        if left_gpu_s <= self._greatest_of(level - 1):
+            return level - 1
+        return level if left_gpu_s <= self._greatest_of(level) else level + 1
 
 
 SRSF = Policy(
