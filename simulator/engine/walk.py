@@ -69,6 +69,8 @@ class Walk:
         self._too_long = set()
         self._kept_machines = {}
         self._queue.begin_walk()
+
+    def pass_over_hopeless(self) -> None:
         self._queue.block_kinds(self._finds_nothing)
 
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:

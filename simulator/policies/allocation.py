@@ -60,6 +60,13 @@ class QueueWalk(Protocol):
 
     # Starting.
 
+    def pass_over_hopeless(self) -> None:
+        """Takes out of this walk, at little cost, every kind of workload that is known to find no room.
+
+        Only for policies that would pass them over anyway: who waits for the first that finds no room must meet it.
+        """
+        ...
+
     def start(self, work: Work) -> bool:
         """Starts it now if any region has room, in the region of the best plan. False: nothing has changed."""
         ...
@@ -143,6 +150,7 @@ class FirstThatFits:
     name: str = "first_that_fits"
 
     def allocate(self, walk: QueueWalk) -> None:
+        walk.pass_over_hopeless()
         while (work := walk.next()) is not None:
             walk.start(work)
 
