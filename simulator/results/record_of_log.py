@@ -45,12 +45,13 @@ def record_of_log(
     policy: str = "",
     trace: str = "",
     seed: int = 0,
+    ended_s: float | None = None,
     source: str = "event log",
 ) -> RunRecord:
     """The tables of the run that these records tell (`formats.event_log.read_records`, or `Event.as_json`).
 
-    The run lasts from the first submission to the last end; where workloads have not ended it was broken off at the
-    last record. Raises FormatError, which names `source`, for a record that is not what docs/events.md says, for
+    The run lasts from the first submission to the last end; where workloads have not ended it was broken off at
+    `ended_s`, or else at the last record. Raises FormatError, which names `source`, for a record that is not what docs/events.md says, for
     one about something unknown (a workload that was never submitted, a machine or region that the fleet does not
     have), and for a log without workloads.
     """
@@ -64,6 +65,8 @@ def record_of_log(
     if not reader.tables.workloads:
         description = f"has {line} events and no workload; a run begins with the event submitted"
         raise FormatError(source, [FieldProblem("", description)])
+    if ended_s is not None:
+        reader.tables.last_s = max(reader.tables.last_s, ended_s)
     return reader.tables.record(policy=policy, trace=trace, seed=seed)
 
 
