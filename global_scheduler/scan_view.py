@@ -2,13 +2,14 @@
 
 One element per row in every array. The order of the rows is part of the type, so that the same facts are always the
 same view: tenants by id; pending entries by (submit time, id), running attempts by (start, id, attempt). Use
-view_builder.build_scan_view, which sorts, rather than these constructors, which only check.
+view_builder.build_scan_view, which sorts, rather than these constructors, which only check. Who keeps columns that are
+right by construction, pass after pass, may leave the checks out: `checked=False`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -44,8 +45,11 @@ class TenantColumns:
     used_gpus: NDArray[np.float64]
     """On average over the usage window."""
     used_cpus: NDArray[np.float64]
+    checked: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            return
         _settle(self, len(self.ids), ("priority", "fair_share_weight", "used_gpus", "used_cpus"))
         if self.quota.ndim != 2 or len(self.quota) != len(self.ids):
             raise ValueError("quota must have one row per tenant")
@@ -69,8 +73,11 @@ class DemandColumns:
     bucket: NDArray[np.int16]
     amount: NDArray[np.int64]
     """GPUs, or thousandths of a CPU; more than 0."""
+    checked: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            return
         _settle(self, len(self.amount), ("bucket", "amount"))
         _settle(self, len(self.offsets), ("offsets",))
         if len(self.offsets) == 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.amount):
@@ -103,8 +110,11 @@ class StoredTuples:
     level: NDArray[np.int16]
     credit: NDArray[np.float64]
     within_quota: NDArray[np.bool_]
+    checked: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            return
         _settle(self, len(self.priority), ("priority", "level", "credit", "within_quota"))
 
 
@@ -122,8 +132,11 @@ class PendingColumns:
     stored: StoredTuples
     work: QueuedWork | None = None
     """For ordering policies that look at sizes and run times."""
+    checked: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            return
         _settle(self, len(self.workloads), ("tenant", "submitted_s", "level"))
         if self.demand.rows != len(self.workloads) or len(self.stored.priority) != len(self.workloads):
             raise ValueError("demand and stored tuples must have one row per pending entry")
@@ -152,8 +165,11 @@ class RunningColumns:
     leaving: NDArray[np.bool_]
     """It is being evicted. It is charged until it is gone, and never gains anything."""
     demand: DemandColumns
+    checked: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            return
         columns = ("attempt", "tenant", "started_s", "priority", "level", "within_quota", "leaving")
         _settle(self, len(self.workloads), columns)
         if self.demand.rows != len(self.workloads):
@@ -178,8 +194,11 @@ class ScanView:
     running: RunningColumns
     pending: PendingColumns
     settings: ScanSettings = field(default_factory=ScanSettings)
+    checked: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
+        if not checked:
+            return
         if self.tenants.quota.shape[1] != len(self.buckets):
             raise ValueError("quota must have one column per bucket")
         for rows in (self.running, self.pending):

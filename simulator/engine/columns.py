@@ -120,6 +120,7 @@ class WorkloadColumns:
                 self._stored_level[pending],
                 self._stored_credit[pending],
                 self._stored_within[pending],
+                checked=False,
             ),
             work=QueuedWork(
                 gpus=self._gpus[pending],
@@ -127,6 +128,7 @@ class WorkloadColumns:
                 attained_gpu_s=self._attained_gpu_s[pending],
                 queued_since_s=self._queued_since_s[pending],
             ),
+            checked=False,
         )
 
     def running_columns(self) -> RunningColumns:
@@ -143,6 +145,7 @@ class WorkloadColumns:
             within_quota=self._within[rows],
             leaving=self._leaving[rows],
             demand=self._demand(rows),
+            checked=False,
         )
 
     def with_news(self, pending: Integers, plan: ScanPlan) -> Integers:
@@ -164,4 +167,4 @@ class WorkloadColumns:
         lengths = self._charges[rows]
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         places = np.repeat(self._first_charge[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return DemandColumns(offsets, self._bucket[places], self._amount[places])
+        return DemandColumns(offsets, self._bucket[places], self._amount[places], checked=False)

@@ -54,9 +54,12 @@ class Scanner:
         pending = np.flatnonzero(self.columns.queued)
         view = ScanView(
             buckets=self._buckets,
-            tenants=TenantColumns(self._ids, self._priority, self._quota, self._weight, *self._use.averages(now)),
+            tenants=TenantColumns(
+                self._ids, self._priority, self._quota, self._weight, *self._use.averages(now), checked=False
+            ),
             running=self.columns.running_columns(),
             pending=self.columns.pending_columns(pending),
             settings=self._settings,
+            checked=False,
         )
         return pending, scan_pass(view, now)
