@@ -22,6 +22,7 @@ from simulator.policies.work import Work
 
 def start_poorest_first(walk: QueueWalk, share_of: Callable[[int], float]) -> None:
     """Gives the tenant of the smallest share the next turn, until nobody finds room. Needs tenants that are apart."""
+    walk.pass_over_hopeless()
     heads = _heads_by_tenant(walk)
     turns = [(share_of(tenant), tenant) for tenant in sorted(heads)]
     heapq.heapify(turns)

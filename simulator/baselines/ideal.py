@@ -36,6 +36,7 @@ class JointSearch:
     name: str = "joint_search"
 
     def allocate(self, walk: QueueWalk) -> None:
+        walk.pass_over_hopeless()
         while window := _window(walk, self.window):
             for work, region in zip(window, _best_assignment(walk, window, self.most_plans), strict=True):
                 if region == NOWHERE or not walk.start_in(work, region):
