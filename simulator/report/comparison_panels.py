@@ -101,7 +101,7 @@ def _contrast_row(pair: PairedComparison, what: str, contrast: Contrast) -> tupl
         duration(contrast.baseline_mean_s),
         duration(contrast.policy_mean_s),
         f"{duration(difference.value)} ({duration(difference.low)} to {duration(difference.high)})",
-        f"{number(ratio.value)} ({number(ratio.low)} to {number(ratio.high)})",
+        f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})",
         _probability(contrast.signed_rank_p),
     )
 
@@ -146,7 +146,7 @@ def _winners_panel(comparison: Comparison) -> Panel:
         "Who won, who lost",
         explanation,
         (Picture("", traces, layout),),
-        (_counts_table(pairs), *(table for pair in pairs for table in _job_tables(pair))),
+        (_counts_table(pairs), *(table for pair in pairs for table in _job_tables(pair) if table.rows)),
     )
 
 

@@ -15,13 +15,14 @@ NOTHING = "–"
 
 
 def duration(seconds: float | None) -> str:
-    """`3.2 h`; in the largest unit of which there is at least one."""
+    """`3.2 h`; three digits, in the largest unit of which there is at least one."""
     if seconds is None or not isfinite(seconds):
         return NOTHING
-    for unit, length in _UNITS:
-        if abs(seconds) >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    unit, length = next(((unit, length) for unit, length in _UNITS if abs(seconds) >= length), ("s", 1.0))
+    amount = seconds / length
+    # Neither a power of ten nor a zero with a sign.
+    told = f"{amount:,.0f}" if abs(amount) >= 999.5 else f"{amount + 0.0:.3g}"
+    return f"{told} {unit}"
 
 
 def percent(share: float | None) -> str:

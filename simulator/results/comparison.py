@@ -260,7 +260,7 @@ def _pair(
         won=int(won.sum()),
         lost=int(lost.sum()),
         same=int((~won & ~lost).sum()),
-        gained_s=float(-difference_s[won].sum()),
+        gained_s=float(np.abs(difference_s[won]).sum()),
         forgone_s=float(difference_s[lost].sum()),
         jct_s=jct_s,
         queueing_s=queueing_s,
