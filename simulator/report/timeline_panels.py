@@ -18,7 +18,7 @@ from simulator.results.capacity import (
     waiting_curve,
 )
 from simulator.results.run_record import Reals, RunRecord
-from simulator.results.waits import waits_of
+from simulator.results.waits import Waits, waits_of
 
 _SPANS = 360
 """Points of a curve."""
@@ -68,7 +68,8 @@ def region_panel(runs: Sequence[LabelledRun]) -> Panel:
         record = run.record
         edges, axis, unit = _time_axis([record])
         middles = (edges[:-1] + edges[1:]) / 2
-        rates = [_demand_of_region(record, region, edges) for region in range(len(record.regions))]
+        waits = waits_of(record)
+        rates = [_demand_of_region(record, waits, region, edges) for region in range(len(record.regions))]
         shown = [region for region in range(len(record.regions)) if record.region_gpus[region] > 0]
         x = numbers((middles - record.started_s) / unit)
         traces = (
@@ -76,6 +77,8 @@ def region_panel(runs: Sequence[LabelledRun]) -> Panel:
         )
         most = max((float(np.nanmax(rates[region], initial=0.0)) for region in shown), default=0.0)
         layout: dict[str, JsonValue] = {"xaxis": axis, "hovermode": "x unified"}
+        if len(shown) > SERIES:
+            layout = {"xaxis": axis, "yaxis": {"autorange": "reversed"}, "hovermode": "closest"}
         if len(shown) <= SERIES:
             layout["yaxis"] = {"title": {"text": "demand, % of supply"}, "range": [0, 105 * max(1.0, most)]}
             layout["shapes"] = [
@@ -136,8 +139,7 @@ def _region_map(
     )
 
 
-def _demand_of_region(record: RunRecord, region: int, edges: Reals) -> Reals:
-    waits = waits_of(record)
+def _demand_of_region(record: RunRecord, waits: Waits, region: int, edges: Reals) -> Reals:
     demand = running_curve(record, region).averages(edges) + waiting_curve(record, waits, region).averages(edges)
     return _share(demand, supply_curve(record, region).averages(edges))
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.results.holdings import Holdings, held_until_s, holdings_of, levels_of_machines
+from simulator.results.holdings import MachineLevels, held_until_s, holdings_of, levels_of_machines
 from simulator.results.run_record import RunRecord, WorkloadEnd
 from simulator.results.step_curve import StepCurve, curve_of_intervals, curve_of_steps, on_common_times
 from simulator.results.waits import Waits
 
 
-def held_curve(record: RunRecord, region: int | None = None, holdings: Holdings | None = None) -> StepCurve:
+def reserved_levels(record: RunRecord) -> MachineLevels:
+    """GPUs reserved or held of each machine at any time: what `held_curve` is made from, for several regions at once."""
+    holdings = holdings_of(record)
+    return levels_of_machines(holdings, holdings.reserved_s)
+
+
+def held_curve(record: RunRecord, region: int | None = None, levels: MachineLevels | None = None) -> StepCurve:
     """GPUs that were allocated, in all or in one region; one that several wait for or hold counts once."""
-    held = holdings_of(record) if holdings is None else holdings
-    levels = levels_of_machines(held, held.reserved_s)
-    machine, times = levels.machine, levels.times
-    gpus = np.minimum(levels.gpus, record.machines.gpus[machine])
+    reserved = reserved_levels(record) if levels is None else levels
+    machine, times = reserved.machine, reserved.times
+    gpus = np.minimum(reserved.gpus, record.machines.gpus[machine])
     first = np.append(True, machine[1:] != machine[:-1])[: len(machine)]
     steps = np.diff(gpus, prepend=0)
     steps[first] = gpus[first]

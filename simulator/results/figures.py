@@ -9,10 +9,10 @@ import numpy as np
 
 from domain.events import JsonValue
 from domain.tenant import LOWEST_PRIORITY
-from simulator.results.capacity import held_curve, overloaded_gpu_seconds, supply_curve
+from simulator.results.capacity import held_curve, overloaded_gpu_seconds, reserved_levels, supply_curve
 from simulator.results.distribution import Distribution, distribution_of, number_or_null, rate_or_null
 from simulator.results.group_figures import GroupFigures, RunRows, figures_by_group, gpu_classes
-from simulator.results.holdings import gpu_seconds_of_attempts, holdings_of
+from simulator.results.holdings import MachineLevels, gpu_seconds_of_attempts, holdings_of
 from simulator.results.run_record import NOBODY, AttemptEnd, Integers, RunRecord, WorkloadEnd
 from simulator.results.service_levels import DEFAULT_LIMITS_S, decided_waits
 from simulator.results.waits import queueing_of_workloads, waits_of
@@ -130,7 +130,8 @@ def figures_of(
     rows = rows_of(record, slo_limits_s)
     groups = _groups(record, rows)
     waits = rows.waits
-    held, supply = held_curve(record), supply_curve(record)
+    levels = reserved_levels(record)
+    held, supply = held_curve(record, levels=levels), supply_curve(record)
     available = supply.integral(record.started_s, record.ended_s)
     overloaded_s, held_then, available_then = overloaded_gpu_seconds(record, held, supply)
     preempted = attempts.end == AttemptEnd.PREEMPTED
@@ -170,7 +171,7 @@ def figures_of(
         by_priority=groups.by_priority,
         by_region=groups.by_region,
         by_gpus=groups.by_gpus,
-        gpu_allocation_rate_by_region=_allocation_by_region(record, groups.by_region),
+        gpu_allocation_rate_by_region=_allocation_by_region(record, levels, groups.by_region),
         events=counts.events or None,
         scan_passes=counts.scan_passes or None,
         plans=counts.plans or None,
@@ -230,10 +231,12 @@ def _violation_rates(by_priority: dict[str, GroupFigures]) -> dict[str, float | 
     }
 
 
-def _allocation_by_region(record: RunRecord, by_region: dict[str, GroupFigures]) -> dict[str, float | None]:
+def _allocation_by_region(
+    record: RunRecord, levels: MachineLevels, by_region: dict[str, GroupFigures]
+) -> dict[str, float | None]:
     return {
         name: rate_or_null(
-            held_curve(record, region).integral(record.started_s, record.ended_s),
+            held_curve(record, region, levels).integral(record.started_s, record.ended_s),
             supply_curve(record, region).integral(record.started_s, record.ended_s),
         )
         for region, name in enumerate(record.regions)
