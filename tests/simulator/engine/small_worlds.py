@@ -12,7 +12,7 @@ from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.engine.settings import CostSettings, FailureSettings, SimulationSettings
-from tests.simulator.engine.checked_run import V100, machine, region
+from tests.simulator.engine.checked_run import V100, machine, region, row
 
 K80 = GpuModel("K80")
 TENANTS = ("ads", "bio", "cars")
@@ -114,3 +114,18 @@ def settings_of_runs(draw: st.DrawFn, *, failing: bool | None = None) -> Simulat
 def small_worlds(draw: st.DrawFn, *, failing: bool | None = None, most: int = 14) -> SmallWorld:
     fleet = draw(fleets())
     return SmallWorld(draw(trace_rows(fleet, most)), fleet, draw(tenants()), draw(settings_of_runs(failing=failing)))
+
+
+@st.composite
+def crowded_worlds(draw: st.DrawFn) -> SmallWorld:
+    """One or two machines of four GPUs, three tenants of different priorities: everybody is in everybody's way."""
+    fleet = Fleet((region("r0", [machine(f"m{number}", 4) for number in range(draw(st.integers(1, 2)))]),))
+    rows = tuple(
+        row(f"w{number:02}", draw(TIMES), draw(WORK), draw(st.sampled_from((1, 2, 4))), draw(st.sampled_from(TENANTS)))
+        for number in range(draw(st.integers(3, 12)))
+    )
+    ladder = tuple(
+        Tenant(TenantId(name), priority, Quota.of({ANY_GPU_MODEL: draw(st.sampled_from((2, 4, 8)))}))
+        for priority, name in enumerate(TENANTS)
+    )
+    return SmallWorld(rows, fleet, ladder, draw(settings_of_runs()))
