@@ -43,8 +43,12 @@ def gpu_use_panel(runs: Sequence[LabelledRun]) -> Panel:
         "Allocated is what attempts held or had reserved; available are the GPUs of machines that were not down; asked "
         "for is what all workloads wanted that had been submitted and had not ended."
     )
-    table = rates.table(percent, "GPUs allocated, share of the available")
-    return Panel("gpu-use", "GPUs over time", explanation, pictures, (table,), wide=True)
+    tables = (
+        rates.table(percent, "GPUs allocated, share of the available"),
+        allocated.table(number, "GPUs allocated"),
+        demanded.table(number, "GPUs asked for"),
+    )
+    return Panel("gpu-use", "GPUs over time", explanation, pictures, tables, wide=True)
 
 
 def queue_panel(runs: Sequence[LabelledRun]) -> Panel:
@@ -56,9 +60,8 @@ def queue_panel(runs: Sequence[LabelledRun]) -> Panel:
         Picture("GPUs", gpus.traces(), gpus.layout("GPUs that workloads wait for")),
     )
     explanation = "Workloads that were pending or about to start, and the GPUs that they asked for."
-    return Panel(
-        "queue", "The queue over time", explanation, pictures, (waiting.table(number, "workloads waiting"),), True
-    )
+    tables = (waiting.table(number, "workloads waiting"), gpus.table(number, "GPUs that they wait for"))
+    return Panel("queue", "The queue over time", explanation, pictures, tables, wide=True)
 
 
 def region_panel(runs: Sequence[LabelledRun]) -> Panel:
