@@ -46,7 +46,7 @@ from cluster_manager.machines import (
     Layout,
 )
 from cluster_manager.necessity import find_needed
-from cluster_manager.placing import Places, find_places
+from cluster_manager.placing import Place, Places, find_place, find_places
 from cluster_manager.requests import Request
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId
@@ -220,6 +220,10 @@ class Inventory:
             clusters=clusters,
             gone=gone,
         )
+
+    def find_place(self, request: Request, standing: Standing, now_s: float) -> Place | tuple[int, ...]:
+        """The best place for one job, or the room that there is: see `cluster_manager.placing`. Nothing changes."""
+        return find_place(self.layout, self._attempts.arrays, request, standing, now_s)
 
     def find_needed(
         self, requests: Sequence[Request], clusters: Sequence[int], gone: Sequence[int]

@@ -106,6 +106,8 @@ class Layout:
     arrays: FleetArrays
     requests: dict[tuple[int, TaskResources, bool], Request] = field(default_factory=dict)
     """What was worked out before, by tasks, resources and whether to consolidate (`cluster_manager.requests`)."""
+    tables: dict[Request, Integers] = field(default_factory=dict)
+    """Requests as kernels take them (`cluster_manager.placing`)."""
 
     @staticmethod
     def of(region: Region, states: Mapping[MachineId, MachineState]) -> Layout:

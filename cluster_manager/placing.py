@@ -44,6 +44,7 @@ from domain.rank import Standing
 ANYWHERE = -1
 """In place of a cluster: the whole region is searched."""
 
+TABLES_REMEMBERED = 16_384
 _ANYWHERE = np.full(8, ANYWHERE, np.int64)
 _NOBODY = np.zeros(0, np.int64)
 
@@ -229,6 +230,24 @@ def place_in_order(
     for row in gone:
         put_back(fleet, attempts, row)
     return placed, jobs, qualities, joined(handed_out), victims[:end_victim], space.clusters[:, ROOM].copy()
+
+
+def find_place(
+    layout: Layout, attempts: AttemptArrays, request: Request, standing: Standing, now_s: float
+) -> Place | tuple[int, ...]:
+    """The best place for one job, evicting only if it must; else, per cluster, for how many tasks there is room at most."""
+    table = layout.tables.get(request)
+    if table is None:
+        if len(layout.tables) >= TABLES_REMEMBERED:
+            layout.tables.clear()
+        table = layout.tables[request] = table_of([request])
+    placed, jobs, qualities, tasks, victims, room = place_in_order(
+        layout.arrays, attempts, table, _ANYWHERE[:1], _NOBODY, standing, now_s, True
+    )
+    if not placed:
+        return tuple(room.tolist())
+    spread, fragmentation, load = qualities[0].tolist()
+    return Place(int(jobs[0, JOB_CLUSTER]), tasks, tuple(victims.tolist()), int(spread), fragmentation, load)
 
 
 def table_of(requests: Sequence[Request]) -> Integers:

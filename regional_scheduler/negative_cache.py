@@ -171,9 +171,7 @@ class _Group:
 
 def _is_covered(size: Size, *, by: Size) -> bool:
     """Whether whoever asks for `size` fails if whoever asks for `by` does: nowhere less, and no better standing."""
-    return (
-        by[0] <= size[0] and by[1] <= size[1] and by[2] <= size[2] and by[3] <= size[3] and by[4:] <= size[4:]
-    )
+    return by[0] <= size[0] and by[1] <= size[1] and by[2] <= size[2] and by[3] <= size[3] and by[4:] <= size[4:]
 
 
 def _question(job: JobSpecification, standing: Standing) -> tuple[Kind, Size]:

@@ -32,7 +32,7 @@ from regional_scheduler.refusal import Refusal, RefusalReason
 
 __all__ = ["Refusal", "RefusalReason", "plan_workload"]
 
-SCALES_NOTHING, PREEMPTS = 0, 2
+PREEMPTS = 2
 
 
 def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:
@@ -44,14 +44,14 @@ def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, 
     """
     if not workload.specification.jobs:
         raise ValueError(f"workload {workload.workload} has no jobs")
+    if len(workload.specification.jobs) == 1:
+        return _plan_one_job(inventory, workload, standing, now)
     demands = _most_demanding_first(inventory, workload.specification.jobs)
     for demand in demands:
         if inventory.finds_nothing(demand.request, standing):
             return no_room_alone(inventory, demand.job, inventory.room_for(demand.request), standing)
-    # A job alone evicts only where it finds no place otherwise; of several, all are first tried without.
-    alone = len(demands) == 1
-    placed = _place_all(inventory, demands, standing, now, evicting=alone)
-    if isinstance(placed, _Failure) and not alone:
+    placed = _place_all(inventory, demands, standing, now, evicting=False)
+    if isinstance(placed, _Failure):
         placed = _place_all(inventory, demands, standing, now, evicting=True)
     if isinstance(placed, _Failure):
         if placed.alone:
@@ -61,6 +61,25 @@ def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, 
     if len(placed) > 1 and victims:
         placed, victims = _spare_needless(inventory, placed, victims, standing, now)
     return _plan(inventory, workload, placed, victims, now)
+
+
+def _plan_one_job(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:
+    """The same for the usual case: a job alone evicts only where it finds no place otherwise, and nobody needlessly."""
+    job = workload.specification.jobs[0]
+    request = request_of(inventory.layout, job)
+    if inventory.finds_nothing(request, standing):
+        return no_room_alone(inventory, job, inventory.room_for(request), standing)
+    place = inventory.find_place(request, standing, now)
+    if not isinstance(place, Place):
+        return no_room_alone(inventory, job, place, standing)
+    victims = sorted((inventory.holding_in_row(row) for row in place.victims), key=lambda victim: _by_id(victim.key))
+    return Plan(
+        workload=workload.workload,
+        region=inventory.region,
+        placements=tuple(_placements(inventory, job, place)),
+        evictions=tuple(victim.key for victim in victims),
+        score=_score([place], victims, now),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +184,22 @@ def _by_id(key: AttemptKey) -> tuple[str, int]:
 
 def _score(places: Sequence[Place], victims: Sequence[Holding], now: float) -> Score:
     """The score of the whole plan: localities summed over the jobs, every victim counted once."""
+    if not victims:
+        return Score(
+            spread=sum([place.spread for place in places]),
+            fragmentation=sum([place.fragmentation for place in places]),
+            load=max([place.load for place in places]),
+        )
     by_priority = [0] * (LOWEST_PRIORITY + 1)
     for victim in victims:
         by_priority[victim.standing.priority] += 1
     return Score(
-        reclaim_class=PREEMPTS if victims else SCALES_NOTHING,
+        reclaim_class=PREEMPTS,
         preempted_by_priority=tuple(by_priority),
         preempted_running_s=0.0 - sum(max(now - victim.started_s, 0.0) for victim in victims),
         spread=sum(place.spread for place in places),
         fragmentation=sum(place.fragmentation for place in places),
-        load=max((place.load for place in places), default=0.0),
+        load=max(place.load for place in places),
     )
 
 
