@@ -103,6 +103,8 @@ class Simulation:
         self._next_row = 0
         self._refused: list[bool] = []
         self._ended = 0
+        self._without_data = 0
+        """Accepted, but no region that could run them has their tables; tables do not move in a simulation."""
         self._taken = 0
         self._scan_passes = 0
         self._cache_skips = 0
@@ -171,12 +173,12 @@ class Simulation:
                     break
         if watcher is not None:
             watcher(self._progress())
-        return self._record(broken_off)
+        return self._record(broken_off or self._ended < len(self._rows))
 
     @property
     def _all_ended(self) -> bool:
         """Nothing but failures of machines may be left."""
-        return self._next_row == len(self._rows) and self._ended == len(self._rows)
+        return self._next_row == len(self._rows) and self._ended + self._without_data == len(self._rows)
 
     def _progress(self) -> RunProgress:
         return RunProgress(self._world.clock.now(), self._taken, self._next_row, self._ended, len(self._rows))
@@ -254,7 +256,8 @@ class Simulation:
             world.log.submitted(work, now)
         if work.eligible:
             self._attempts.queue(work)
-        elif world.log is not None:
+        else:
+            self._without_data += 1
             self._tell_of_missing_data(work, now)
 
     def _only_data_is_missing(self, work: SimulatedWorkload) -> bool:
