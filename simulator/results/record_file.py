@@ -70,7 +70,7 @@ def save_record(path: Path, record: RunRecord, notes: Mapping[str, float] | None
     }
     text = json.dumps(document, ensure_ascii=False).encode("utf-8")
     with path.open("wb") as file:
-        np.savez(file, **{_DOCUMENT: np.frombuffer(text, dtype=np.uint8)}, **columns)
+        np.savez(file, allow_pickle=False, **{_DOCUMENT: np.frombuffer(text, dtype=np.uint8)}, **columns)
 
 
 def load_record(path: Path) -> SavedRun:
