@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -28,24 +29,28 @@ from simulator.results.run_record import (
     WorkloadTable,
 )
 
-_ENDS = {
-    EvictionCause.PREEMPTED: AttemptEnd.PREEMPTED,
-    EvictionCause.MACHINE_LOST: AttemptEnd.MACHINE_LOST,
-    EvictionCause.DRAINED: AttemptEnd.DRAINED,
-    EvictionCause.RECLAIMED: AttemptEnd.RECLAIMED,
-    EvictionCause.CANCELLED: AttemptEnd.CANCELLED,
-}
-_WORKLOAD_ENDS = {
-    State.PENDING: WorkloadEnd.QUEUED,
-    State.WAITING: WorkloadEnd.QUEUED,
-    State.AWAITING_DATA: WorkloadEnd.QUEUED,
-    State.DISPATCHED: WorkloadEnd.RUNNING,
-    State.RUNNING: WorkloadEnd.RUNNING,
-    State.PREEMPTING: WorkloadEnd.RUNNING,
-    State.COMPLETED: WorkloadEnd.COMPLETED,
-    State.FAILED: WorkloadEnd.FAILED,
-    State.CANCELLED: WorkloadEnd.CANCELLED,
-}
+_ENDS = MappingProxyType(
+    {
+        EvictionCause.PREEMPTED: AttemptEnd.PREEMPTED,
+        EvictionCause.MACHINE_LOST: AttemptEnd.MACHINE_LOST,
+        EvictionCause.DRAINED: AttemptEnd.DRAINED,
+        EvictionCause.RECLAIMED: AttemptEnd.RECLAIMED,
+        EvictionCause.CANCELLED: AttemptEnd.CANCELLED,
+    }
+)
+_WORKLOAD_ENDS = MappingProxyType(
+    {
+        State.PENDING: WorkloadEnd.QUEUED,
+        State.WAITING: WorkloadEnd.QUEUED,
+        State.AWAITING_DATA: WorkloadEnd.QUEUED,
+        State.DISPATCHED: WorkloadEnd.RUNNING,
+        State.RUNNING: WorkloadEnd.RUNNING,
+        State.PREEMPTING: WorkloadEnd.RUNNING,
+        State.COMPLETED: WorkloadEnd.COMPLETED,
+        State.FAILED: WorkloadEnd.FAILED,
+        State.CANCELLED: WorkloadEnd.CANCELLED,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -151,7 +156,11 @@ class Recorder:
         counts: RunCounts,
     ) -> RunRecord:
         """The tables, after the run. `refused` and `workloads` are by index; those never submitted are left out."""
-        attempts, shares = self._attempt_tables(ended_s)
+        for work in workloads:
+            if work.row >= 0 and self._rows[work.row].end == AttemptEnd.RUNNING:
+                self._rows[work.row].progress_at_end = work.progress_at(ended_s)
+                self._rows[work.row].progress_kept = work.checkpoint_at(ended_s)
+        attempts, shares = self._attempt_tables()
         down = [*self._down, *((number, since, ended_s) for number, since in self._down_since.items())]
         return RunRecord(
             policy=facts.policy,
@@ -193,7 +202,7 @@ class Recorder:
             ),
         )
 
-    def _attempt_tables(self, ended_s: float) -> tuple[AttemptTable, ShareTable]:
+    def _attempt_tables(self) -> tuple[AttemptTable, ShareTable]:
         rows = self._rows
         held = np.concatenate([row.entries[:, (MACHINE, GPUS)] for row in rows] or [np.zeros((0, 2), np.int64)])
         attempt = np.repeat(np.arange(len(rows)), [len(row.entries) for row in rows])
