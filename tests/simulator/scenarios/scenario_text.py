@@ -41,6 +41,7 @@ from domain.identifiers import (
 )
 from domain.resources import Quota
 from domain.tenant import Tenant
+from formats.problems import FormatError
 from formats.trace import TABLE_SEPARATOR, TraceReader, TraceRow
 
 CPUS_PER_GPU = 12.0
@@ -114,7 +115,7 @@ def scenarios_of(path: Path) -> list[Scenario]:
                 reader = _Reader(scenarios[-1])
             elif text and reader is not None:
                 reader.read(text)
-        except (ValueError, KeyError, IndexError) as error:
+        except (ValueError, KeyError, IndexError, FormatError) as error:
             raise ValueError(f"{path.name}:{number}: {error!r} in: {text}") from error
     if not scenarios or not lines[0].strip() or lines[0].startswith("=="):
         raise ValueError(f"{path.name}: begins with a paragraph on its theme, then scenarios follow")
@@ -173,6 +174,8 @@ class _Reader:
         cpus = next((float(word.removeprefix("cpus=")) for word in words if word.startswith("cpus=")), 0.0)
         named = [word.split(":") for word in words if ":" in word]
         models = [word for word in words if ":" not in word and "=" not in word]
+        if not named or len(models) > 1:
+            raise ValueError("say name:GPUs of each machine, and at most one model")
         for name, gpus in named:
             amount = cpus or CPUS_PER_GPU * int(gpus)
             model = GpuModel(models[0] if models else "V100") if int(gpus) else NO_GPU_MODEL

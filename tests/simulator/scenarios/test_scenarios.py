@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from difflib import unified_diff
 from pathlib import Path
 
@@ -44,3 +45,30 @@ def test_names_are_there_once() -> None:
 def _difference(scenario: Scenario, came: list[str]) -> str:
     lines = unified_diff(scenario.expected, came, "worked out by hand", "what came", lineterm="")
     return "\n".join([scenario.name, *lines, f"because {scenario.because}"])
+
+
+def test_a_wrong_answer_is_shown_with_what_came() -> None:
+    scenario = deepcopy(SCENARIOS["queue_order: who came first starts first"])
+    came = outcome_of(scenario)
+    scenario.expected[1] = "b 100-160 m1:4"
+    assert came != scenario.expected
+    assert "-b 100-160 m1:4\n+b 100-150 m1:4" in _difference(scenario, came)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("machins m1:4", "ValueError"),
+        ("machines m1", "ValueError"),
+        ("costs begin=3", "KeyError"),
+        ("a 0 100", "ValueError"),
+        ("a 0 much 4", "duration_s"),
+        ("tenant t quota=4", "KeyError"),
+        ("fails m1 at 3", "ValueError"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_named(line: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.txt"
+    path.write_text(f"What this is about.\n\n== odd\njob at runs gpus\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"odd.txt:5: .*{said}.*{line.split(' ', maxsplit=1)[0]}"):
+        scenarios_of(path)
