@@ -11,6 +11,7 @@ import typer
 from services.command_line.commands import (
     apply,
     cancel,
+    compare,
     database,
     demo,
     down,
@@ -18,10 +19,12 @@ from services.command_line.commands import (
     get,
     listing,
     logs,
+    policies,
     queue,
     report,
     run,
     serve,
+    simulate,
     status,
     submit,
     trace,
@@ -78,6 +81,9 @@ _add(_RUNS, "events", events.events)
 _add(_RUNS, "validate", validate.validate)
 _add(_RUNS, "report", report.report)
 _add(_RUNS, "demo", demo.demo)
+_add(_RUNS, "simulate", simulate.simulate)
+_add(_RUNS, "compare", compare.compare)
+_add(_RUNS, "policies", policies.list_policies)
 app.add_typer(trace.app, rich_help_panel=_RUNS)
 
 

@@ -47,6 +47,7 @@ from services.command_line.trace_options import (
     positive,
     seconds,
 )
+from services.command_line.trace_remarks import tell_rows
 from services.command_line.wording import counted
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def inspect(
     else:
         show(*summary_tables(trace, summary))
         show_line("\n" + load_chart(summary.load))
-        _tell_rows(trace)
+        tell_rows(trace)
     if picture is not None:
         from services.command_line.trace_picture import write_picture
 
@@ -137,7 +138,7 @@ def slice_trace(
         rebase=rebase,
     )
     trace = _read(file, _options(format_name, strict, default_tenant, gpus_only, jobs))
-    _tell_rows(trace)
+    tell_rows(trace)
     kept = slice_rows(trace.rows, wanted, default_rng(seed))
     _write(output, kept, f"{len(kept):,} of {counted(len(trace.rows), 'workload')} of {file}")
 
@@ -183,7 +184,7 @@ def scale(
         load_by=LoadBy(load_by),
     )
     trace = _read(file, _options(format_name, strict, default_tenant, gpus_only, jobs))
-    _tell_rows(trace)
+    tell_rows(trace)
     try:
         made = scale_rows(trace.rows, wanted, default_rng(seed))
     except ValueError as error:
@@ -259,22 +260,6 @@ def _read(file: Path, options: TraceOptions) -> Trace:
     from simulator.inputs.trace_files import read_trace_file
 
     return read_trace_file(file, options)
-
-
-def _tell_rows(trace: Trace) -> None:
-    """What became of rows that are not in the trace as they stand, on standard error."""
-    ledger = trace.ledger
-    for reason, count in ledger.left_out.items():
-        note(f"left out: {count:,} {reason}")
-    for way, count in ledger.adjusted.items():
-        note(f"adjusted: {count:,} {way}")
-    if not ledger.bad_rows:
-        return
-    note(f"bad: {counted(ledger.bad_rows, 'row')}, left out")
-    for bad in ledger.shown_bad_rows:
-        note(f"  {bad}")
-    if ledger.bad_rows > len(ledger.shown_bad_rows):
-        note(f"  and {ledger.bad_rows - len(ledger.shown_bad_rows):,} more")
 
 
 def _as_json(file: Path, trace: Trace, summary: TraceSummary) -> dict[str, object]:

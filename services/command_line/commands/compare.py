@@ -1,0 +1,290 @@
+"""topmast compare: a trace under several policies, compared workload by workload."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.command_line.exit_code import ExitCode
+from services.command_line.options import JsonOption
+from services.command_line.output import Progress, note, show, show_json
+from services.command_line.run_progress import RunsProgress
+from services.command_line.run_view import (
+    figures_of_run,
+    figures_view,
+    inputs_document,
+    pairs_view,
+    run_document,
+    tell_run,
+)
+from services.command_line.simulation_options import (
+    AssignRegionsOption,
+    ClustersOption,
+    ConfigOption,
+    FleetOption,
+    GpuModelOption,
+    GpusOption,
+    GpusPerMachineOption,
+    NoCacheOption,
+    NodesOption,
+    RegionGpusOption,
+    RegionsOfTraceOption,
+    RegionsOption,
+    ReportOption,
+    SetOption,
+    SynthesizeTablesOption,
+    TenantsOption,
+    TraceOption,
+    fleet_source,
+    input_source,
+    simulation_settings,
+)
+from services.command_line.trace_options import FormatOption, FromOption, GpusOnlyOption, StrictOption, UntilOption
+from services.command_line.trace_remarks import tell_rows
+from services.command_line.wording import counted
+
+if TYPE_CHECKING:
+    from services.simulation.inputs import InputSource, SimulationInputs
+    from services.simulation.interruption import Interruption
+    from services.simulation.run import FinishedRun
+    from services.simulation.worker_pool import RunRequest
+    from simulator.engine.settings import SimulationSettings
+    from simulator.results.comparison import Comparison
+    from simulator.results.figures import RunFigures
+
+MOST_SEEDS = 1_000
+_is_range = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?", re.ASCII).fullmatch
+
+PoliciesOption = Annotated[
+    str,
+    typer.Option(
+        "--policies",
+        metavar="A,B,...",
+        help="Of 'topmast policies'; the first is what the others are compared with.",
+        show_default=False,
+    ),
+]
+SeedsOption = Annotated[str, typer.Option("--seeds", help="One run of each policy for each seed: 1..5 or 1,2,7.")]
+JobsOption = Annotated[int, typer.Option("--jobs", min=1, max=256, help="So many runs at once, a process for each.")]
+
+
+def compare(
+    trace: TraceOption,
+    policies: PoliciesOption,
+    fleet: FleetOption = None,
+    nodes: NodesOption = None,
+    gpus: GpusOption = None,
+    region_gpus: RegionGpusOption = None,
+    gpus_per_machine: GpusPerMachineOption = 8,
+    gpu_model: GpuModelOption = "V100",
+    regions: RegionsOption = 1,
+    clusters_per_region: ClustersOption = 1,
+    tenants: TenantsOption = None,
+    config: ConfigOption = None,
+    changes: SetOption = None,
+    seeds: SeedsOption = "1",
+    jobs: JobsOption = 2,
+    report: ReportOption = None,
+    format_name: FormatOption = None,
+    strict: StrictOption = False,
+    gpus_only: GpusOnlyOption = False,
+    from_time: FromOption = None,
+    until_time: UntilOption = None,
+    regions_of_trace: RegionsOfTraceOption = False,
+    assign_regions: AssignRegionsOption = False,
+    synthesize_tables: SynthesizeTablesOption = False,
+    no_cache: NoCacheOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a trace under several policies, and compare them workload by workload.
+
+    Ctrl-C ends the runs that are not finished and compares the others; the exit code is then 130.
+    """
+    machines = fleet_source(
+        fleet, nodes, gpus, region_gpus,
+        gpus_per_machine=gpus_per_machine, gpu_model=gpu_model,
+        regions=regions, clusters_per_region=clusters_per_region,
+    )  # fmt: skip
+    source = input_source(
+        trace, machines, tenants,
+        format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables,
+    )  # fmt: skip
+    settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
+    requests = _requests(_names(policies), parse_seeds(seeds))
+    _compare(_Asked(source, settings, requests, jobs, report, not no_cache, as_json))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the options say, together."""
+
+    source: InputSource
+    settings: SimulationSettings
+    requests: Sequence[RunRequest]
+    jobs: int
+    report: Path | None
+    cached: bool
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A finished run and its figures."""
+
+    label: str
+    run: FinishedRun
+    figures: RunFigures
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds from `1..5` or `1,2,7`, each once, in their order; refuses anything else."""
+    seeds: dict[int, None] = {}
+    for part in text.split(","):
+        found = _is_range(part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if first > last or last - first >= MOST_SEEDS:
+            raise typer.BadParameter(
+                f"'{part}' is no seed; write 1..5 or 1,2,7, at most {MOST_SEEDS}", param_hint="--seeds"
+            )
+        seeds |= dict.fromkeys(range(first, last + 1))
+    return tuple(seeds)
+
+
+def _names(text: str) -> list[str]:
+    """The policies, checked; refuses an unknown one, one that is there twice, and only one."""
+    from simulator.policies.registry import policies, policy_called
+
+    known = policies()
+    names = [policy_called(name.strip(), known).name for name in text.split(",") if name.strip()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise typer.BadParameter(f"{twice} is there twice", param_hint="--policies")
+    if len(names) < 2:
+        raise typer.BadParameter(
+            "name at least two policies: --policies fifo,mast; 'topmast simulate' runs one", param_hint="--policies"
+        )
+    return names
+
+
+def _requests(policies: Sequence[str], seeds: Sequence[int]) -> list[RunRequest]:
+    """All policies of the first seed first: what is interrupted can still be compared."""
+    from services.simulation.worker_pool import RunRequest
+
+    return [RunRequest(policy, seed) for seed in seeds for policy in policies]
+
+
+def _compare(asked: _Asked) -> None:
+    from services.simulation.inputs import check_regions, read_inputs
+    from services.simulation.interruption import Interruption
+
+    with Progress("compare") as tell:
+        tell(f"reading {asked.source.trace}")
+        inputs = read_inputs(asked.source)
+        check_regions(inputs, asked.settings)
+    tell_rows(inputs.trace)
+    with Interruption() as interruption:
+        runs = _run_all(asked, inputs, interruption)
+    missing = [request for request, run in zip(asked.requests, runs, strict=True) if run is None]
+    told = [
+        _Told(f"{request.policy}, seed {request.seed}", run, figures_of_run(run))
+        for request, run in zip(asked.requests, runs, strict=True)
+        if run is not None
+    ]
+    # Policy by policy, as in the report.
+    order = list(dict.fromkeys(request.policy for request in asked.requests))
+    told.sort(key=lambda one: (order.index(one.figures.policy), one.figures.seed))
+    comparison = _comparison(told)
+    if asked.report is not None and told:
+        _write_report(asked.report, told, comparison)
+    _show(asked, inputs, told, comparison, missing)
+    if missing:
+        unfinished = ", ".join(f"{request.policy} (seed {request.seed})" for request in missing)
+        note(f"interrupted: {counted(len(missing), 'run')} of {len(runs)} not finished and left out: {unfinished}")
+    if any(one.run.laws for one in told):
+        raise typer.Exit(ExitCode.NOT_WELL)
+    if missing:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _run_all(asked: _Asked, inputs: SimulationInputs, interruption: Interruption) -> list[FinishedRun | None]:
+    """By the position of its request; None for what was not finished when somebody wished to stop."""
+    from services.simulation.cache import default_folder
+    from services.simulation.worker_pool import WorkerSetup, run_all
+
+    runs: list[FinishedRun | None] = [None] * len(asked.requests)
+    labels = [f"{request.policy}, seed {request.seed}" for request in asked.requests]
+    with RunsProgress(labels, inputs.trace.clock_zero_s) as view:
+
+        def finished(position: int, run: FinishedRun) -> None:
+            runs[position] = run
+            view.ended(position)
+
+        run_all(
+            WorkerSetup(inputs, asked.settings, default_folder() if asked.cached else None),
+            asked.requests,
+            asked.jobs,
+            on_progress=view.tell,
+            on_finished=finished,
+            go_on=lambda: not interruption.asked,
+        )
+    return runs
+
+
+def _comparison(told: Sequence[_Told]) -> Comparison | None:
+    """Of those policies that have a seed in common with the first one; None when there are not two."""
+    import numpy as np
+
+    from simulator.results.comparison import compare_runs
+
+    if not told:
+        return None
+    baseline = told[0].figures.policy
+    seeds = {one.figures.seed for one in told if one.figures.policy == baseline}
+    paired = {one.figures.policy for one in told if one.figures.seed in seeds}
+    compared = [one for one in told if one.figures.policy in paired]
+    if len(paired) < 2:
+        return None
+    figures = [one.figures for one in compared]
+    return compare_runs([one.run.record for one in compared], figures, np.random.default_rng(min(seeds)))
+
+
+def _write_report(path: Path, told: Sequence[_Told], comparison: Comparison | None) -> None:
+    from simulator.report.report import write_report
+
+    write_report(path, [one.run.record for one in told], [one.figures for one in told], comparison)
+
+
+def _show(
+    asked: _Asked,
+    inputs: SimulationInputs,
+    told: Sequence[_Told],
+    comparison: Comparison | None,
+    missing: Sequence[RunRequest],
+) -> None:
+    if asked.as_json:
+        show_json(
+            {
+                "report": str(asked.report) if asked.report is not None and told else None,
+                "runs": [run_document(one.run, one.figures) for one in told],
+                "comparison": None if comparison is None else comparison.as_json(),
+                "missing": [{"policy": request.policy, "seed": request.seed} for request in missing],
+                "inputs": inputs_document(inputs, asked.settings),
+            }
+        )
+    elif told:
+        several = len({one.figures.seed for one in told}) > 1
+        labels = [one.label if several else one.figures.policy for one in told]
+        tables = [figures_view(labels, [one.figures for one in told])]
+        if comparison is not None:
+            tables.append(pairs_view(comparison))
+        show(*tables)
+    for one in told:
+        tell_run(one.label, one.run, one.figures, inputs)
+    if asked.report is not None and told:
+        note(f"the page is in {asked.report}")

@@ -1,0 +1,112 @@
+"""What simulated runs came to, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from services.command_line.output import Table, note
+from services.command_line.wording import counted
+
+if TYPE_CHECKING:
+    from services.simulation.inputs import SimulationInputs
+    from services.simulation.run import FinishedRun
+    from simulator.engine.settings import SimulationSettings
+    from simulator.results.comparison import Comparison, Contrast
+    from simulator.results.figures import RunFigures
+
+
+def figures_of_run(run: FinishedRun) -> RunFigures:
+    from simulator.results.figures import figures_of
+
+    return figures_of(run.record, run.cost)
+
+
+def figures_view(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
+    """A column for each run."""
+    from simulator.report.overview import figures_table
+
+    told = figures_table(labels, figures)
+    return Table("Figures", ("figure", *told.head[1:]), told.rows, right=frozenset(range(1, len(told.head))))
+
+
+def pairs_view(comparison: Comparison) -> Table:
+    """A row for each policy against the baseline: who won, and what it came to with its 95 % confidence interval."""
+    head = (
+        f"against {comparison.policies[0]}",
+        "workloads",
+        "won",
+        "lost",
+        "mean completion",
+        "95 % interval",
+        "mean queueing",
+        "95 % interval",
+    )
+    rows = [
+        (
+            pair.policy,
+            f"{pair.workloads:,}",
+            f"{pair.won:,}",
+            f"{pair.lost:,}",
+            *_ratio(pair.jct_s),
+            *_ratio(pair.queueing_s),
+        )
+        for pair in comparison.pairs
+    ]
+    return Table("Comparison", head, rows, right=frozenset(range(1, len(head))))
+
+
+def _ratio(contrast: Contrast | None) -> tuple[str, str]:
+    """`× 0.831` and `0.792 to 0.884`."""
+    if contrast is None or not isfinite(contrast.ratio.value):
+        return "", ""
+    ratio = contrast.ratio
+    return f"× {ratio.value:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def run_document(run: FinishedRun, figures: RunFigures) -> dict[str, object]:
+    """The figures, and which laws they violate."""
+    return {**figures.as_json(), "violated_laws": list(run.laws)}
+
+
+def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> dict[str, object]:
+    """What was simulated, for programs."""
+    from simulator.inputs.fleets import gpus_of_regions
+
+    regions = inputs.fleet.regions
+    return {
+        "trace": str(inputs.source.trace),
+        "format": inputs.trace.format,
+        "workloads": len(inputs.rows),
+        "bad_rows": inputs.trace.ledger.bad_rows,
+        "machines": sum(1 for region in regions for _ in region.machines()),
+        "region_gpus": {str(region): gpus for region, gpus in gpus_of_regions(inputs.fleet)},
+        "tenants": str(inputs.source.tenants) if inputs.source.tenants is not None else None,
+        "assign_regions": inputs.source.assign_regions,
+        "synthesize_tables": inputs.source.synthesize_tables,
+        "settings": settings.model_dump(mode="json"),
+    }
+
+
+def tell_run(label: str, run: FinishedRun, figures: RunFigures, inputs: SimulationInputs) -> None:
+    """What one must know about a run besides its figures, on standard error."""
+    from simulator.report.overview import broken_off_sentence
+
+    sentence = broken_off_sentence(label, run.record, figures)
+    if sentence:
+        came = f"{figures.workloads:,} of {counted(len(inputs.rows), 'workload')} had been submitted"
+        note(f"{sentence} ({came})")
+    elif figures.unfinished:
+        note(f"{label}: {counted(figures.unfinished, 'workload')} had not ended when nothing more could happen")
+    if figures.refused:
+        note(
+            f"{label}: {counted(figures.refused, 'workload')} of {figures.workloads:,} refused: no region could ever "
+            "host them (GPU model, size, named region, tables); 'topmast trace inspect' shows what they ask for"
+        )
+    if run.from_cache:
+        note(f"{label}: this run was made before and comes from the cache; --no-cache makes it anew")
+    for law in run.laws:
+        note(f"VIOLATED by {label}: {law}")
+    if run.laws:
+        note(f"the tables of {label} contradict themselves: its figures cannot be trusted; please report it")

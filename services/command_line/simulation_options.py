@@ -1,0 +1,195 @@
+"""The options that `topmast simulate` and `topmast compare` share, and what they ask for together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from services.command_line.files import STANDARD_INPUT
+from services.command_line.options import existing
+from services.command_line.trace_options import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.simulation.inputs import InputSource
+    from simulator.engine.settings import SimulationSettings
+    from simulator.inputs.fleets import FleetSource
+
+TraceOption: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        callback=existing,
+        help="A trace of any format of 'topmast trace formats', packed or not; - is standard input.",
+        show_default=False,
+    ),
+]
+FleetOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--fleet", exists=True, dir_okay=False, help="Machines: this fleet.yaml.", show_default=False),
+]
+NodesOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--nodes", exists=True, dir_okay=False, help="Machines: those of this list of nodes (CSV).", show_default=False
+    ),
+]
+GpusOption: TypeAlias = Annotated[
+    int | None, typer.Option("--gpus", min=1, help="Machines: so many GPUs in all.", show_default=False)
+]
+RegionGpusOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--region-gpus",
+        metavar="REGION=GPUS,...",
+        help="Machines: so many GPUs in each region: east=512,west=256.",
+        show_default=False,
+    ),
+]
+GpusPerMachineOption: TypeAlias = Annotated[
+    int, typer.Option("--gpus-per-machine", min=1, help="With --gpus or --region-gpus.")
+]
+GpuModelOption: TypeAlias = Annotated[str, typer.Option("--gpu-model", help="With --gpus or --region-gpus.")]
+RegionsOption: TypeAlias = Annotated[
+    int, typer.Option("--regions", min=1, help="With --gpus or --nodes: divided into so many regions.")
+]
+ClustersOption: TypeAlias = Annotated[
+    int, typer.Option("--clusters-per-region", min=1, help="With --gpus, --region-gpus or --nodes.")
+]
+TenantsOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--tenants",
+        exists=True,
+        dir_okay=False,
+        help="Priorities and quotas (YAML). Otherwise made from the trace.",
+        show_default=False,
+    ),
+]
+ConfigOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--config", exists=True, dir_okay=False, help="Settings (YAML).", show_default=False),
+]
+SetOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="One setting: costs.restore_s=0. May be repeated.", show_default=False
+    ),
+]
+RegionsOfTraceOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--regions-of-trace", help="Workloads run in the region that the trace names; otherwise anywhere."),
+]
+AssignRegionsOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--assign-regions", help="Draw a region for workloads without one, by the regions' GPUs."),
+]
+SynthesizeTablesOption: TypeAlias = Annotated[
+    bool, typer.Option("--synthesize-tables", help="Draw tables that workloads read, as shared at MAST.")
+]
+NoCacheOption: TypeAlias = Annotated[
+    bool, typer.Option("--no-cache", help="Neither look for runs that were made before, nor keep these.")
+]
+ReportOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", dir_okay=False, metavar="FILE", help="Write a page of pictures, HTML.", show_default=False
+    ),
+]
+
+
+def _clear(asked: bool) -> None:
+    if not asked:
+        return
+    from services.command_line.output import note
+    from services.command_line.wording import counted
+    from services.simulation.cache import SimulationCache, default_folder
+
+    cache = SimulationCache(default_folder())
+    note(f"removed {counted(cache.clear(), 'run')} from {cache.folder}")
+    raise typer.Exit
+
+
+ClearCacheOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--clear-cache", is_eager=True, callback=_clear, help="Remove all runs that were kept, and exit."),
+]
+
+
+def fleet_source(
+    fleet: Path | None,
+    nodes: Path | None,
+    gpus: int | None,
+    region_gpus: str | None,
+    *,
+    gpus_per_machine: int,
+    gpu_model: str,
+    regions: int,
+    clusters_per_region: int,
+) -> FleetSource:
+    """Which machines there are; refuses two ways to say it, and none."""
+    from simulator.inputs.fleets import FleetSource, parse_region_gpus
+
+    ways = {"--fleet": fleet, "--nodes": nodes, "--gpus": gpus, "--region-gpus": region_gpus}
+    said = [name for name, value in ways.items() if value is not None]
+    if len(said) != 1:
+        found = f"{' and '.join(said)} are given" if said else "none is given"
+        raise typer.BadParameter(f"say one of {', '.join(ways)}: {found}")
+    return FleetSource(
+        file=fleet or nodes,
+        gpus=gpus,
+        region_gpus=parse_region_gpus(region_gpus) if region_gpus is not None else (),
+        regions=regions,
+        clusters_per_region=clusters_per_region,
+        gpus_per_machine=gpus_per_machine,
+        gpu_model=gpu_model,
+    )
+
+
+def input_source(
+    trace: Path,
+    fleet: FleetSource,
+    tenants: Path | None,
+    *,
+    format_name: str | None,
+    strict: bool,
+    gpus_only: bool,
+    from_time: str | None,
+    until_time: str | None,
+    assign_regions: bool,
+    synthesize_tables: bool,
+) -> InputSource:
+    """Where everything comes from."""
+    from services.simulation.inputs import InputSource
+    from simulator.inputs.slicing import Slice
+    from simulator.inputs.trace_files import TraceOptions
+
+    return InputSource(
+        trace=Path("/dev/stdin") if trace == STANDARD_INPUT else trace,
+        fleet=fleet,
+        tenants=tenants,
+        options=TraceOptions(format_name, strict, gpus_only=gpus_only),
+        window=Slice(
+            from_s=None if from_time is None else seconds(from_time),
+            until_s=None if until_time is None else seconds(until_time),
+        ),
+        assign_regions=assign_regions,
+        synthesize_tables=synthesize_tables,
+    )
+
+
+def simulation_settings(config: Path | None, changes: Sequence[str], *, regions_of_trace: bool) -> SimulationSettings:
+    """The settings of the file, then the changes; workloads are bound to the trace's regions only where that is said."""
+    from formats.text_stream import read_text
+    from formats.yaml_document import load_document
+    from simulator.engine.settings import settings_from
+
+    document = load_document(read_text(config), str(config)) if config is not None else {}
+    if isinstance(document, dict):
+        document = {"trace_regions_bind": False, **document}
+    bind = ["trace_regions_bind=true"] if regions_of_trace else []
+    return settings_from(document, [*changes, *bind], "--set" if config is None else str(config))

@@ -1,0 +1,146 @@
+"""What is simulated, put together from files and numbers: the trace, the fleet, the tenants of each policy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from domain.fleet import Fleet
+from domain.identifiers import ANY_GPU_MODEL
+from domain.resources import Quota
+from domain.tenant import HIGHEST_PRIORITY, Tenant
+from formats.problems import FieldProblem, FormatError
+from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
+from formats.trace import TraceRow
+from simulator.engine.settings import SimulationSettings
+from simulator.engine.simulation import SimulationInput
+from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions
+from simulator.inputs.regions import assign_regions
+from simulator.inputs.slicing import Slice, slice_rows
+from simulator.inputs.tables import synthesize_tables
+from simulator.inputs.tenants import tenants_of_trace, unlimited_tenants
+from simulator.inputs.trace_files import Trace, TraceOptions, read_trace_file
+from simulator.policies.policy import Policy
+
+SHOWN_TENANTS = 5
+_REGIONS_STREAM, _TABLES_STREAM = 1, 2
+"""What is drawn for the inputs has random numbers of its own: a policy that draws more does not change them."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """Where the inputs come from."""
+
+    trace: Path
+    fleet: FleetSource
+    tenants: Path | None = None
+    """None: the policy's tenants are made from the trace."""
+    options: TraceOptions = TraceOptions()
+    window: Slice = Slice()
+    assign_regions: bool = False
+    """Rows without a region are bound to one, drawn from the seed with the regions' GPUs as weights."""
+    synthesize_tables: bool = False
+    """Rows read tables that are drawn from the seed (MAST's sharing statistics)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationInputs:
+    """What all runs of a command have in common."""
+
+    trace: Trace
+    rows: tuple[TraceRow, ...]
+    """Those of the trace that are wanted."""
+    fleet: Fleet
+    tenants: tuple[Tenant, ...] | None
+    source: InputSource
+    trace_digest: str | None
+    """Of the content of the trace's files; None where it came through a pipe."""
+
+    @property
+    def trace_name(self) -> str:
+        return self.source.trace.name
+
+
+def read_inputs(source: InputSource) -> SimulationInputs:
+    """Everything that does not depend on policy and seed; raises FormatError that names the field."""
+    fleet = fleet_from(source.fleet)
+    trace = read_trace_file(source.trace, source.options)
+    rows = slice_rows(trace.rows, source.window, np.random.default_rng(0))
+    if not rows:
+        description = f"none of its {len(trace.rows)} workloads is submitted in the window; it is of its own clock"
+        raise FormatError(str(source.trace), [FieldProblem("--from, --until", description)])
+    tenants = read_tenants(source.tenants) if source.tenants is not None else None
+    if tenants is not None:
+        _check_tenants(rows, tenants, source)
+    return SimulationInputs(trace, rows, fleet, tenants, source, _digest_of(source))
+
+
+def check_regions(inputs: SimulationInputs, settings: SimulationSettings) -> None:
+    """Raises FormatError when rows are bound to regions that the fleet does not have."""
+    if not settings.trace_regions_bind:
+        return
+    known = {region.region for region in inputs.fleet.regions}
+    unknown = sorted({row.region for row in inputs.rows if row.region is not None} - known)
+    if unknown:
+        description = (
+            f"{', '.join(unknown)}: the trace binds workloads there, but the fleet has {', '.join(sorted(known))}; "
+            "name the fleet's regions so (--region-gpus), or let workloads run anywhere"
+        )
+        raise FormatError(str(inputs.source.trace), [FieldProblem("region", description)])
+
+
+def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> SimulationInput:
+    """The inputs of one run: what is drawn comes from the seed, and tenants are those that the policy knows."""
+    rows: Sequence[TraceRow] = inputs.rows
+    fleet = inputs.fleet
+    regions = gpus_of_regions(fleet)
+    if inputs.source.assign_regions:
+        try:
+            rows = assign_regions(rows, regions, np.random.default_rng([seed, _REGIONS_STREAM]))
+        except ValueError as error:
+            raise FormatError("--assign-regions", [FieldProblem("", str(error))]) from error
+    if inputs.source.synthesize_tables:
+        rows, tables = synthesize_tables(rows, regions, np.random.default_rng([seed, _TABLES_STREAM]))
+        fleet = replace(fleet, tables=tables)
+    return SimulationInput(inputs.trace_name, rows, fleet, _tenants_for(policy, inputs))
+
+
+def _tenants_for(policy: Policy, inputs: SimulationInputs) -> tuple[Tenant, ...]:
+    """Who makes no scan passes knows neither priority nor quota: all are at the highest, and nothing reaches a quota.
+
+    So the log of such a run is valid with these tenants. Weights of fair shares stay.
+    """
+    if policy.scans:
+        return inputs.tenants or tenants_of_trace(inputs.rows, gpus_of_fleet(inputs.fleet))
+    if inputs.tenants is None:
+        return unlimited_tenants(inputs.rows, default_priority=HIGHEST_PRIORITY)
+    quota = Quota.of({ANY_GPU_MODEL: GREATEST_QUOTA_GPUS})
+    return tuple(replace(tenant, priority=HIGHEST_PRIORITY, quota=quota) for tenant in inputs.tenants)
+
+
+def _check_tenants(rows: Sequence[TraceRow], tenants: Sequence[Tenant], source: InputSource) -> None:
+    known = {tenant.tenant for tenant in tenants}
+    unknown = sorted({row.tenant for row in rows} - known)
+    if unknown:
+        more = f" and {len(unknown) - SHOWN_TENANTS} more" if len(unknown) > SHOWN_TENANTS else ""
+        description = (
+            f"{', '.join(unknown[:SHOWN_TENANTS])}{more}: not in {source.tenants}; add them there, or leave --tenants "
+            "out: then each tenant of the trace has a quota by its share of the work"
+        )
+        raise FormatError(str(source.trace), [FieldProblem("tenant", description)])
+
+
+def _digest_of(source: InputSource) -> str | None:
+    """Of the bytes of all files that rows come from."""
+    files = [source.trace, *([source.options.job_table] if source.options.job_table is not None else [])]
+    digest = hashlib.sha256()
+    for file in files:
+        if not file.is_file():
+            return None
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
