@@ -68,7 +68,7 @@ def fleet() -> Fleet:
     )
 
 
-def trace(seed: int, count: int = 50, *, model: GpuModel = ANY_GPU_MODEL) -> list[TraceRow]:
+def trace(seed: int, count: int = 36, *, model: GpuModel = ANY_GPU_MODEL) -> list[TraceRow]:
     """Whole seconds, so that sums of times are exact."""
     rng = np.random.default_rng(seed)
     arrivals_s = np.cumsum(rng.integers(0, 90, count))
@@ -186,11 +186,11 @@ def test_a_region_that_nobody_may_use_changes_nothing(name: str, where: str) -> 
 def test_a_trace_in_two_parts_ends_as_each_part_alone(name: str) -> None:
     """Cut where nothing is left to do. The second part begins at a multiple of the scan period, as it does alone."""
     policy = policies()[name]
-    first = trace(6, 25)
+    first = trace(6, 20)
     gap_s = 1_200_000.0
     second = [
         replace(each, workload_id=WorkloadId(f"x{each.workload_id}"), submit_s=each.submit_s + gap_s)
-        for each in trace(7, 25)
+        for each in trace(7, 20)
     ]
     second = [replace(each, submit_s=each.submit_s - second[0].submit_s + gap_s) for each in second]
     first = [replace(each, submit_s=each.submit_s - first[0].submit_s) for each in first]
@@ -206,7 +206,7 @@ def singles(jobs: Sequence[tuple[int, int]], tenant: str = "t", prefix: str = "j
     return [row(f"{prefix}{n:02}", float(at), float(runs), tenant=tenant) for n, (at, runs) in enumerate(jobs)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(jobs=JOBS, machines=st.integers(1, 4))
 def test_never_a_later_start_with_one_machine_more(jobs: list[tuple[int, int]], machines: int) -> None:
     """For workloads of one GPU, first in first out, that is a theorem (Kiefer and Wolfowitz: the ordered vector of the
@@ -217,7 +217,7 @@ def test_never_a_later_start_with_one_machine_more(jobs: list[tuple[int, int]], 
     assert [name for name in fewer if more[name] > fewer[name]] == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(jobs=JOBS, machines=st.integers(1, 3), shorter=st.integers(0, 19))
 def test_never_a_later_start_when_one_works_for_less(jobs: list[tuple[int, int]], machines: int, shorter: int) -> None:
     fifo = policies()["fifo"]

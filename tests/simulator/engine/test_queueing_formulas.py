@@ -9,6 +9,7 @@ enough for very many arrivals, against the formula. Bounds are those of the mean
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
@@ -24,7 +25,7 @@ from simulator.engine.simulation import SimulationInput, simulate
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
 from simulator.results.conservation import check_conservation
-from simulator.results.run_record import RunRecord
+from simulator.results.run_record import AttemptEnd, RunRecord
 from tests.simulator.engine.checked_run import NO_COSTS, UNLIMITED, one_region, row, unlimited
 
 Reals = NDArray[np.float64]
@@ -184,30 +185,62 @@ def test_m_g_1_of_great_variance_by_the_recursion() -> None:
     assert_near(means, mean_wait_m_g_1_s(load, MEAN_SERVICE_S, mean_square_s2(kind)), 0.06)
 
 
-def test_preemptive_priorities_wait_as_if_the_lower_ones_were_not_there() -> None:
-    """M/M/1 with preemptive resume: class k waits like (Kleinrock II, 3.3) with the work of the classes above it."""
-    load, count = 0.6, ARRIVALS
+def stays_with_priorities_s(arrivals: Reals, services: Reals, low: Reals) -> Reals:
+    """The times in the system on one server that always works for the better of two classes, first in first out in each,
+    and goes on where it was interrupted."""
+    queues: tuple[deque[int], deque[int]] = (deque(), deque())
+    left, ends = services.tolist(), np.zeros(len(arrivals))
+    now = 0.0
+    for number, at_s in enumerate([*arrivals.tolist(), math.inf]):
+        while now < at_s and (queues[0] or queues[1]):
+            queue = queues[0] or queues[1]
+            works_s = min(left[queue[0]], at_s - now)
+            left[queue[0]] -= works_s
+            now += works_s
+            if left[queue[0]] < 1e-9:
+                ends[queue.popleft()] = now
+        if number < len(arrivals):
+            now = max(now, at_s)
+            queues[int(low[number])].append(number)
+    return ends - arrivals
+
+
+def two_classes(seed: int, count: int, load: float) -> tuple[Reals, Reals, Reals]:
+    """Arrivals, work, and 1 for the worse class: drawn, not in turns, so that both are Poisson processes."""
+    rng = np.random.default_rng([9, seed])
+    return (
+        poisson_s(rng, count, 1, load),
+        rng.exponential(MEAN_SERVICE_S, count),
+        rng.integers(0, 2, count).astype(np.float64),
+    )
+
+
+def test_preemptive_priorities_wait_as_if_the_worse_ones_were_not_there() -> None:
+    """M/M/1 with preemptive resume and two classes of half the load each (Kleinrock, Queueing Systems II, §3.4)."""
+    load = 0.6
+    means: tuple[list[float], list[float]] = ([], [])
+    for seed in range(REPLICATIONS):
+        arrivals_s, work_s, low = two_classes(seed, MANY_ARRIVALS, load)
+        waits = (stays_with_priorities_s(arrivals_s, work_s, low) - work_s)[int(WARM_UP * MANY_ARRIVALS) :]
+        for worse in (0, 1):
+            means[worse].append(float(waits[low[-len(waits) :] == worse].mean()))
+    above = load / 2
+    assert_near(means[0], above * MEAN_SERVICE_S / (1 - above), 0.04)
+    in_system_s = MEAN_SERVICE_S / (1 - above) + load * MEAN_SERVICE_S / ((1 - above) * (1 - load))
+    assert_near(means[1], in_system_s - MEAN_SERVICE_S, 0.04)
+
+
+def test_every_stay_with_priorities_is_that_of_one_server() -> None:
     names = ("high", "low")
     tenants = tuple(
         Tenant(TenantId(name), priority, Quota.of({ANY_GPU_MODEL: UNLIMITED})) for priority, name in enumerate(names)
     )
-    settings = NO_COSTS.model_copy(update={"scan_period_s": 0.0})
-    high: list[float] = []
-    low: list[float] = []
-    for seed in range(REPLICATIONS // 2):
-        rng = np.random.default_rng([9, seed])
-        arrivals_s = poisson_s(rng, count, 1, load)
-        work_s = rng.exponential(MEAN_SERVICE_S, count)
-        # Drawn, not in turns: so that the arrivals of each class are a Poisson process too.
-        owners = [names[number] for number in rng.integers(0, 2, count).tolist()]
-        record = simulated(policies()["mast"], 1, arrivals_s, work_s, seed, owners, settings, tenants)
-        first = int(WARM_UP * count)
-        table = record.workloads
-        stay_s = (table.ended_s - table.submitted_s - table.work_s)[first:]
-        high.append(float(stay_s[table.tenant[first:] == 0].mean()))
-        low.append(float(stay_s[table.tenant[first:] == 1].mean()))
-    above = load / 2
-    residual_s = MEAN_SERVICE_S
-    assert_near(high, above * residual_s / (1 - above), 0.15)
-    in_system_s = MEAN_SERVICE_S / (1 - above) + load * residual_s / ((1 - above) * (1 - load))
-    assert_near(low, in_system_s - MEAN_SERVICE_S, 0.15)
+    arrivals_s, work_s, low = two_classes(1, ARRIVALS, 0.8)
+    owners = [names[int(worse)] for worse in low.tolist()]
+    at_once = NO_COSTS.model_copy(update={"scan_period_s": 0.0})
+    record = simulated(policies()["mast"], 1, arrivals_s, work_s, 1, owners, at_once, tenants)
+    assert int((record.attempts.end == AttemptEnd.PREEMPTED).sum()) > 100
+    table = record.workloads
+    np.testing.assert_allclose(
+        table.ended_s - table.submitted_s, stays_with_priorities_s(arrivals_s, work_s, low), rtol=0, atol=1e-6
+    )
