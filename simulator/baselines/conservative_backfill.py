@@ -38,6 +38,8 @@ class ReservationsForAll:
             return
         fewest_gpus = min(work.gpus for work in heads)
         regions = sorted({region for work in heads for region in work.eligible})
+        if max(walk.idle_gpus(region) for region in regions) < fewest_gpus:
+            return
         free = {region: _free_gpus(walk, region) for region in regions}
         for _ in range(self.most_reservations):
             # Where nothing is left for now, further reservations are all for later.

@@ -67,16 +67,14 @@ class FreeGpus:
     """The staircase of one region, from now on."""
 
     def __init__(self, now: float, idle_gpus: int, ends: Sequence[tuple[float, int]]) -> None:
-        """`ends` says when how many GPUs come free, in the order of time."""
-        rows = [(now, float(idle_gpus))]
-        for end_s, gpus in ends:
-            last_s, free = rows[-1]
-            if end_s > last_s:
-                rows.append((end_s, free + gpus))
-            else:
-                rows[-1] = (last_s, free + gpus)
-        self._count = len(rows)
-        self._steps = np.array(rows, np.float64)
+        """`ends` says when how many GPUs come free, in the order of time; none is before `now`."""
+        rows = np.array([(now, idle_gpus), *ends], np.float64)
+        later = np.diff(rows[:, FROM_S]) > SLACK_S
+        # Of several at one time the first has the time, the last the sum.
+        times = rows[np.append(True, later), FROM_S]
+        free = np.cumsum(rows[:, GPUS])[np.append(later, True)]
+        self._steps = np.column_stack((times, free))
+        self._count = len(self._steps)
 
     @property
     def at_once(self) -> int:

@@ -173,12 +173,16 @@ class Walk:
         return self._room.idle_gpus(region)
 
     def expected_ends(self, region: int) -> Sequence[ExpectedEnd]:
-        ends = [
-            ExpectedEnd(self.expected_end_s(attempt), attempt.gpus, attempt.index)
-            for attempt in self._running()
-            if attempt.region == region
-        ]
-        ends.sort(key=lambda end: (end.end_s, end.index))
+        now = self.now
+        ends = []
+        for attempt in self._running():
+            if attempt.region == region:
+                # The usual case of `expected_end_s`: there are many of these.
+                end_s = attempt.started_s + (attempt.work_s - attempt.progress)
+                if not end_s >= now:
+                    end_s = self.expected_end_s(attempt)
+                ends.append(ExpectedEnd(end_s, attempt.index, attempt.gpus))
+        ends.sort()
         return ends
 
     def run_time_s(self, work: Work) -> float:

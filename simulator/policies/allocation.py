@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from domain.placement import Score
 from simulator.policies.work import Work
@@ -23,14 +23,13 @@ class Reservation:
     start_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedEnd:
+class ExpectedEnd(NamedTuple):
     """When an attempt will be over if nothing comes between: an oracle's knowledge."""
 
     end_s: float
+    workload: int
+    """Its index."""
     gpus: int
-    index: int
-    """Of the workload."""
 
 
 class QueueWalk(Protocol):
