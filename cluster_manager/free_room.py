@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cluster_manager.charging import FIRST, MACHINE, charge, switch_work
+from cluster_manager.charging import ALL_FITS, CHARGE, FIRST, MACHINE, charge, first_conflict, switch_work
 from cluster_manager.compiled import compiled, compiled_part
 from cluster_manager.machines import CLUSTER, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers, Layout
 from cluster_manager.needs import needs_of
@@ -66,6 +66,38 @@ def charge_and_count(
 
 
 @compiled
+def charge_if_it_fits(
+    fleet: FleetArrays, entries: Integers, need: Integers, whole_room: Integers, room: Integers, kinds: int
+) -> tuple[int, int]:
+    """Charges all entries of the table unless one of them does not fit: see `first_conflict`."""
+    entry, what = first_conflict(fleet, entries)
+    if entry == ALL_FITS:
+        count_rooms(fleet, entries, need, whole_room, room, kinds, -1)
+        charge(fleet, entries, FIRST, len(entries), CHARGE)
+        count_rooms(fleet, entries, need, whole_room, room, kinds, 1)
+    return entry, what
+
+
+@compiled
+def switch_and_count(
+    fleet: FleetArrays,
+    machine: int,
+    takes_work: bool,
+    need: Integers,
+    whole_room: Integers,
+    room: Integers,
+    kinds: int,
+) -> None:
+    """Lets the machine take work from now on, or no longer, and keeps the rooms up to date."""
+    cluster = fleet.fixed[machine, CLUSTER]
+    for kind in range(kinds):
+        room[kind, cluster] -= room_of_kind(fleet, need, whole_room, kind, machine)
+    switch_work(fleet, machine, takes_work)
+    for kind in range(kinds):
+        room[kind, cluster] += room_of_kind(fleet, need, whole_room, kind, machine)
+
+
+@compiled
 def count_all(fleet: FleetArrays, need: Integers, whole_room: Integers, room: Integers, kind: int) -> None:
     """Counts the room for one kind anew, on all machines."""
     for cluster in range(room.shape[1]):
@@ -107,11 +139,16 @@ class FreeRoom:
         """Charges the entries in the fleet's arrays (sign 1) or gives them back (-1)."""
         charge_and_count(self._layout.arrays, entries, self._need, self._whole_room, self._room, len(self._kinds), sign)
 
+    def charge_if_it_fits(self, entries: Integers) -> tuple[int, int]:
+        """Charges the entries, unless there is a conflict: returns what `first_conflict` does."""
+        kinds = len(self._kinds)
+        return charge_if_it_fits(self._layout.arrays, entries, self._need, self._whole_room, self._room, kinds)
+
     def switch_work(self, machine: int, *, takes_work: bool) -> None:
         """The machine takes work from now on, or no longer."""
-        switch_work(self._layout.arrays, machine, takes_work)
-        for kind in range(len(self._kinds)):
-            count_all(self._layout.arrays, self._need, self._whole_room, self._room, kind)
+        switch_and_count(
+            self._layout.arrays, machine, takes_work, self._need, self._whole_room, self._room, len(self._kinds)
+        )
 
     def recounted(self) -> Integers:
         """[kind, cluster]: everything counted anew, to compare with."""

@@ -36,6 +36,11 @@ class RoomGrowth:
 class RoomWatcher(Protocol):
     """Is told of every growth, after it has happened; but of nothing that is tentative."""
 
+    @property
+    def listens(self) -> bool:
+        """False while no growth could mean anything to it: then it need not be told."""
+        ...
+
     def room_grew(self, growth: RoomGrowth) -> None: ...
 
 

@@ -37,11 +37,9 @@ from cluster_manager.machines import (
     MEBIBYTES,
     MILLICPUS,
     MOST_GPUS,
-    NO_WORK,
     RESOURCE_NAMES,
     RESOURCES,
     SHAPE,
-    WORKS_AS,
     Integers,
     Layout,
 )
@@ -87,9 +85,10 @@ class Inventory:
             raise UnknownAttempt(holding.key, "is held already")
         if not HIGHEST_PRIORITY <= holding.standing.priority <= LOWEST_PRIORITY:
             raise ValueError(f"priority {holding.standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")
-        entries = self._entries(holding.placements)
-        self._refuse_conflict(entries)
-        self._attach(Live(holding, entries))
+        live = Live(holding, self._entries(holding.placements))
+        self._refuse(live.entries, *self._free_room.charge_if_it_fits(live.entries))
+        self._attempts.add(live)
+        self._journal.note(lambda: self._detach(live))
 
     def begin_eviction(self, key: AttemptKey) -> None:
         """The attempt was told to leave: still charged, no longer a candidate victim. Again: nothing happens."""
@@ -97,13 +96,9 @@ class Inventory:
         if not live.leaving:
             self._set_leaving(live, True)
 
-    def release(self, key: AttemptKey) -> tuple[MachineId, ...]:
-        """The attempt is gone; returns, in fleet order, the machines that take work where it held something."""
-        live = self._live(key)
-        self._detach(live)
-        machines = live.entries[:, MACHINE]
-        working = machines[self.layout.arrays.state[machines, WORKS_AS] != NO_WORK]
-        return tuple(self.layout.machine_ids[number] for number in working.tolist())
+    def release(self, key: AttemptKey) -> None:
+        """The attempt is gone."""
+        self._detach(self._live(key))
 
     def set_standing(self, key: AttemptKey, standing: Standing) -> None:
         """The attempt's place in the order of eviction from now on."""
@@ -127,7 +122,7 @@ class Inventory:
         else:
             self._shift(live, -1)
             try:
-                self._refuse_conflict(entries)
+                self._refuse(entries, *first_conflict(self.layout.arrays, entries))
             finally:
                 self._shift(live, 1)
         holding = Holding(key, live.holding.standing, live.holding.started_s, placements)
@@ -311,8 +306,9 @@ class Inventory:
     def _tell_of(
         self, entries: Integers, *, from_standing: Standing | None = None, below_standing: Standing | None = None
     ) -> None:
-        machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
-        self._tell(RoomGrowth(self.layout, machines, amounts, from_standing, below_standing))
+        if any(watcher.listens for watcher in self._watchers):
+            machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
+            self._tell(RoomGrowth(self.layout, machines, amounts, from_standing, below_standing))
 
     def _tell(self, growth: RoomGrowth) -> None:
         """Tells the watchers, unless the change is tentative: that is undone before they could be asked again."""
@@ -357,11 +353,11 @@ class Inventory:
         entries[:, CLUSTER_END] = np.searchsorted(cluster, cluster, side="right")
         return entries
 
-    def _refuse_conflict(self, entries: Integers) -> None:
-        arrays = self.layout.arrays
-        entry, what = first_conflict(arrays, entries)
+    def _refuse(self, entries: Integers, entry: int, what: int) -> None:
+        """Raises what `first_conflict` found."""
         if entry == ALL_FITS:
             return
+        arrays = self.layout.arrays
         number = int(entries[entry, MACHINE])
         machine = self.layout.machine_ids[number]
         if what >= GPU_HELD:

@@ -116,6 +116,11 @@ class NegativeCache:
         self._groups.clear()
         self._answers.clear()
 
+    @property
+    def listens(self) -> bool:
+        """Whether it remembers anything."""
+        return bool(self._groups)
+
     def room_grew(self, growth: RoomGrowth) -> None:
         """Something was released or became evictable, or a machine came up: ends the entries that this could make wrong."""
         ended = False

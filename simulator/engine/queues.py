@@ -64,6 +64,9 @@ class RankedQueue:
         self._passed_over: dict[int, list[tuple[QueueKey, SimulatedWorkload]]] = {}
         self._blocked: set[int] = set()
         self._waiting: dict[int, QueueKey] = {}
+        # What an ordering policy looks at, of the one entry that comes in: made once.
+        self._entry = np.zeros((5, 1))
+        self._no_credit = np.zeros(1)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -135,17 +138,15 @@ class RankedQueue:
 
     def _key(self, work: SimulatedWorkload, now: float) -> QueueKey:
         level = 0 if self._levels.moves_with_time else self._levels.queued_level(work, now)
-        queue = OrderingInput(
-            submitted_s=np.array([work.submitted_s]),
-            credit=np.zeros(1),
-            now=now,
-            work=QueuedWork(
-                gpus=np.array([float(work.gpus)]),
-                remaining_s=np.array([work.remaining_s]),
-                attained_gpu_s=np.array([work.attained_gpu_s]),
-                queued_since_s=np.array([work.queued_since_s]),
-            ),
+        entry = self._entry
+        entry[:] = (
+            (work.submitted_s,),
+            (work.gpus,),
+            (work.remaining_s,),
+            (work.attained_gpu_s,),
+            (work.queued_since_s,),
         )
+        queue = OrderingInput(entry[0], self._no_credit, now, QueuedWork(entry[1], entry[2], entry[3], entry[4]))
         credit = float(self._ordering.ordering_credit(queue)[0])
         return (0, level, -credit, work.submitted_s, work.index)
 

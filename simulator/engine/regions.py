@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster_manager.growth import RoomGrowth
 from cluster_manager.inventory import Inventory
 from cluster_manager.machines import GPUS
 from cluster_manager.requests import Request, request_of
@@ -59,18 +58,11 @@ class RegionRoom:
         directory = DataDirectory(fleet.tables)
         self.desks = tuple(RegionDesk.of(region, directory) for region in fleet.regions)
         self._by_name = sorted(range(len(self.desks)), key=lambda position: self.desks[position].region)
-        self.grew = True
-        """Whether any region has had more room for somebody since this was last set to False."""
         self.lookups = 0
         """How often a region was asked for room."""
         self.plans = 0
         """How often it had to plan to answer."""
         self._requests: dict[int, tuple[tuple[Inventory, Request], ...]] = {}
-        for desk in self.desks:
-            desk.inventory.watch(self)
-
-    def room_grew(self, growth: RoomGrowth) -> None:
-        self.grew = True
 
     def eligible(self, specification: WorkloadSpecification) -> tuple[int, ...]:
         """The regions that would not abandon the auction of such a workload, by position."""

@@ -82,6 +82,7 @@ def test_a_warm_up_leaves_no_kernel_to_be_compiled() -> None:
     called_from_python = {function.py_func.__name__ for function in entries if function.nopython_signatures}
     assert called_from_python >= {
         "charge_and_count",
+        "charge_if_it_fits",
         "count_all",
         "first_conflict",
         "grow_room",
@@ -89,5 +90,5 @@ def test_a_warm_up_leaves_no_kernel_to_be_compiled() -> None:
         "mark_needed",
         "needs_of_request",
         "place_in_order",
-        "switch_work",
+        "switch_and_count",
     }
