@@ -23,6 +23,13 @@ def existing(file: Path) -> Path:
     return file
 
 
+def in_a_folder(file: Path | None) -> Path | None:
+    """The file that is to be written at the end of something long; refuses one whose folder is not there."""
+    if file is not None and not file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}")
+    return file
+
+
 def _all_existing(files: list[Path]) -> list[Path]:
     return [existing(file) for file in files]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from services.command_line.files import STANDARD_INPUT
-from services.command_line.options import existing
+from services.command_line.options import existing, in_a_folder
 from services.command_line.trace_options import seconds
 
 if TYPE_CHECKING:
@@ -97,7 +97,12 @@ NoCacheOption: TypeAlias = Annotated[
 ReportOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--report", dir_okay=False, metavar="FILE", help="Write a page of pictures, HTML.", show_default=False
+        "--report",
+        dir_okay=False,
+        metavar="FILE",
+        callback=in_a_folder,
+        help="Write a page of pictures, HTML.",
+        show_default=False,
     ),
 ]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.exit_code import ExitCode
-from services.command_line.options import JsonOption
+from services.command_line.options import JsonOption, in_a_folder
 from services.command_line.output import Progress, note, show, show_json, show_line
 from services.command_line.run_progress import RunsProgress
 from services.command_line.run_view import figures_of_run, figures_view, inputs_document, run_document, tell_run
@@ -55,7 +55,7 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="What is drawn at
 def _log_path(path: Path | None) -> Path | None:
     if path is not None and not path.name.removesuffix(".gz").endswith(".jsonl"):
         raise typer.BadParameter(f"an event log is called something.jsonl or something.jsonl.gz, not {path.name}")
-    return path
+    return in_a_folder(path)
 
 
 EventsOption = Annotated[
@@ -151,6 +151,9 @@ def _simulate(asked: _Asked) -> None:
     tell_rows(inputs.trace)
     with Interruption() as interruption:
         done = _run(asked, policy, inputs, interruption)
+    interrupted = interruption.asked and done.run.record.broken_off
+    if interrupted:
+        note("interrupted: this is what was done so far")
     figures = figures_of_run(done.run)
     if asked.report is not None:
         from simulator.report.report import write_report
@@ -159,7 +162,7 @@ def _simulate(asked: _Asked) -> None:
     _show(asked, inputs, done, figures)
     if done.run.laws or (done.validation is not None and not done.validation.valid):
         raise typer.Exit(ExitCode.NOT_WELL)
-    if interruption.asked and done.run.record.broken_off:
+    if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 

@@ -1,0 +1,210 @@
+"""topmast simulate: what it prints and writes, and that what it writes is a valid log."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.fleet_file import read_fleet
+from formats.tenants_file import read_tenants
+from formats.trace import write_trace
+from tests.simulation.conftest import FLEET, MEASURED, good, topmast
+from tests.simulator.inputs.rows import random_rows
+from tests.simulator.results.test_results_page import told_keys
+
+
+def figures(*arguments: object) -> dict[str, Any]:
+    (line,) = good("simulate", *arguments, "--json").stdout.splitlines()
+    told = json.loads(line)
+    assert isinstance(told, dict)
+    return told
+
+
+def unmeasured(told: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key not in MEASURED}
+
+
+def test_figures_are_shown_as_a_table(trace: Path) -> None:
+    result = good("simulate", "--trace", trace, *FLEET)
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["FIGURE", "MAST"]
+    assert ["completed", "300", "of", "300"] in [line.split() for line in lines]
+    assert "mast: 100% of 300 workloads ended, day 3, " in result.stderr
+
+
+def test_json_has_the_documented_keys_and_no_other(trace: Path) -> None:
+    told = figures("--trace", trace, *FLEET, "--policy", "fifo", "--seed", "7", "--set", "costs.restore_s=0")
+    assert set(told) == told_keys("## Of a run") | told_keys("## Of a command")
+    assert (told["policy"], told["seed"], told["trace"], told["gpus"]) == ("fifo", 7, "jobs.csv", 128)
+    assert (told["completed"], told["violated_laws"], told["validation"]) == (300, [], None)
+    inputs = told["inputs"]
+    assert set(inputs) == told_keys("### Inputs")
+    assert inputs["region_gpus"] == {"region-1": 128}
+    assert inputs["settings"]["costs"]["restore_s"] == 0
+    assert inputs["settings"]["trace_regions_bind"] is False
+
+
+@pytest.mark.parametrize("policy", ["mast", "fifo"])
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_the_files_that_are_written_are_a_valid_run(trace: Path, tmp_path: Path, policy: str, packed: str) -> None:
+    log = tmp_path / f"run.jsonl{packed}"
+    result = good("simulate", "--trace", trace, *FLEET, "--policy", policy, "--events", log, "--validate")
+    assert "valid: " in result.stdout
+    files = [tmp_path / "run.fleet.yaml", tmp_path / "run.tenants.yaml"]
+    assert " ".join(map(str, (f"topmast validate {log} --fleet", files[0], "--tenants", files[1]))) in result.stderr
+    again = good("validate", log, "--fleet", files[0], "--tenants", files[1], "--complete")
+    assert "300 workloads" in again.stdout
+    assert len(list(read_fleet(files[0]).regions[0].machines())) == 16
+    limits = {(tenant.priority, tenant.quota.gpus[0][1] > 128) for tenant in read_tenants(files[1])}
+    assert limits == ({(0, True)} if policy == "fifo" else {(3, False)})
+    assert (gzip.decompress(log.read_bytes()) if packed else log.read_bytes()).startswith(b'{"t":')
+    assert not list(tmp_path.glob(".part-*"))
+
+
+def test_a_log_tells_the_same_run_as_the_figures(trace: Path, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    told = figures("--trace", trace, *FLEET, "--policy", "srtf", "--events", log)
+    read = json.loads(
+        good("report", log, "--fleet", tmp_path / "run.fleet.yaml", "--out", tmp_path / "r.html", "--json").stdout
+    )["runs"][0]
+    for key in ("completed", "jct_s", "queueing_s", "makespan_s", "preemptions", "gpu_allocation_rate"):
+        assert read[key] == pytest.approx(told[key], rel=1e-6), key
+    assert [*read["by_gpus"]] == [*told["by_gpus"]]
+
+
+def test_the_same_command_prints_the_same(trace: Path, tmp_path: Path) -> None:
+    arguments = ("--trace", trace, *FLEET, "--synthesize-tables", "--regions", "2", "--no-cache")
+    assert unmeasured(figures(*arguments)) == unmeasured(figures(*arguments))
+    logs = [tmp_path / f"{name}.jsonl" for name in ("one", "two")]
+    for log in logs:
+        good("simulate", *arguments, "--events", log)
+    assert logs[0].read_bytes() == logs[1].read_bytes()
+    assert b'"tables":[{"table":"table-' in logs[0].read_bytes()
+
+
+def test_a_run_that_was_made_before_comes_from_the_cache(trace: Path, cache_folder: Path, tmp_path: Path) -> None:
+    arguments = ("simulate", "--trace", trace, *FLEET, "--policy", "fifo", "--json")
+    first, second = good(*arguments), good(*arguments)
+    assert "cache" not in first.stderr
+    assert "fifo: this run was made before and comes from the cache" in second.stderr
+    assert first.stdout == second.stdout
+    (kept,) = cache_folder.iterdir()
+    for other in (("--no-cache",), ("--seed", "2"), ("--set", "scan_period_s=1"), ("--events", tmp_path / "e.jsonl")):
+        assert "cache" not in good(*arguments, *other).stderr, other
+    kept.write_bytes(kept.read_bytes()[:1000])
+    assert "cache" not in good(*arguments).stderr
+    trace.write_bytes(trace.read_bytes().replace(b"w000000", b"another"))
+    assert "cache" not in good(*arguments).stderr
+    count = len(list(cache_folder.iterdir()))
+    assert count > 3
+    assert f"removed {count} runs from {cache_folder}" in good("simulate", "--clear-cache").stderr
+    assert not list(cache_folder.iterdir())
+
+
+def test_workloads_run_anywhere_unless_the_regions_of_the_trace_count(trace: Path) -> None:
+    fleet = ("--trace", trace, "--region-gpus", "east=64,west=128", "--policy", "fifo")
+
+    def in_west(*options: str) -> int:
+        return int(figures(*fleet, *options)["by_region"]["west"]["workloads"])
+
+    assert len({in_west(), in_west("--regions-of-trace"), in_west("--regions-of-trace", "--assign-regions")}) == 3
+    assert in_west("--regions-of-trace") == in_west("--set", "trace_regions_bind=true")
+
+
+def test_a_part_of_the_trace_is_run(trace: Path) -> None:
+    submitted = [row.submit_s for row in random_rows(300)]
+    wanted = sum(3600 <= submit_s < 7200 for submit_s in submitted)
+    told = figures("--trace", trace, *FLEET, "--from", "1h", "--until", "2h")
+    assert told["workloads"] == wanted > 0
+
+
+def test_a_page_is_written(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    assert f"the page is in {page}" in good("simulate", "--trace", trace, *FLEET, "--report", page).stderr
+    assert "mast on jobs.csv" in page.read_text()
+
+
+def test_what_cannot_be_hosted_is_told(trace: Path) -> None:
+    result = good("simulate", "--trace", trace, "--gpus", "32", "--policy", "fifo")
+    refused = sum(row.gpus > 32 for row in random_rows(300))
+    assert f"fifo: {refused} workloads of 300 refused: no region could ever host them" in result.stderr
+
+
+def test_a_run_that_is_stopped_by_its_settings_says_so(trace: Path) -> None:
+    result = good("simulate", "--trace", trace, *FLEET, "--set", "stop_after_s=3600")
+    assert "mast was broken off 1 h after its beginning" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--gpus", "8", "--policy", "fiffo"], 4, "--policy: fiffo: is no policy; did you mean fifo"),
+        ([], 2, "say one of --fleet, --nodes, --gpus, --region-gpus: none is given"),
+        (["--gpus", "8", "--region-gpus", "a=8"], 2, "--gpus and --region-gpus are given"),
+        (["--gpus", "8", "--set", "costs.restor_s=1"], 4, "did you mean restore_s"),
+        (["--gpus", "8", "--until", "0"], 4, "none of its 300 workloads is submitted in the window"),
+        (["--gpus", "8", "--events", "run.csv"], 2, "an event log is called something.jsonl"),
+        (["--gpus", "8", "--events", "none/run.jsonl"], 2, "there is no folder none"),
+        (["--gpus", "8", "--report", "none/run.html"], 2, "there is no folder none"),
+        (["--region-gpus", "east=8,north=8", "--regions-of-trace"], 4, "region: west: the trace binds workloads there"),
+        (["--gpus", "8", "--tenants", "tenants.yaml"], 4, "t1, t2, t3, t4: not in tenants.yaml; add them there"),
+    ],
+    ids=["policy", "no-fleet", "fleets", "setting", "window", "log", "folder", "report", "region", "tenants"],
+)
+def test_what_makes_no_sense_is_refused(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tenants.yaml").write_text("tenants: [{tenant: t0, priority: 1, quota: {gpus: 8}}]")
+    before = sorted(tmp_path.iterdir())
+    result = topmast("simulate", "--trace", trace, *arguments)
+    assert result.exit_code == code, result.output
+    assert sentence in " ".join(result.stderr.replace("│", " ").split())
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_tenants_of_a_file_count_for_policies_that_scan(trace: Path, tmp_path: Path) -> None:
+    named = ", ".join(f"{{tenant: t{number}, priority: {number}, quota: {{gpus: 64}}}}" for number in range(5))
+    (tmp_path / "tenants.yaml").write_text(f"tenants: [{named}]")
+
+    def priorities(policy: str) -> set[str]:
+        told = figures("--trace", trace, *FLEET, "--tenants", tmp_path / "tenants.yaml", "--policy", policy)
+        return set(told["by_priority"])
+
+    assert priorities("mast") >= {"0", "1", "2", "3", "4"}
+    assert priorities("fifo") == {"0"}
+
+
+def test_an_interrupted_run_reports_what_was_done(tmp_path: Path) -> None:
+    trace, log = tmp_path / "long.csv", tmp_path / "run.jsonl"
+    write_trace(trace, random_rows(20_000))
+    main = (sys.executable, "-c", "from services.command_line.main import main; main()")
+    command: list[str | Path] = [*main, "simulate", "--trace", trace, *FLEET, "--events", log, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert any("of 20,000 workloads ended" in line for line in running.stderr)
+        running.send_signal(signal.SIGINT)
+        stdout, stderr = running.communicate()
+    assert running.returncode == 130, stderr
+    assert "interrupted: this is what was done so far" in stderr
+    assert "of 20,000 workloads had been submitted" in stderr
+    told = json.loads(stdout)
+    assert told["broken_off"] is True
+    assert 0 < told["workloads"] < 20_000
+    files = ("--fleet", tmp_path / "run.fleet.yaml", "--tenants", tmp_path / "run.tenants.yaml")
+    assert "valid: " in good("validate", log, *files).stdout
+
+
+def test_policies_are_listed_with_what_they_do() -> None:
+    lines = good("policies").stdout.splitlines()
+    assert any(line.startswith("yarn_cs ") and "Tiresias" in line for line in lines)
+    told = json.loads(good("policies", "--json").stdout)
+    assert {"policy": "mast", "scans": True} in [{"policy": one["policy"], "scans": one["scans"]} for one in told]
+    assert len(told) == len(lines) - 1
