@@ -1,4 +1,4 @@
-"""Early binding to the region of least demand over supply (MAST §5.6, "federated approach"; §3.2, Table 1 (1)).
+"""Early binding to the region of least demand over supply (MAST §5.6, "federated approach"; §4.1, Table 1 (1)).
 
 Rule: at its submission a workload is bound to the eligible region where the GPUs that are asked for, over the GPUs that
 there are, both of the model that it wants, are the least; there it stays. Everything else is as under `mast`.

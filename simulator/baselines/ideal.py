@@ -1,4 +1,4 @@
-"""Global search for a set of workloads at once: solution (9) of MAST Table 1, an upper reference for small fleets.
+"""Global search for a set of workloads at once: solution (9) of MAST §4.1, Table 1, an upper reference for small fleets.
 
 Rule: the queue is taken in windows of `window` workloads that would find room if they came alone. First each in turn
 gets its best region, as under `mast`; if all find room, that is it. If not, a search over the regions of all of them

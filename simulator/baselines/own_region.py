@@ -1,4 +1,4 @@
-"""A queue per region: users choose their region themselves, as in public clouds (MAST §1, §2.1).
+"""A queue per region: users choose their region themselves, as in public clouds (MAST §1).
 
 Rule: a workload runs only in the region that its trace names, and in the first eligible region when it names none, or
 one that cannot host it. Everything else is as under `mast`.

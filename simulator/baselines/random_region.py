@@ -1,4 +1,4 @@
-"""Early binding to a random region: what a federation is without any estimate of load (compare MAST §3.2, §5.6).
+"""Early binding to a random region: what a federation is without any estimate of load (compare MAST §4.1, §5.6).
 
 Rule: at its submission a workload is bound to one of the eligible regions, all equally likely; there it stays.
 Everything else is as under `mast`.

@@ -1,4 +1,4 @@
-"""Smallest first, without preemption (size-based heuristics: Tiresias §2.2, §3.1).
+"""Smallest first, without preemption ("SF": Tiresias §3.2.1, Table 1).
 
 Rule: who asks for the fewest GPUs goes first, then who came first; who finds no room is passed over.
 Invariant: of two that wait and would both find room, the one that asks for fewer GPUs starts first.
@@ -30,6 +30,6 @@ class FewestGpus:
 
 SF = Policy(
     name="sf",
-    summary="smallest first: who asks for the fewest GPUs (Tiresias §3.1)",
+    summary="smallest first: who asks for the fewest GPUs (Tiresias §3.2.1)",
     ordering=FewestGpus(),
 )

@@ -1,4 +1,4 @@
-"""Shortest job first, without preemption, with an oracle (Tiresias §2.2, §3.1).
+"""Shortest job first, without preemption, with an oracle (Tiresias §2.2, §3.2).
 
 Rule: who has the least left to do goes first, which is the run time unless an attempt was lost; who finds no room is
 passed over, and nobody who runs is interrupted.
@@ -13,6 +13,6 @@ from simulator.policies.policy import Policy
 
 SJF = Policy(
     name="sjf",
-    summary="shortest job first, without preemption, with an oracle (Tiresias §3.1)",
+    summary="shortest job first, without preemption, with an oracle (Tiresias §3.2)",
     ordering=ShortestRemaining("sjf"),
 )

@@ -1,4 +1,4 @@
-"""Shortest remaining service first, preemptive, with an oracle (Tiresias §3.1, §3.2: size in both dimensions).
+"""Shortest remaining service first, preemptive, with an oracle ("SRSF": Tiresias §3.2.1, Table 1).
 
 Rule: the least remaining time × GPUs goes first. Levels are logarithmic buckets of the remaining GPU-seconds: level 0
 up to `first_bucket_gpu_s`, and every further bucket is `bucket_factor` times as wide as the one before. A better
@@ -82,7 +82,7 @@ class RemainingService:
 
 SRSF = Policy(
     name="srsf",
-    summary="shortest remaining service (time × GPUs) first, preemptive, with an oracle (Tiresias §3.1)",
+    summary="shortest remaining service (time × GPUs) first, preemptive, with an oracle (Tiresias §3.2.1)",
     ordering=ShortestRemainingService(),
     levels=RemainingService(),
 )

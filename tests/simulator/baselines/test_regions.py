@@ -85,7 +85,7 @@ def test_own_region_goes_elsewhere_when_home_cannot_host_it() -> None:
 
 
 def test_ideal_places_what_one_at_a_time_cannot() -> None:
-    """MAST §3.2: it may place workload 1 in region Y and leave region X to workload 2."""
+    """MAST §4.1: it may place workload 1 in region Y and leave region X to workload 2."""
     rows = [row("w1", 0, 100, 4), row("w2", 0, 100, 4, region="east")]
     one_at_a_time = run("mast", TWO_OF_4, rows)
     assert one_at_a_time.first_starts == {"w1": 0.0, "w2": 100.0}
