@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from domain.fleet import Fleet
-from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId, WorkloadId
+from domain.fleet import Cluster, Fleet, Rack, Table
+from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, RackId, RegionId, TableId, TenantId, WorkloadId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.trace import TraceRow
@@ -16,6 +16,7 @@ from tests.simulator.engine.checked_run import V100, machine, region, row
 
 K80 = GpuModel("K80")
 TENANTS = ("ads", "bio", "cars")
+TABLES = ("clicks", "images")
 TIMES = st.integers(0, 60).map(lambda tens: 10.0 * tens) | st.floats(0.0, 600.0, allow_nan=False)
 WORK = st.integers(1, 60).map(lambda tens: 10.0 * tens) | st.floats(0.5, 4000.0, allow_nan=False)
 SOME_COST = st.sampled_from((0.0, 5.0, 30.0, 150.0))
@@ -33,7 +34,7 @@ class SmallWorld:
 
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
-    """One to three regions of one or two racks of GPU machines, some with machines without GPUs."""
+    """One to three regions of one or two racks of GPU machines, some with machines without GPUs or a second cluster."""
     regions = []
     for number in range(draw(st.integers(1, 3))):
         racks = [
@@ -46,7 +47,15 @@ def fleets(draw: st.DrawFn) -> Fleet:
         if draw(st.booleans()):
             racks[-1].append(machine(f"r{number}cpu", 0, cpus=64.0))
         regions.append(region(f"r{number}", *racks))
-    return Fleet(tuple(regions))
+        if draw(st.integers(0, 3)) == 0:
+            more = Rack(RackId(f"r{number}d"), (machine(f"r{number}d0", 8), machine(f"r{number}d1", 4, K80)))
+            regions[-1] = replace(
+                regions[-1], clusters=(*regions[-1].clusters, Cluster(ClusterId(f"r{number}-d"), (more,)))
+            )
+    names = [each.region for each in regions]
+    homes = st.sampled_from(names)
+    tables = [Table(TableId(name), 1, draw(homes), tuple(draw(st.lists(homes, max_size=1)))) for name in TABLES]
+    return Fleet(tuple(regions), tuple(tables))
 
 
 @st.composite
@@ -56,6 +65,8 @@ def trace_rows(draw: st.DrawFn, fleet: Fleet, most: int = 14) -> tuple[TraceRow,
     rows = []
     for number in range(draw(st.integers(1, most))):
         gpus = draw(st.sampled_from((0, 1, 1, 2, 3, 4, 6, 8, 12)))
+        tasks = draw(st.sampled_from((None, None, None, gpus))) or None
+        elastic = tasks is not None and draw(st.booleans())
         rows.append(
             TraceRow(
                 workload_id=WorkloadId(f"w{number:02}"),
@@ -63,6 +74,10 @@ def trace_rows(draw: st.DrawFn, fleet: Fleet, most: int = 14) -> tuple[TraceRow,
                 submit_s=draw(TIMES),
                 duration_s=draw(WORK),
                 gpus=gpus,
+                tasks=tasks,
+                min_tasks=max(1, (tasks or 1) // 2) if elastic else None,
+                max_tasks=2 * (tasks or 1) if elastic else None,
+                tables=(TableId(draw(st.sampled_from(TABLES))),) if draw(st.integers(0, 5)) == 0 else (),
                 gpu_model=draw(st.sampled_from((ANY_GPU_MODEL, ANY_GPU_MODEL, V100, K80))),
                 cpus=draw(st.sampled_from((4.0, 16.0))) if gpus == 0 else None,
                 memory_gib=8.0 if gpus == 0 else None,
@@ -80,6 +95,7 @@ def tenants(draw: st.DrawFn) -> tuple[Tenant, ...]:
             TenantId(name),
             draw(st.integers(0, 6)),
             Quota.of({ANY_GPU_MODEL: draw(st.sampled_from((0, 2, 8, 100)))}, draw(st.sampled_from((None, 8.0)))),
+            draw(st.sampled_from((1.0, 2.5))),
         )
         for name in TENANTS
     )
