@@ -130,6 +130,8 @@ class Attempts:
         world, now = self._world, self._world.clock.now()
         work.started_s = now
         work.happens(Happening.STARTED)
+        if world.columns is not None:
+            world.columns.start(work)
         world.recorder.started(work, now)
         inventory = world.room.desks[work.region].inventory
         if world.log is not None:
@@ -194,8 +196,8 @@ class Attempts:
         world = self._world
         world.tenant_gpus[work.tenant] += sign * work.gpus
         if world.policy.scans:
-            cpus = work.workload.specification.demand.cpus
-            world.tenant_use.change(work.tenant, sign * float(work.gpus), sign * cpus, world.clock.now())
+            # As the service counts: also the CPUs that come with GPUs.
+            world.tenant_use.change(work.tenant, sign * float(work.gpus), sign * work.cpus, world.clock.now())
 
     def _count_service(self, work: SimulatedWorkload, now: float) -> None:
         if not math.isnan(work.started_s):

@@ -42,7 +42,8 @@ class WorkloadColumns:
         self._stored_credit = np.zeros(count, np.float64)
         self._stored_within = np.zeros(count, np.bool_)
         self._attempt = np.zeros(count, np.int32)
-        self._dispatched_s = np.zeros(count, np.float64)
+        self._since_s = np.zeros(count, np.float64)
+        """When the attempt was started, or dispatched if it was not yet."""
         self._priority = np.zeros(count, np.int8)
         self._running_level = np.zeros(count, np.int16)
         self._within = np.zeros(count, np.bool_)
@@ -87,9 +88,13 @@ class WorkloadColumns:
         self.queued[index] = False
         self.live[index] = True
         self._attempt[index] = work.attempts
-        self._dispatched_s[index] = work.dispatched_s
+        self._since_s[index] = work.dispatched_s
         self._leaving[index] = False
         self.stand(work)
+
+    def start(self, work: SimulatedWorkload) -> None:
+        """Its attempt runs from now on."""
+        self._since_s[work.index] = work.started_s
 
     def stand(self, work: SimulatedWorkload) -> None:
         """Its attempt's standing, and whether it is within quota, are these from now on."""
@@ -134,12 +139,12 @@ class WorkloadColumns:
     def running_columns(self) -> RunningColumns:
         """The live attempts."""
         live = np.flatnonzero(self.live)
-        rows = live[np.lexsort((self._name_rank[live], self._dispatched_s[live]))]
+        rows = live[np.lexsort((self._name_rank[live], self._since_s[live]))]
         return RunningColumns(
             workloads=tuple(self._names[rows].tolist()),
             attempt=self._attempt[rows],
             tenant=self._tenant[rows],
-            started_s=self._dispatched_s[rows],
+            started_s=self._since_s[rows],
             priority=self._priority[rows],
             level=self._running_level[rows],
             within_quota=self._within[rows],
