@@ -1,0 +1,29 @@
+"""docs/simulator.md tells every setting with its default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from services.command_line.simulation_options import simulation_settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
+
+
+def flat(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from flat(value, f"{name}.")
+        else:
+            yield prefix + name, value
+
+
+def test_the_page_has_every_setting_and_its_default() -> None:
+    told = dict(re.findall(r"^\| `([\w.]+)` \| (\w+) \|", PAGE, re.MULTILINE))
+    defaults = simulation_settings(None, [], regions_of_trace=False)
+    known = {name: f"{value:g}" if not isinstance(value, bool) else str(value).lower() for name, value in flat(defaults)}
+    assert told == known
