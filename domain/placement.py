@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, WorkloadId
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 
 
-@dataclass(frozen=True, slots=True)
-class TaskPlacement:
+class TaskPlacement(NamedTuple):
     """One task on one machine, with the very GPUs, CPUs and memory that it holds."""
 
     job: JobName
@@ -31,16 +31,14 @@ class TaskPlacement:
         return self.mebibytes / 1024
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptKey:
+class AttemptKey(NamedTuple):
     """One run of a workload."""
 
     workload: WorkloadId
     attempt: AttemptNumber
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """A live attempt and what it holds: what the planner must know of whatever runs."""
 
     key: AttemptKey

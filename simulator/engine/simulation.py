@@ -22,6 +22,7 @@ from formats.trace_workload import greatest_gpus_per_machine
 from regional_scheduler.auction import AwaitingData
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
+from simulator.engine.collection import collection_put_off
 from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue, Happens, QueuedEvent
 from simulator.engine.failures import Failures, failure_domains
@@ -80,7 +81,8 @@ def simulate(
 
     Raises FormatError for a row of an unknown tenant, for two rows with one id, and for no rows at all.
     """
-    return Simulation(given, policy, settings, seed, sink).run(watcher)
+    with collection_put_off():
+        return Simulation(given, policy, settings, seed, sink).run(watcher)
 
 
 class Simulation:

@@ -295,7 +295,7 @@ def spare(machines: list[PlainMachine], job: JobSpecification, scanned: list[Hol
         state = machines
         for index in kept - {spared}:
             here = tuple(placement for placement in scanned[index].placements if placement.machine in names)
-            state = renumbered(after(renumbered(state), replace(scanned[index], placements=here), 1))
+            state = renumbered(after(renumbered(state), scanned[index]._replace(placements=here), 1))
         return total_room(state, job)
 
     for index in order:
