@@ -25,5 +25,7 @@ def flat(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, float]]:
 def test_the_page_has_every_setting_and_its_default() -> None:
     told = dict(re.findall(r"^\| `([\w.]+)` \| (\w+) \|", PAGE, re.MULTILINE))
     defaults = simulation_settings(None, [], regions_of_trace=False)
-    known = {name: f"{value:g}" if not isinstance(value, bool) else str(value).lower() for name, value in flat(defaults)}
+    known = {
+        name: f"{value:g}" if not isinstance(value, bool) else str(value).lower() for name, value in flat(defaults)
+    }
     assert told == known
