@@ -106,6 +106,8 @@ def tell_run(label: str, run: FinishedRun, figures: RunFigures, inputs: Simulati
         )
     if run.from_cache:
         note(f"{label}: this run was made before and comes from the cache; --no-cache makes it anew")
+    if run.not_kept:
+        note(f"{label}: this run could not be kept in the cache ({run.not_kept})")
     for law in run.laws:
         note(f"VIOLATED by {label}: {law}")
     if run.laws:

@@ -27,6 +27,8 @@ class FinishedRun:
     laws: tuple[str, ...]
     """A sentence for each law of conservation that it violates."""
     from_cache: bool
+    not_kept: str = ""
+    """Why it could not be kept in the cache, where it should have been."""
 
 
 def run_once(
@@ -55,7 +57,11 @@ def run_once(
 
     finished = measured_run(given, policy, settings, seed, watcher=watch if watcher is not None else None)
     if cache is not None and key is not None and not stopped:
-        cache.keep(key, finished.record, finished.cost)
+        try:
+            cache.keep(key, finished.record, finished.cost)
+        except OSError as error:
+            # A full or read-only disk: the run itself is as good as any.
+            return replace(finished, not_kept=f"{cache.folder}: {error.strerror or error}")
     return finished
 
 

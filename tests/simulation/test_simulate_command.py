@@ -108,6 +108,14 @@ def test_a_run_that_was_made_before_comes_from_the_cache(trace: Path, cache_fold
     assert not list(cache_folder.iterdir())
 
 
+def test_a_cache_that_cannot_be_written_loses_no_run(trace: Path, cache_folder: Path) -> None:
+    cache_folder.parent.mkdir(parents=True)
+    cache_folder.write_text("not a folder")
+    result = good("simulate", "--trace", trace, *FLEET, "--policy", "fifo")
+    assert "300 of 300" in result.stdout
+    assert f"fifo: this run could not be kept in the cache ({cache_folder}: " in result.stderr
+
+
 def test_workloads_run_anywhere_unless_the_regions_of_the_trace_count(trace: Path) -> None:
     fleet = ("--trace", trace, "--region-gpus", "east=64,west=128", "--policy", "fifo")
 
