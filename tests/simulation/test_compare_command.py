@@ -72,21 +72,21 @@ def test_an_interrupted_comparison_reports_the_finished_runs(tmp_path: Path) -> 
     given = ("--trace", trace, "--gpus", "1024", "--json")
     good("compare", *given, "--policies", "fifo,sf")
     main = (sys.executable, "-c", "from services.command_line.main import main; main()")
-    command: list[str | Path] = [*main, "compare", *given, "--policies", "fifo,sf,las", "--jobs", "1"]
+    command: list[str | Path] = [*main, "compare", *given, "--policies", "fifo,sf,gandiva", "--jobs", "1"]
     # A group of its own, as a terminal's: all of its processes hear the signal.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
         assert running.stderr is not None
-        assert any(re.match(r"las, seed 1: \d% of 5,000 workloads ended", line) for line in running.stderr)
+        assert any(re.match(r"gandiva, seed 1: \d% of 5,000 workloads ended", line) for line in running.stderr)
         os.killpg(running.pid, signal.SIGINT)
         stdout, stderr = running.communicate()
     assert running.returncode == 130, stderr
-    assert "interrupted: 1 run of 3 not finished and left out: las (seed 1)" in stderr
+    assert "interrupted: 1 run of 3 not finished and left out: gandiva (seed 1)" in stderr
     assert "Traceback" not in stderr
     told = json.loads(stdout)
     assert [run["policy"] for run in told["runs"]] == told["comparison"]["policies"] == ["fifo", "sf"]
-    assert told["missing"] == [{"policy": "las", "seed": 1}]
+    assert told["missing"] == [{"policy": "gandiva", "seed": 1}]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,13 @@ def test_what_makes_no_sense_is_refused(trace: Path, arguments: list[str], code:
     result = topmast("compare", "--trace", trace, *FLEET, *arguments)
     assert result.exit_code == code, result.output
     assert sentence in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_seeds_that_change_nothing_are_told_of(trace: Path) -> None:
+    arguments = ("compare", "--trace", trace, *FLEET, "--policies", "fifo,sf", "--seeds", "1,2", "--jobs", "1")
+    sentence = "all seeds gave the same runs: nothing here is drawn from them"
+    assert sentence in good(*arguments).stderr
+    assert sentence not in good(*arguments, "--regions", "2", "--synthesize-tables").stderr
 
 
 def test_seeds_are_ranges_and_lists() -> None:

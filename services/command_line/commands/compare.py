@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -254,6 +254,15 @@ def _comparison(told: Sequence[_Told]) -> Comparison | None:
     return compare_runs([one.run.record for one in compared], figures, np.random.default_rng(min(seeds)))
 
 
+def _seeds_are_alike(told: Sequence[_Told]) -> bool:
+    """Whether there are several runs of every policy, and they differ in nothing but their seed."""
+    by_policy: dict[str, list[RunFigures]] = {}
+    for one in told:
+        alike = replace(one.figures, seed=0, wall_s=None, peak_rss_mib=None)
+        by_policy.setdefault(alike.policy, []).append(alike)
+    return bool(by_policy) and all(len(runs) > 1 and all(run == runs[0] for run in runs) for runs in by_policy.values())
+
+
 def _write_report(path: Path, told: Sequence[_Told], comparison: Comparison | None) -> None:
     from simulator.report.report import write_report
 
@@ -284,6 +293,8 @@ def _show(
         if comparison is not None:
             tables.append(pairs_view(comparison))
         show(*tables)
+    if _seeds_are_alike(told):
+        note("all seeds gave the same runs: nothing here is drawn from them, so one is enough")
     for one in told:
         tell_run(one.label, one.run, one.figures, inputs)
     if asked.report is not None and told:
