@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -140,15 +140,19 @@ class LiveAttempts:
     def _rank(self, live: Live) -> None:
         self._rows[live.row, PRIORITY : LEVEL + 1] = live.holding.standing
         key = order_key(live.holding)
-        rank = bisect_left(self._order_keys, key)
-        self._order[rank + 1 : self.count + 1] = self._order[rank : self.count]
-        self._order[rank] = live.row
-        insort(self._order_keys, key)
+        keys, order = self._order_keys, self._order
+        rank, count = bisect_left(keys, key), len(keys)
+        if rank < count:
+            order[rank + 1 : count + 1] = order[rank:count]
+        order[rank] = live.row
+        keys.insert(rank, key)
 
     def _unrank(self, live: Live) -> None:
-        rank = bisect_left(self._order_keys, order_key(live.holding))
-        self._order[rank : self.count - 1] = self._order[rank + 1 : self.count]
-        del self._order_keys[rank]
+        keys, order = self._order_keys, self._order
+        rank, count = bisect_left(keys, order_key(live.holding)), len(keys)
+        if rank < count - 1:
+            order[rank : count - 1] = order[rank + 1 : count]
+        del keys[rank]
 
     def _new_row(self, live: Live) -> int:
         if self._free_rows:
@@ -168,9 +172,10 @@ class LiveAttempts:
         if self._used_entries + len(live.entries) > len(self._entries):
             self._make_space(live)
         first, end = self._used_entries, self._used_entries + len(live.entries)
-        self._entries[first:end] = live.entries
-        self._entries[first:end, CLUSTER_END] += first
-        self._entries[first:end, ROW] = live.row
+        stored = self._entries[first:end]
+        stored[:] = live.entries
+        stored[:, CLUSTER_END] += first
+        stored[:, ROW] = live.row
         self._rows[live.row, FIRST_ENTRY] = first
         self._rows[live.row, END_ENTRY] = end
         self._used_entries = end

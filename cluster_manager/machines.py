@@ -108,6 +108,8 @@ class Layout:
     """What was worked out before, by tasks, resources and whether to consolidate (`cluster_manager.requests`)."""
     tables: dict[Request, Integers] = field(default_factory=dict)
     """Requests as kernels take them (`cluster_manager.placing`)."""
+    empty_rooms: dict[Request, tuple[int, ...]] = field(default_factory=dict)
+    """How many tasks each cluster holds when empty (`cluster_manager.needs`)."""
 
     @staticmethod
     def of(region: Region, states: Mapping[MachineId, MachineState]) -> Layout:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster_manager.compiled import compiled, compiled_part, constant
 from cluster_manager.machines import GPUS, MILLICPUS, MODEL, RESOURCES, FleetArrays, Integers, Layout
-from cluster_manager.requests import ANY_MODEL, PROPORTIONAL, Request
+from cluster_manager.requests import ANY_MODEL, PROPORTIONAL, REQUESTS_REMEMBERED, Request
 
 UNFIT = -1
 PREFERRED = constant(0)
@@ -95,5 +95,10 @@ def needs_of(layout: Layout, request: Request) -> tuple[Integers, Integers]:
 
 def room_when_empty(layout: Layout, request: Request) -> tuple[int, ...]:
     """How many tasks each cluster could hold with nothing else on its machines and all of them up, in fleet order."""
-    _, whole_room = needs_of(layout, request)
-    return tuple((layout.arrays.shape_count @ whole_room).tolist())
+    room = layout.empty_rooms.get(request)
+    if room is None:
+        if len(layout.empty_rooms) >= REQUESTS_REMEMBERED:
+            layout.empty_rooms.clear()
+        _, whole_room = needs_of(layout, request)
+        room = layout.empty_rooms[request] = tuple((layout.arrays.shape_count @ whole_room).tolist())
+    return room

@@ -12,6 +12,9 @@ from domain.identifiers import WorkloadId
 
 
 class State(StrEnum):
+    # An Enum hashes its name in Python; as text it is hashed in C, and equal ones still have equal hashes.
+    __hash__ = str.__hash__
+
     PENDING = "PENDING"
     WAITING = "WAITING"
     AWAITING_DATA = "AWAITING_DATA"
@@ -25,6 +28,8 @@ class State(StrEnum):
 
 class Happening(StrEnum):
     """What can happen to a workload (the rows' second column)."""
+
+    __hash__ = str.__hash__
 
     NO_PLACE = "no_place"
     NO_DATA = "no_data"

@@ -9,6 +9,7 @@ Ignores: priorities, quotas, run times.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from global_scheduler.ordering.fifo import FifoOrdering
@@ -41,7 +42,7 @@ class AttainedService:
 
     def _level_of(self, attained_gpu_s: float) -> int:
         # What was attained is a sum of clock times.
-        return sum(1 for threshold in self.thresholds_gpu_s if attained_gpu_s >= threshold - CLOCK_SLACK_S)
+        return bisect_right(self.thresholds_gpu_s, attained_gpu_s + CLOCK_SLACK_S)
 
 
 LAS = Policy(

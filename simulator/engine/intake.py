@@ -33,7 +33,10 @@ class Intake:
         *,
         tenants_apart: bool,
         trace_regions_bind: bool,
+        charged: bool = True,
     ) -> None:
+        """`charged`: whether anybody asks what workloads take of a quota."""
+        self._charged = charged
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
         self._room = room
@@ -71,7 +74,7 @@ class Intake:
             index=index,
             workload=workload,
             tenant=tenant,
-            gpus=sum(job.tasks * job.resources.gpus for job in specification.jobs),
+            gpus=sum([job.tasks * job.resources.gpus for job in specification.jobs]),
             submitted_s=row.submit_s,
             work_s=work_s,
             checkpoint_interval_s=row.checkpoint_s if row.checkpoint_s is not None else self._checkpoint_interval_s,
@@ -79,7 +82,7 @@ class Intake:
             shape=shape,
             own_region=NO_REGION if row.region is None else self._region_position.get(row.region, NO_REGION),
             eligible=eligible,
-            charges=quota_charges(specification, self._tenants[tenant].quota),
+            charges=quota_charges(specification, self._tenants[tenant].quota) if self._charged else {},
         )
 
     def bind(self, work: SimulatedWorkload, region: int) -> None:

@@ -54,15 +54,24 @@ class Win:
 class RegionRoom:
     """All regions, in the order of their positions in the fleet; asked in the order of their names."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, *, remembers: bool = True, beyond_walks: bool = True) -> None:
+        """`remembers`: whether refusals are kept at all; `beyond_walks`: whether from one walk to the next."""
         directory = DataDirectory(fleet.tables)
         self.desks = tuple(RegionDesk.of(region, directory) for region in fleet.regions)
         self._by_name = sorted(range(len(self.desks)), key=lambda position: self.desks[position].region)
+        self._remembers = remembers
+        self.keeps_refusals = remembers and beyond_walks
+        """False: nobody may rely on what was refused before but the regions' own caches."""
         self.lookups = 0
         """How often a region was asked for room."""
         self.plans = 0
         """How often it had to plan to answer."""
         self._requests: dict[int, tuple[tuple[Inventory, Request], ...]] = {}
+
+    def begin_walk(self) -> None:
+        """A walk along the queue begins: forgets what is not to be kept from the last one."""
+        if not self.keeps_refusals:
+            self._forget()
 
     def eligible(self, specification: WorkloadSpecification) -> tuple[int, ...]:
         """The regions that would not abandon the auction of such a workload, by position."""
@@ -76,7 +85,12 @@ class RegionRoom:
         return {region: answer for region, answer in sorted(said.items()) if answer is not None}
 
     def finds_nothing(self, work: SimulatedWorkload, standing: Standing) -> bool:
-        """True when surely no eligible region has a place, not even by evicting; costs next to nothing."""
+        """True when surely no eligible region has a place, not even by evicting; costs next to nothing.
+
+        Always False where refusals are not kept: then it takes a plan to know.
+        """
+        if not self.keeps_refusals:
+            return False
         requests = self._requests.get(work.kind)
         if requests is None:
             jobs = work.workload.specification.jobs
@@ -100,6 +114,8 @@ class RegionRoom:
             plan = self.desks[position].bidder.plan_alone(lot, now)
             if plan is not None and (best is None or plan.score < best.plan.score):
                 best = Win(position, plan)
+        if not self._remembers:
+            self._forget()
         return best
 
     def finds_room(self, lot: Lot, region: int, now: float) -> bool:
@@ -122,3 +138,7 @@ class RegionRoom:
             elif abandoned is not None:
                 answers[desk.region] = abandoned
         return decide_lot(lot, answers)
+
+    def _forget(self) -> None:
+        for desk in self.desks:
+            desk.cache.clear()

@@ -39,6 +39,8 @@ from simulator.engine.world import World
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
 
+_OF_WORKLOADS = frozenset({Happens.COMPLETION, Happens.VACATED, Happens.START, Happens.LEVEL_CHANGE})
+
 EVENTS_BETWEEN_LOOKS = 1024
 """So often the watcher is asked whether to go on."""
 
@@ -123,7 +125,11 @@ class Simulation:
             clock=ManualClock(self._start_s),
             events=EventQueue(),
             queue=RankedQueue(policy.ordering, policy.levels),
-            room=RegionRoom(fleet),
+            room=RegionRoom(
+                fleet,
+                remembers=settings.negative_cache,
+                beyond_walks=settings.negative_cache_outlives_scans,
+            ),
             recorder=Recorder(fleet),
             log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
             tenant_use=use,
@@ -143,6 +149,7 @@ class Simulation:
             settings.costs.checkpoint_interval_s,
             tenants_apart=policy.tenants_apart,
             trace_regions_bind=settings.trace_regions_bind,
+            charged=policy.scans,
         )
         self._failures = Failures(failure_domains(fleet, settings.failures), seed)
         self._bindings = Bindings(fleet, policy.region_choice, world.rng)
@@ -202,31 +209,31 @@ class Simulation:
 
     def _take(self, event: QueuedEvent, now: float) -> None:
         """One event, if it still means anything."""
-        kind = Happens(event.kind)
-        if kind is Happens.MACHINE_DOWN:
+        kind = event.kind
+        if kind in _OF_WORKLOADS:
+            work = self._world.workloads[event.subject]
+            if work.token == event.token:
+                self._move(work, kind)
+        elif kind == Happens.MACHINE_DOWN:
             self._machines_down(event.subject, now)
-            return
-        if kind is Happens.MACHINE_UP:
+        elif kind == Happens.MACHINE_UP:
             self._machines_up(event.subject, now)
-            return
-        if kind is Happens.SCAN_PASS:
+        elif kind == Happens.SCAN_PASS:
             self._scan(now)
-            return
-        if kind is Happens.AUCTION:
+        elif kind == Happens.AUCTION:
             self._hold_auctions(now)
-            return
-        work = self._world.workloads[event.subject]
-        if work.token != event.token:
-            return
-        if kind is Happens.COMPLETION:
+
+    def _move(self, work: SimulatedWorkload, kind: int) -> None:
+        """What was expected of an attempt happens."""
+        if kind == Happens.COMPLETION:
             self._attempts.complete(work)
             self._ended += 1
             self._bindings.ended(work)
-        elif kind is Happens.VACATED:
-            self._attempts.vacate(work)
-        elif kind is Happens.START:
+        elif kind == Happens.START:
             self._attempts.start(work)
-        elif kind is Happens.LEVEL_CHANGE:
+        elif kind == Happens.VACATED:
+            self._attempts.vacate(work)
+        else:
             self._attempts.set_level(work)
 
     # Submission.

@@ -54,6 +54,7 @@ class Walk:
         self._facts = facts
         self._cpus_of_tenants: list[float] = []
         self._refused_shapes: dict[int, Standing] = {}
+        self._looks_at_heads = False
         self._too_long: set[tuple[int, int]] = set()
         self._kept_machines: dict[int, frozenset[MachineId]] = {}
         """Where the last plan for a workload that has a reservation puts it, by its index."""
@@ -66,8 +67,10 @@ class Walk:
         self.refused = []
         self._cpus_of_tenants = []
         self._refused_shapes = {}
+        self._looks_at_heads = False
         self._too_long = set()
         self._kept_machines = {}
+        self._room.begin_walk()
         self._queue.begin_walk()
 
     def pass_over_hopeless(self) -> None:
@@ -85,6 +88,7 @@ class Walk:
         return self._queue.next()
 
     def heads(self) -> Sequence[SimulatedWorkload]:
+        self._looks_at_heads = True
         return self._queue.heads()
 
     def in_order(self) -> Iterator[SimulatedWorkload]:
@@ -109,7 +113,7 @@ class Walk:
         standing = self.standing_of(work)
         refused_at = self._refused_shapes.get(work.shape)
         # Nothing that happens in a walk makes room: what was refused stays refused.
-        known = refused_at is not None and refused_at <= standing
+        known = self._room.keeps_refusals and refused_at is not None and refused_at <= standing
         if not known and not self._room.finds_nothing(work, standing):
             lot = self.lot_of(work)
             win = self._room.auction(lot, regions, self.now)
@@ -121,7 +125,9 @@ class Walk:
 
     def _refuse(self, work: SimulatedWorkload, standing: Standing) -> None:
         self._refused_shapes.setdefault(work.shape, standing)
-        self._queue.block(work.kind)
+        # Where refusals are not kept everybody is asked; but heads are those of kinds of which none was refused.
+        if self._room.keeps_refusals or self._looks_at_heads:
+            self._queue.block(work.kind)
         self.refused.append(work)
 
     def _launch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
