@@ -1,0 +1,310 @@
+"""The live service's decisions on a virtual clock: its scan loop, auctioneers, dispatching and records, on real PostgreSQL.
+
+Only what decision 008 says may differ is ours: the clock stands still until the next thing happens, messages take no
+time, and instead of an executor there is the simulator's price list.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from domain.clock import ManualClock
+from domain.events import Event
+from domain.fleet import Fleet
+from domain.life_cycle import State
+from domain.placement import AttemptKey
+from domain.tenant import Tenant
+from domain.workload import Emulated, Workload
+from services.configuration import AuctionConfiguration, Configuration
+from services.database import (
+    attempt_store,
+    event_store,
+    fleet_store,
+    lease_store,
+    queue_store,
+    tenant_store,
+    workload_store,
+)
+from services.database.engine import Database
+from services.database.lease_store import Lease
+from services.database.workload_store import Submission
+from services.execution.executor import AttemptPhase, AttemptStatus
+from services.global_scheduler.scan_loop import ScanLoop
+from services.regional_scheduler.auctioneering import Auctioneer
+from services.regional_scheduler.dispatching import dispatch_awards
+from services.regional_scheduler.live_attempts import LiveAttempt, take_progress
+from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.recording import record_reports
+from services.regional_scheduler.region_memory import RegionMemory
+from services.wire.workloads import specification_to_proto
+from simulator.engine.event_queue import Happens
+from simulator.engine.settings import SimulationSettings
+
+_LONG_REAL_S = 600.0
+_PAGE = 10_000
+
+
+class VirtualClock(ManualClock):
+    """A service's clock for which nobody has to wait."""
+
+    def real_seconds(self, duration_s: float) -> float:
+        return 0.0 * duration_s
+
+
+@dataclass(slots=True)
+class _Region:
+    memory: RegionMemory
+    auctioneer: Auctioneer
+
+
+@dataclass(slots=True)
+class _Newcomer:
+    """A dispatched attempt that has yet to start."""
+
+    region: _Region
+    attempt: LiveAttempt
+    victims_left: int
+
+
+@dataclass(slots=True)
+class ServiceOnVirtualTime:
+    """One run; make it with `open`."""
+
+    database: Database
+    settings: SimulationSettings
+    clock: VirtualClock
+    start_s: float
+    scan_loop: ScanLoop
+    lease: Lease
+    regions: list[_Region]
+    passes: int = 0
+    _happens: list[tuple[float, int, int, object]] = field(default_factory=list)
+    _sequence: int = 0
+    _news: bool = False
+    _scan_due: bool = False
+    _newcomers: dict[AttemptKey, _Newcomer] = field(default_factory=dict)
+    _makes_room_for: dict[AttemptKey, AttemptKey] = field(default_factory=dict)
+
+    @staticmethod
+    async def open(
+        database: Database,
+        fleet: Fleet,
+        tenants: Sequence[Tenant],
+        settings: SimulationSettings,
+        start_s: float,
+        window: int,
+    ) -> ServiceOnVirtualTime:
+        """A service over an empty database, with a session of every region."""
+        clock = VirtualClock(start_s)
+        configuration = Configuration(auction=AuctionConfiguration(window=window, answer_timeout_real_s=_LONG_REAL_S))
+        await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
+        await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))
+        lease = await _lease(database, lease_store.GLOBAL_LEASE)
+        regions = []
+        for region in fleet.regions:
+            async with database.transaction() as connection:
+                memory = await load_memory(connection, region.region)
+            if memory is None:
+                raise ValueError(f"there is no region {region.region}")
+            auctioneer = Auctioneer(
+                database,
+                await _lease(database, f"{lease_store.REGIONAL_PREFIX}{region.region}"),
+                region.region,
+                memory.bidder,
+                memory.specifications,
+                clock,
+                configuration.auction,
+            )
+            regions.append(_Region(memory, auctioneer))
+        scan_loop = ScanLoop(database, clock, configuration.scan)
+        return ServiceOnVirtualTime(database, settings, clock, start_s, scan_loop, lease, regions)
+
+    # Time.
+
+    async def run(self, workloads: Sequence[Workload]) -> list[Event]:
+        """Submits them when they are due and runs until all have ended; the service's own event log."""
+        for workload in workloads:
+            self._at(workload.submitted_s, Happens.SUBMISSION, workload)
+        while self._happens:
+            now = self._happens[0][0]
+            self.clock.advance_to(now)
+            while self._happens and self._happens[0][0] <= now:
+                _, kind, _, subject = heapq.heappop(self._happens)
+                await self._take(Happens(kind), subject, now)
+            if self._news:
+                await self._schedule_pass(now)
+        async with self.database.transaction() as connection:
+            page = await event_store.read(connection, 0, _PAGE)
+        return [stored.event for stored in page.events]
+
+    def _at(self, time_s: float, kind: Happens, subject: object) -> None:
+        self._sequence += 1
+        heapq.heappush(self._happens, (time_s, int(kind), self._sequence, subject))
+
+    async def _schedule_pass(self, now: float) -> None:
+        """Passes are at multiples of the period, when there is something new and somebody is queued."""
+        self._news = False
+        if self._scan_due or not await self.database.run(queue_store.count_queued):
+            return
+        period_s = self.settings.scan_period_s
+        due_s = self.start_s + math.ceil((now - self.start_s) / period_s) * period_s
+        self._scan_due = True
+        self._at(max(now, due_s), Happens.SCAN_PASS, None)
+
+    async def _take(self, kind: Happens, subject: object, now: float) -> None:
+        match kind, subject:
+            case Happens.SUBMISSION, Workload():
+                await self._submit(subject)
+            case Happens.SCAN_PASS, _:
+                await self._scan(now)
+            case Happens.START, _Newcomer():
+                await self._start(subject, now)
+            case Happens.COMPLETION | Happens.VACATED, (_Region() as region, LiveAttempt() as attempt):
+                await self._end(region, attempt, kind, now)
+            case _:
+                raise ValueError(f"nothing is known of {kind} of {subject}")
+
+    # What happens.
+
+    async def _submit(self, workload: Workload) -> None:
+        specification = specification_to_proto(workload.specification).SerializeToString()
+        submission = Submission(
+            workload.workload, workload.specification, specification, workload.submitted_s, None, None
+        )
+        await self.database.run(lambda connection: workload_store.insert_submissions(connection, [submission]))
+        self._news = True
+
+    async def _start(self, newcomer: _Newcomer, now: float) -> None:
+        attempt = newcomer.attempt
+        if attempt.state is not State.DISPATCHED:
+            return
+        del self._newcomers[attempt.key]
+        await self._report(newcomer.region, attempt, AttemptPhase.RUNNING, attempt.progress_at_start, now)
+        newcomer.region.memory.live.mark_started(attempt.key, now)
+        remaining_s = _work_s(attempt) - attempt.progress_at_start
+        self._at(now + remaining_s, Happens.COMPLETION, (newcomer.region, attempt))
+
+    async def _end(self, region: _Region, attempt: LiveAttempt, kind: Happens, now: float) -> None:
+        completed = kind is Happens.COMPLETION
+        if completed and attempt.state is not State.RUNNING:
+            return
+        progress = _work_s(attempt) if completed else attempt.progress
+        await self._report(
+            region, attempt, AttemptPhase.COMPLETED if completed else AttemptPhase.STOPPED, progress, now
+        )
+        region.memory.inventory.release(attempt.key)
+        region.memory.live.remove(attempt.key)
+        self._news = True
+        newcomer = self._newcomers.get(self._makes_room_for.pop(attempt.key, attempt.key))
+        if newcomer is not None and not completed and newcomer.attempt.key != attempt.key:
+            newcomer.victims_left -= 1
+            if newcomer.victims_left == 0:
+                self._set_up(newcomer, now)
+
+    async def _report(
+        self, region: _Region, attempt: LiveAttempt, phase: AttemptPhase, progress: float, now: float
+    ) -> None:
+        """What the clusters would report goes the service's way into its database."""
+        started_s = now if phase is AttemptPhase.RUNNING else attempt.started_s or 0.0
+        status = AttemptStatus(attempt.key, phase, now, progress, progress, 1.0, "", True, started_s)
+        for cluster in attempt.clusters:
+            attempt.reports[cluster] = status
+        take_progress(attempt)
+        name = region.memory.region.region
+        await self.database.run(lambda connection: record_reports(connection, name, [attempt], [], now))
+
+    # What is decided.
+
+    async def _scan(self, now: float) -> None:
+        self._scan_due = False
+        self._news = False
+        if not await self.database.run(queue_store.count_queued):
+            return
+        self.passes += 1
+        await self.scan_loop.run_pass(self.lease)
+        for region in self.regions:
+            await self._take_over_standings(region)
+        moved = True
+        while moved:
+            moved = any([await self._step(region, now) for region in self.regions])
+
+    async def _take_over_standings(self, region: _Region) -> None:
+        """As a session does when a pass has re-classified some of its attempts."""
+        memory = region.memory
+        async with self.database.transaction() as connection:
+            standings = await attempt_store.standings(connection, memory.region.region)
+        for key, (standing, within_quota) in standings.items():
+            attempt = memory.live.get(key)
+            if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):
+                memory.inventory.set_standing(key, standing)
+                attempt.standing, attempt.within_quota = standing, within_quota
+                self._news = True
+
+    async def _step(self, region: _Region, now: float) -> bool:
+        """Dispatches what the region has won, then takes a step in the auction."""
+        memory = region.memory
+        async with self.database.transaction() as connection:
+            dispatched = await dispatch_awards(
+                connection,
+                memory.region.region,
+                memory.bidder,
+                memory.specifications,
+                memory.tenants,
+                memory.live,
+                self.clock,
+            )
+        if dispatched.given_back:
+            raise ValueError("what was won has room")
+        for attempt in dispatched.attempts:
+            memory.live.add(attempt)
+        victims: dict[AttemptKey, int] = {attempt.key: 0 for attempt in dispatched.attempts}
+        for key, eviction in dispatched.evictions:
+            memory.live.begin_eviction(key, eviction)
+            if eviction.by is None:
+                raise ValueError(f"nobody needs the room of {key}")
+            victims[eviction.by] += 1
+            self._makes_room_for[key] = eviction.by
+            self._leave(region, key, now)
+        for attempt in dispatched.attempts:
+            newcomer = _Newcomer(region, attempt, victims[attempt.key])
+            self._newcomers[attempt.key] = newcomer
+            if newcomer.victims_left == 0:
+                self._set_up(newcomer, now)
+        return (await region.auctioneer.step()).moved or bool(dispatched.attempts)
+
+    # The price list.
+
+    def _leave(self, region: _Region, key: AttemptKey, now: float) -> None:
+        """It works no more, and saves what it has done if it had started."""
+        attempt = region.memory.live.get(key)
+        if attempt is None:
+            raise ValueError(f"{key} is not live")
+        self._newcomers.pop(key, None)
+        save_s = 0.0
+        if attempt.started_s is not None:
+            attempt.progress = min(_work_s(attempt), attempt.progress_at_start + (now - attempt.started_s))
+            save_s = self.settings.costs.checkpoint_save_s
+        self._at(now + save_s, Happens.VACATED, (region, attempt))
+
+    def _set_up(self, newcomer: _Newcomer, now: float) -> None:
+        costs = self.settings.costs
+        restore_s = costs.restore_s if newcomer.attempt.progress_at_start > 0 else 0.0
+        self._at(now + costs.container_start_s + restore_s, Happens.START, newcomer)
+
+
+async def _lease(database: Database, name: str) -> Lease:
+    async with database.transaction() as connection:
+        lease = await lease_store.acquire(connection, name, f"of {name}", "nowhere", 1, _LONG_REAL_S)
+    if lease is None:
+        raise ValueError(f"somebody holds the lease {name}")
+    return lease
+
+
+def _work_s(attempt: LiveAttempt) -> float:
+    (job,) = attempt.specification.jobs
+    if not isinstance(job.entry_point, Emulated):
+        raise ValueError(f"{attempt.key} is not emulated")
+    return job.entry_point.duration_s

@@ -1,0 +1,150 @@
+"""The submissions of a recorded run go through the simulator and through the live service's code, and take the same course.
+
+Here nothing is put right in between: each driver goes on from what it decided itself, for the whole run. The service's
+code runs on real PostgreSQL, with its scan loop, its auctioneers, its dispatching and its records; both have the same
+price list and the same instants for scan passes. At the end their event logs are compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TypeAlias
+
+import pytest
+
+from domain.events import Event, EventKind, JsonValue
+from domain.workload import Emulated, Workload
+from formats.trace import TraceRow
+from formats.trace_workload import greatest_gpus_per_machine, workload_of_row
+from services.database.engine import Database
+from simulator.baselines.mast import MAST
+from simulator.engine.settings import CostSettings, SimulationSettings
+from simulator.engine.simulation import SimulationInput, simulate
+from simulator.validate import validate
+from tests.simulator.contract.recorded_run import RecordedRun, read_recorded_run
+from tests.simulator.contract.service_on_virtual_time import ServiceOnVirtualTime
+
+SETTINGS = SimulationSettings(
+    costs=CostSettings(container_start_s=20.0, checkpoint_save_s=10.0, restore_s=5.0, checkpoint_interval_s=0.0),
+    scan_period_s=60.0,
+)
+
+Told: TypeAlias = tuple[float, str, str | None, int | None, int | None, int | None, str | None, str]
+"""Time in milliseconds, kind, workload, attempt, priority, level, region, and the details that both tell."""
+
+COMPARED = {
+    EventKind.SUBMITTED: ("jobs", "tables"),
+    EventKind.RANKED: ("credit", "within_quota"),
+    EventKind.RECLASSIFIED: ("within_quota",),
+    EventKind.DISPATCHED: ("placement", "within_quota", "evicts"),
+    EventKind.STARTED: ("placement", "within_quota"),
+    EventKind.EVICTING: ("cause", "by", "by_priority", "by_level"),
+    EventKind.EVICTED: ("cause", "by", "by_priority", "by_level"),
+    EventKind.COMPLETED: (),
+}
+"""Who waits is told of each workload by the service, and of the first of its kind by the simulator: see below."""
+
+
+def rows_of(run: RecordedRun, work_factor: float) -> list[TraceRow]:
+    """The submissions that a trace can tell of: of one job, and content with any copy of their tables."""
+    rows = []
+    for workload in run.workloads:
+        job, *more = workload.specification.jobs
+        if more or any(read.fresh for read in workload.specification.tables):
+            continue
+        if not isinstance(job.entry_point, Emulated):
+            raise ValueError(f"{workload.workload} is not emulated")
+        rows.append(
+            TraceRow(
+                workload_id=workload.workload,
+                tenant=workload.specification.tenant,
+                submit_s=workload.submitted_s,
+                duration_s=job.entry_point.duration_s * work_factor,
+                gpus=job.tasks * job.resources.gpus,
+                gpu_model=job.resources.gpu_model,
+                tasks=job.tasks,
+                tables=tuple(read.table for read in workload.specification.tables),
+            )
+        )
+    return rows
+
+
+def workloads_of(run: RecordedRun, rows: Sequence[TraceRow]) -> list[Workload]:
+    """The workloads of the rows, as whoever replays a trace into the service submits them."""
+    greatest = greatest_gpus_per_machine(run.fleet)
+    return [Workload(row.workload_id, workload_of_row(row, greatest), row.submit_s) for row in rows]
+
+
+def told_by(events: Sequence[Event]) -> list[Told]:
+    """What counts of a log, in an order of its own: of what happens at one instant either may tell first."""
+    told = []
+    for event in events:
+        if event.event in COMPARED:
+            details = _canonical({name: event.details.get(name) for name in COMPARED[event.event]})
+            told.append(
+                (
+                    round(event.t, 3),
+                    event.event.value,
+                    event.workload,
+                    event.attempt,
+                    event.priority,
+                    event.level,
+                    event.region,
+                    details,
+                )
+            )
+    return sorted(told, key=repr)
+
+
+def _canonical(value: JsonValue) -> str:
+    """The same text for the same value: a placement may name its tasks in any order, and 6 may be written 6.0."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_canonical(value[name])}" for name in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(sorted(map(_canonical, value))) + "]"
+    return repr(float(value)) if isinstance(value, (int, float)) else repr(value)
+
+
+@pytest.mark.parametrize(("work_factor", "window"), [(2.0, 8)])
+def test_a_whole_run_takes_the_same_course(database_url: str, work_factor: float, window: int) -> None:
+    """Every rank, dispatch, start, eviction and end, with its time; three times the work makes a crowd."""
+    run = read_recorded_run()
+    rows = rows_of(run, work_factor)
+    simulated: list[Event] = []
+    record = simulate(
+        SimulationInput("recorded", rows, run.fleet, run.tenants), MAST, SETTINGS, seed=1, sink=simulated.append
+    )
+
+    async def scenario() -> list[Event]:
+        async with Database(database_url) as database:
+            service = await ServiceOnVirtualTime.open(
+                database, run.fleet, run.tenants, SETTINGS, rows[0].submit_s, window
+            )
+            events = await service.run(workloads_of(run, rows))
+            assert service.passes == record.counts.scan_passes > 50
+            return events
+
+    live = asyncio.run(scenario())
+    for ours, theirs in zip_longest(told_by(simulated), told_by(live)):
+        assert ours == theirs
+    told_live = waiting(live)
+    for workload, since_s in waiting(simulated).items():
+        assert told_live[workload] <= since_s, "the simulator tells of who waits when it is the first of its kind"
+    for events in (simulated, live):
+        report = validate([event.as_json() for event in events], run.fleet, run.tenants, complete=True)
+        assert report.violations == 0, report.shown[:3]
+        assert report.events_by_kind["dispatched"] > 150
+        assert report.events_by_kind["evicting"] > 5 * work_factor
+        assert report.events_by_kind["reclassified"] > 30
+        assert report.events_by_kind["completed"] == len(rows)
+
+
+def waiting(events: Sequence[Event]) -> dict[str | None, float]:
+    """Who was said to find no room, and when first."""
+    told: dict[str | None, float] = {}
+    for event in events:
+        if event.event is EventKind.WAITING:
+            told.setdefault(event.workload, event.t)
+    return told
