@@ -14,13 +14,12 @@ import numpy as np
 from benchmarks.mast_region import GPU_MACHINES, MODELS, mast_region
 from benchmarks.measurement import report
 from domain.fleet import Fleet
-from domain.identifiers import RegionId
 from simulator.baselines.mast import MAST
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation import RunProgress, SimulationInput, simulate
 from simulator.inputs.tables import synthesize_tables
 from simulator.results.figures import figures_of
-from simulator.workload_generator import GeneratorSettings, Offer, generate_workloads, tenants_of_profile
+from simulator.workload_generator import GeneratorSettings, Offer, Profile, generate_workloads, tenants_of_profile
 
 REGIONS = 20
 WORKLOADS = 100_000
@@ -29,13 +28,11 @@ SIZE_FACTOR = 3.0
 DAY_S = 86_400.0
 
 
-def main(regions: int, workloads: int) -> None:
-    """Simulates the day, with so many regions and workloads."""
+def a_day(regions: int, workloads: int) -> SimulationInput:
+    """So many regions, and so many workloads that are submitted within a day."""
     rng = np.random.default_rng(1)
-    made_s = time.perf_counter()
     fleet = Fleet(tuple(mast_region(f"region{number:02}") for number in range(regions)))
-    gpus = regions * GPU_MACHINES * 8
-    tenants = tenants_of_profile(GeneratorSettings(1, 1.0).profile, gpus)
+    tenants = tenants_of_profile(Profile.MAST, regions * GPU_MACHINES * 8)
     settings = GeneratorSettings(
         workloads,
         DAY_S,
@@ -45,22 +42,23 @@ def main(regions: int, workloads: int) -> None:
         greatest_duration_s=3 * DAY_S,
         size_factor=SIZE_FACTOR,
     )
-    drawn = list(generate_workloads(settings, rng))
-    sizes = [(RegionId(f"region{number:02}"), GPU_MACHINES * 8) for number in range(regions)]
-    rows, tables = synthesize_tables(drawn, sizes, rng)
-    given = SimulationInput("mast percentiles", rows, replace(fleet, tables=tables), tenants)
+    sizes = [(region.region, GPU_MACHINES * 8) for region in fleet.regions]
+    rows, tables = synthesize_tables(list(generate_workloads(settings, rng)), sizes, rng)
+    return SimulationInput("mast percentiles", rows, replace(fleet, tables=tables), tenants)
+
+
+def tell(progress: RunProgress) -> bool:
+    """Says on standard error how far the day has come."""
+    said = f"hour {progress.now_s / 3600:5.1f}  submitted {progress.submitted}  ended {progress.ended}  "
+    print(said, file=sys.stderr, end="\r", flush=True)
+    return True
+
+
+def main(regions: int, workloads: int) -> None:
+    """Simulates the day."""
+    made_s = time.perf_counter()
+    given = a_day(regions, workloads)
     made_s = time.perf_counter() - made_s
-
-    def tell(progress: RunProgress) -> bool:
-        print(
-            f"hour {progress.now_s / 3600:5.1f}  submitted {progress.submitted}  ended {progress.ended}"
-            f"  {time.perf_counter() - started_s:6.1f} s",
-            file=sys.stderr,
-            end="\r",
-            flush=True,
-        )
-        return True
-
     started_s = time.perf_counter()
     record = simulate(given, MAST, SimulationSettings(scan_period_s=300.0, stop_after_s=DAY_S), seed=1, watcher=tell)
     wall_s = time.perf_counter() - started_s
@@ -70,7 +68,7 @@ def main(regions: int, workloads: int) -> None:
         {
             "regions": regions,
             "clusters": regions * 20,
-            "gpus": gpus,
+            "gpus": regions * GPU_MACHINES * 8,
             "machines": regions * 66_500,
             "workloads": workloads,
             "attempts": len(record.attempts),

@@ -110,8 +110,11 @@ class RegionRoom:
         for position in self._by_name:
             if position not in eligible:
                 continue
+            desk = self.desks[position]
+            hits = desk.cache.hits
+            plan = desk.bidder.plan_alone(lot, now)
             self.lookups += 1
-            plan = self.desks[position].bidder.plan_alone(lot, now)
+            self.plans += desk.cache.hits == hits
             if plan is not None and (best is None or plan.score < best.plan.score):
                 best = Win(position, plan)
         if not self._remembers:

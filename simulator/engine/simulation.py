@@ -111,48 +111,20 @@ class Simulation:
         """Accepted, but no region that could run them has their tables; tables do not move in a simulation."""
         self._taken = 0
         self._scan_passes = 0
-        self._cache_skips = 0
         self._scan_due_s = math.inf
-        fleet = given.fleet
         use = TenantUse(len(tenants), settings.usage_window_s, self._start_s)
         self._scanner = _scanner_for(policy, settings, tenants, self._rows, use)
-        world = World(
-            fleet=fleet,
-            tenants=tenants,
-            policy=policy,
-            settings=settings,
-            rng=np.random.default_rng(seed),
-            clock=ManualClock(self._start_s),
-            events=EventQueue(),
-            queue=RankedQueue(policy.ordering, policy.levels),
-            room=RegionRoom(
-                fleet,
-                remembers=settings.negative_cache,
-                beyond_walks=settings.negative_cache_outlives_scans,
-            ),
-            recorder=Recorder(fleet),
-            log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
-            tenant_use=use,
-            tenant_gpus=[0] * len(tenants),
-        )
+        world = _world_of(given.fleet, tenants, policy, settings, seed, sink, use)
+        world.clock.advance_to(self._start_s)
         if self._scanner is not None:
             world.columns = self._scanner.columns
             world.queue = ScannedQueue(world.columns, world.workloads, policy.levels)
         self._world = world
         self._attempts = Attempts(world)
         self._walk = _walk_of(world, self._attempts)
-        self._intake = Intake(
-            tenants,
-            world.room,
-            policy.placement,
-            greatest_gpus_per_machine(fleet),
-            settings.costs.checkpoint_interval_s,
-            tenants_apart=policy.tenants_apart,
-            trace_regions_bind=settings.trace_regions_bind,
-            charged=policy.scans,
-        )
-        self._failures = Failures(failure_domains(fleet, settings.failures), seed)
-        self._bindings = Bindings(fleet, policy.region_choice, world.rng)
+        self._intake = _intake_of(world)
+        self._failures = Failures(failure_domains(given.fleet, settings.failures), seed)
+        self._bindings = Bindings(given.fleet, policy.region_choice, world.rng)
 
     def run(self, watcher: Watcher | None = None) -> RunRecord:
         """Takes everything that happens in order, until nothing more can."""
@@ -396,7 +368,7 @@ class Simulation:
         world = self._world
         room = world.room
         lookups = room.lookups
-        plans = sum(desk.cache.lookups - desk.cache.hits for desk in room.desks)
+        plans = room.plans
         return world.recorder.record(
             RunFacts(
                 world.policy.name, self._given.trace, self._seed, tuple(str(tenant.tenant) for tenant in world.tenants)
@@ -425,6 +397,47 @@ def _scanner_for(
         return None
     names = [str(row.workload_id) for row in rows]
     return Scanner(tenants, names, policy.ordering, settings.usage_window_s, use)
+
+
+def _world_of(
+    fleet: Fleet,
+    tenants: Sequence[Tenant],
+    policy: Policy,
+    settings: SimulationSettings,
+    seed: int,
+    sink: EventSink | None,
+    use: TenantUse,
+) -> World:
+    """The world before the first submission, for a policy that makes no scan passes."""
+    return World(
+        fleet=fleet,
+        tenants=tenants,
+        policy=policy,
+        settings=settings,
+        rng=np.random.default_rng(seed),
+        clock=ManualClock(-math.inf),
+        events=EventQueue(),
+        queue=RankedQueue(policy.ordering, policy.levels),
+        room=RegionRoom(fleet, remembers=settings.negative_cache, beyond_walks=settings.negative_cache_outlives_scans),
+        recorder=Recorder(fleet),
+        log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
+        tenant_use=use,
+        tenant_gpus=[0] * len(tenants),
+    )
+
+
+def _intake_of(world: World) -> Intake:
+    policy, settings = world.policy, world.settings
+    return Intake(
+        world.tenants,
+        world.room,
+        policy.placement,
+        greatest_gpus_per_machine(world.fleet),
+        settings.costs.checkpoint_interval_s,
+        tenants_apart=policy.tenants_apart,
+        trace_regions_bind=settings.trace_regions_bind,
+        charged=policy.scans,
+    )
 
 
 def _walk_of(world: World, attempts: Attempts) -> Walk:
