@@ -96,6 +96,7 @@ class Recorder:
         self._first_started_s: dict[int, float] = {}
         self._ended_s: dict[int, float] = {}
         self._down_since: dict[int, float] = {}
+        self._down_causes: dict[int, int] = {}
         self._down: list[tuple[int, float, float]] = []
         self._tables = _MachineNumbers(fleet)
 
@@ -133,15 +134,19 @@ class Recorder:
         self._ended_s[work.index] = now
 
     def machine_down(self, region: int, machine: int, now: float) -> None:
-        """The machine at that place of the region goes down."""
+        """The machine at that place of the region is not there any more: it failed, or serves inference."""
         number = self._tables.number(region, machine)
         if number != NOBODY:
-            self._down_since[number] = now
+            self._down_since.setdefault(number, now)
+            self._down_causes[number] = self._down_causes.get(number, 0) + 1
 
     def machine_up(self, region: int, machine: int, now: float) -> None:
+        """One of the two is over; when neither lasts, it is there again."""
         number = self._tables.number(region, machine)
         if number != NOBODY:
-            self._down.append((number, self._down_since.pop(number), now))
+            self._down_causes[number] -= 1
+            if not self._down_causes[number]:
+                self._down.append((number, self._down_since.pop(number), now))
 
     def record(
         self,

@@ -27,6 +27,7 @@ from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue, Happens, QueuedEvent
 from simulator.engine.failures import Failures, failure_domains
 from simulator.engine.intake import Intake
+from simulator.engine.loans import Loans
 from simulator.engine.queues import RankedQueue, ScannedQueue
 from simulator.engine.recorder import Recorder, RunFacts
 from simulator.engine.regions import RegionRoom
@@ -36,6 +37,7 @@ from simulator.engine.tenant_use import TenantUse
 from simulator.engine.walk import Walk, WalkFacts
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
+from simulator.inputs.loans import LoanSchedule, check_loans
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
 
@@ -53,6 +55,8 @@ class SimulationInput:
     rows: Sequence[TraceRow]
     fleet: Fleet
     tenants: Sequence[Tenant]
+    loans: LoanSchedule | None = None
+    """Which clusters are for inference, and what they lend to training; None: all are for training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ class Simulation:
         self._rows = sorted(given.rows, key=lambda row: (row.submit_s, row.workload_id))
         tenants = sorted(given.tenants, key=lambda tenant: tenant.tenant)
         _check(given.trace, self._rows, {tenant.tenant for tenant in tenants})
+        if given.loans is not None:
+            check_loans(given.loans, given.fleet, "loans")
         self._start_s = self._rows[0].submit_s
         self._next_row = 0
         self._refused: list[bool] = []
@@ -125,19 +131,21 @@ class Simulation:
         self._intake = _intake_of(world)
         self._failures = Failures(failure_domains(given.fleet, settings.failures), seed)
         self._bindings = Bindings(given.fleet, policy.region_choice, world.rng)
+        self._loans = Loans(world, self._attempts, self._has_failed, given.loans)
 
     def run(self, watcher: Watcher | None = None) -> RunRecord:
         """Takes everything that happens in order, until nothing more can."""
         world = self._world
         for number in range(len(self._failures.domains)):
             world.events.add(self._failures.next_failure_s(number, self._start_s), Happens.MACHINE_DOWN, number)
+        self._loans.begin(self._start_s)
         stop_s = self._start_s + world.settings.stop_after_s if world.settings.stop_after_s > 0 else math.inf
         broken_off = False
         looked_at = 0
         while True:
             submit_s = self._rows[self._next_row].submit_s if self._next_row < len(self._rows) else math.inf
             now = min(submit_s, world.events.next_time_s())
-            if math.isinf(now) or self._all_ended:
+            if math.isinf(now) or self._all_ended or self._hopeless:
                 break
             if now > stop_s:
                 world.clock.advance_to(stop_s)
@@ -160,6 +168,13 @@ class Simulation:
     def _all_ended(self) -> bool:
         """Nothing but failures of machines may be left."""
         return self._next_row == len(self._rows) and self._ended + self._without_data == len(self._rows)
+
+    @property
+    def _hopeless(self) -> bool:
+        """All have been submitted, nobody runs though every machine works, and nothing but failures is to come."""
+        failures, world = self._failures, self._world
+        only_failures = len(world.events) == len(failures.domains) and self._next_row == len(self._rows)
+        return only_failures and not world.live and not world.news and not failures.any_failed
 
     def _progress(self) -> RunProgress:
         return RunProgress(self._world.clock.now(), self._taken, self._next_row, self._ended, len(self._rows))
@@ -190,6 +205,8 @@ class Simulation:
             self._machines_down(event.subject, now)
         elif kind == Happens.MACHINE_UP:
             self._machines_up(event.subject, now)
+        elif kind == Happens.LOAN_CHANGE:
+            self._loans.change(event.subject, now)
         elif kind == Happens.SCAN_PASS:
             self._scan(now)
         elif kind == Happens.AUCTION:
@@ -205,6 +222,7 @@ class Simulation:
             self._attempts.start(work)
         elif kind == Happens.VACATED:
             self._attempts.vacate(work)
+            self._loans.let_go(self._world.clock.now())
         else:
             self._attempts.set_level(work)
 
@@ -322,27 +340,22 @@ class Simulation:
 
     # Machines.
 
+    def _has_failed(self, machine: tuple[int, int]) -> bool:
+        return self._failures.has_failed(machine)
+
     def _machines_down(self, domain: int, now: float) -> None:
         world = self._world
         what = self._failures.domains[domain].what
         world.events.add(self._failures.next_repair_s(domain, now), Happens.MACHINE_UP, domain)
         lost: dict[WorkloadId, SimulatedWorkload] = {}
         for region, place in self._failures.fail(domain):
-            layout = world.room.desks[region].inventory.layout
-            machine = layout.machine_ids[place]
-            if world.log is not None:
-                world.log.machine(
-                    EventKind.MACHINE_DOWN,
-                    layout.region,
-                    layout.cluster_of_machine[place],
-                    machine,
-                    f"{what} failed",
-                    now,
-                )
+            inventory = world.room.desks[region].inventory
+            world.tell_of_machine(EventKind.MACHINE_DOWN, region, place, f"{what} failed")
             world.recorder.machine_down(region, place, now)
-            for key in world.room.desks[region].inventory.set_machine_state(machine, MachineState.DOWN):
+            for key in inventory.set_machine_state(inventory.layout.machine_ids[place], MachineState.DOWN):
                 lost[key.workload] = world.by_name[key.workload]
         self._attempts.lose(tuple(lost.values()))
+        self._loans.let_go(now)
         world.news = True
 
     def _machines_up(self, domain: int, now: float) -> None:
@@ -350,18 +363,11 @@ class Simulation:
         what = self._failures.domains[domain].what
         world.events.add(self._failures.next_failure_s(domain, now), Happens.MACHINE_DOWN, domain)
         for region, place in self._failures.repair(domain):
-            layout = world.room.desks[region].inventory.layout
-            world.room.desks[region].inventory.set_machine_state(layout.machine_ids[place], MachineState.UP)
+            inventory = world.room.desks[region].inventory
+            state = self._loans.state_of_working((region, place))
+            inventory.set_machine_state(inventory.layout.machine_ids[place], state)
             world.recorder.machine_up(region, place, now)
-            if world.log is not None:
-                world.log.machine(
-                    EventKind.MACHINE_UP,
-                    layout.region,
-                    layout.cluster_of_machine[place],
-                    layout.machine_ids[place],
-                    f"{what} is repaired",
-                    now,
-                )
+            world.tell_of_machine(EventKind.MACHINE_UP, region, place, f"{what} is repaired")
         world.news = True
 
     def _record(self, broken_off: bool) -> RunRecord:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from domain.clock import ManualClock
+from domain.events import EventKind
 from domain.fleet import Fleet
 from domain.tenant import Tenant
 from simulator.engine.columns import WorkloadColumns
@@ -49,3 +50,10 @@ class World:
     by_name: dict[str, SimulatedWorkload] = field(default_factory=dict)
     news: bool = False
     """Whether anything happened since the last decision that could lead to another one."""
+
+    def tell_of_machine(self, kind: EventKind, region: int, place: int, reason: str) -> None:
+        """The log, if there is one, learns what happened just now to the machine at that place of the region."""
+        if self.log is not None:
+            layout = self.room.desks[region].inventory.layout
+            machine, cluster = layout.machine_ids[place], layout.cluster_of_machine[place]
+            self.log.machine(kind, layout.region, cluster, machine, reason, self.clock.now())
