@@ -106,10 +106,17 @@ def _fields_of(group: str) -> tuple[str, ...]:
 
 
 def _number_or_text(text: str) -> object:
+    """What YAML makes of it; and a number where YAML sees only text: 2e6."""
     try:
-        return yaml.safe_load(text)
+        value: object = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
 
 
 def _with_floats(document: Mapping[str, object]) -> dict[str, object]:
