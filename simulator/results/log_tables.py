@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from domain.events import EventKind
 from domain.fleet import Fleet
 from domain.tenant import LOWEST_PRIORITY
 from simulator.results.run_record import (
@@ -127,6 +128,8 @@ class LogTables:
         """Of those of whom a workload within quota was seen."""
         self.down_since: dict[int | None, float] = {}
         """By position of the machine; None stands for those without GPUs."""
+        self.not_there_because: dict[int | None, set[EventKind]] = {}
+        """`machine_down`, `reclaimed` or both: why training does not have these machines."""
         self.downs: list[tuple[int | None, float, float]] = []
         self.last_s = 0.0
         self._regions = {str(region.region): position for position, region in enumerate(fleet.regions)}

@@ -90,6 +90,8 @@ class _LogReader:
                 EventKind.CANCELLED.value: self._cancelled,
                 EventKind.MACHINE_DOWN.value: self._machine_down,
                 EventKind.MACHINE_UP.value: self._machine_up,
+                EventKind.LOANED.value: self._loaned,
+                EventKind.RECLAIMED.value: self._reclaimed,
             }
         )
         self._known = frozenset(kind.value for kind in EventKind)
@@ -201,11 +203,29 @@ class _LogReader:
     # Machines.
 
     def _machine_down(self, record: Record, t_s: float) -> None:
-        self.tables.down_since.setdefault(self.tables.machine(text_field(record, "machine")), t_s)
+        self._is_not_there(record, t_s, EventKind.MACHINE_DOWN)
 
     def _machine_up(self, record: Record, t_s: float) -> None:
+        self._is_there(record, t_s, EventKind.MACHINE_DOWN)
+
+    def _reclaimed(self, record: Record, t_s: float) -> None:
+        self._is_not_there(record, t_s, EventKind.RECLAIMED)
+
+    def _loaned(self, record: Record, t_s: float) -> None:
+        self._is_there(record, t_s, EventKind.RECLAIMED)
+
+    def _is_not_there(self, record: Record, t_s: float, cause: EventKind) -> None:
+        """Training has one machine less, for one cause or for both."""
         machine = self.tables.machine(text_field(record, "machine"))
-        since_s = self.tables.down_since.pop(machine, None)
+        self.tables.not_there_because.setdefault(machine, set()).add(cause)
+        self.tables.down_since.setdefault(machine, t_s)
+
+    def _is_there(self, record: Record, t_s: float, no_more: EventKind) -> None:
+        """One cause is over; when there is no other, training has the machine again."""
+        machine = self.tables.machine(text_field(record, "machine"))
+        causes = self.tables.not_there_because.get(machine, set())
+        causes.discard(no_more)
+        since_s = None if causes else self.tables.down_since.pop(machine, None)
         if since_s is not None:
             self.tables.downs.append((machine, since_s, t_s))
 

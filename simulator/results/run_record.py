@@ -159,7 +159,8 @@ class RunRecord:
     attempts: AttemptTable
     shares: ShareTable
     machine_down: tuple[tuple[int, float, float], ...]
-    """(position of the machine, from, until) for each time that a machine with GPUs was down, by (from, machine)."""
+    """(position of the machine, from, until) for each time that a machine with GPUs was down, or of an
+    inference cluster and not on loan, by (from, machine)."""
     started_s: float
     """When the run began: the first submission."""
     ended_s: float

@@ -65,8 +65,8 @@ class LogChecker:
                 EventKind.MACHINE_DOWN.value: self._machine_down,
                 EventKind.MACHINE_UP.value: self._machine_up,
                 EventKind.MACHINE_DRAINING.value: self._machine_draining,
-                EventKind.LOANED.value: self._other,
-                EventKind.RECLAIMED.value: self._other,
+                EventKind.LOANED.value: self._loaned,
+                EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.TABLE_MOVED.value: self._other,
             }
         )
@@ -305,6 +305,12 @@ class LogChecker:
 
     def _machine_draining(self, record: Record, _t_s: float) -> None:
         self._machines.change_state(record, "machine_draining")
+
+    def _loaned(self, record: Record, _t_s: float) -> None:
+        self._machines.change_state(record, "loaned")
+
+    def _reclaimed(self, record: Record, _t_s: float) -> None:
+        self._machines.change_state(record, "reclaimed")
 
     def _other(self, _record: Record, _t_s: float) -> None:
         """A kind whose details no invariant here needs."""

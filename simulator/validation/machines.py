@@ -1,4 +1,4 @@
-"""I1: no machine's GPUs, CPUs or memory are ever over-committed, and nothing starts on a machine that is down."""
+"""I1: no machine's GPUs, CPUs or memory are over-committed; nothing starts on one that is down or not on loan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.validation.report import Findings, Invariant
 
 
 class MachineLedger:
-    """One machine: its capacity, who holds what of it, and whether it is up."""
+    """One machine: its capacity, who holds what of it, and whether training may use it."""
 
     __slots__ = (
         "cluster",
@@ -34,6 +34,7 @@ class MachineLedger:
         "mebibytes",
         "millicpus",
         "name",
+        "reclaimed",
         "region",
         "running",
         "used_mebibytes",
@@ -57,6 +58,8 @@ class MachineLedger:
         """Attempts that ran on it when it went down and have not ended yet."""
         self.down = False
         self.draining = False
+        self.reclaimed = False
+        """It serves inference: not on loan to training."""
         self.last_down_line = 0
         self.last_draining_line = 0
 
@@ -121,8 +124,8 @@ class Machines:
         for claim in claims:
             machine = claim.machine
             self.checks += 1
-            if (machine.down or machine.lost) and machine.name not in already_on:
-                self._check_up(attempt, machine)
+            if (machine.down or machine.lost or machine.reclaimed) and machine.name not in already_on:
+                self._check_usable(attempt, machine)
             holders = machine.gpu_holders
             for index in claim.gpus:
                 holder = holders[index]
@@ -168,7 +171,7 @@ class Machines:
                 machine.lost.pop(attempt, None)
 
     def change_state(self, record: Record, kind: str) -> None:
-        """Takes note of machine_down, machine_up or machine_draining. Raises BadField."""
+        """Takes note of machine_down, machine_up, machine_draining, loaned or reclaimed. Raises BadField."""
         name = text_field(record, "machine")
         text_field(record, "reason")
         self.checks += 1
@@ -189,10 +192,18 @@ class Machines:
         elif kind == "machine_draining":
             machine.draining = True
             machine.last_draining_line = self._findings.line
+        elif kind == "loaned":
+            machine.reclaimed = False
+        elif kind == "reclaimed":
+            machine.reclaimed = True
+            if machine.running:
+                self._add(f"machine {name} goes back to inference while {next(iter(machine.running))} runs on it")
         else:
             machine.down = machine.draining = False
 
-    def _check_up(self, attempt: str, machine: MachineLedger) -> None:
+    def _check_usable(self, attempt: str, machine: MachineLedger) -> None:
+        if machine.reclaimed:
+            self._add(f"{attempt} is put on machine {machine.name}, which serves inference and is not on loan")
         if machine.down:
             self._add(f"{attempt} is put on machine {machine.name}, which is down")
         others = [other for other in machine.lost if other != attempt]

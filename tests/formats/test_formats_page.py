@@ -35,7 +35,7 @@ def test_the_yaml_examples_are_valid() -> None:
 
 
 def test_the_trace_example_is_valid() -> None:
-    reader = TraceReader(io.StringIO(block("csv")), "example", strict=True)
+    reader = TraceReader(io.StringIO(block("csv", "workload_id,")), "example", strict=True)
     assert [(row.workload_id, row.gpus, row.tables) for row in reader] == [
         ("w-000", 16, ("clicks", "images")),
         ("w-001", 1, ()),
