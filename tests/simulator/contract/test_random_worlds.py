@@ -30,7 +30,7 @@ from tests.regional_scheduler.auction_worlds import (
 from tests.simulator.contract.simulated_driver import Kinds, auction_by_walk
 
 WINDOWS = (1, 8, 64)
-WORLDS = 120
+WORLDS = 80
 
 
 def auction_as_simulated(plan: WorldPlan) -> History:
