@@ -87,6 +87,10 @@ test-nightly: $(INSTALLED) ## A long search for counterexamples, from a new seed
 benchmarks: $(INSTALLED) ## Measure against the budgets; one JSON object per measurement
 	@$(BIN)/python -m benchmarks
 
+.PHONY: results-mast
+results-mast: $(INSTALLED) ## Compare MAST with its alternatives on the ITP trace, and write docs/results/mast.md
+	@$(BIN)/python -m scripts.results.mast
+
 .PHONY: constraints
 constraints: ## Pin the versions of a new, unconstrained installation
 	@test -n "$(PYTHON)" || { echo "Topmast needs Python 3.11 or newer" >&2; exit 1; }

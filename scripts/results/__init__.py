@@ -1,0 +1,1 @@
+"""What the documents under docs/results are made with."""

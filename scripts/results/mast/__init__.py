@@ -1,0 +1,1 @@
+"""MAST against other ways to choose a region: runs, measures, pictures, document."""

@@ -1,0 +1,92 @@
+"""The runs of figures.json, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from domain.events import JsonValue
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was kept of one run (`measures_of`)."""
+
+    kept: Mapping[str, JsonValue]
+
+    @property
+    def experiment(self) -> str:
+        return str(self.kept["experiment"])
+
+    @property
+    def load(self) -> float:
+        return self.number("load")
+
+    @property
+    def policy(self) -> str:
+        return str(self.kept["policy"])
+
+    @property
+    def memory(self) -> str:
+        return str(self.kept["memory"])
+
+    @property
+    def step_days(self) -> float:
+        """Between the points over time."""
+        return float(cast(float, self.part("allocation")["step_s"])) / DAY_S
+
+    def number(self, name: str) -> float:
+        return float(cast(float, self.kept[name]))
+
+    def numbers(self, name: str) -> list[float | None]:
+        return list(cast(list[float | None], self.kept[name]))
+
+    def part(self, name: str) -> Mapping[str, JsonValue]:
+        return cast(Mapping[str, JsonValue], self.kept[name])
+
+    def of_service(self, name: str) -> float | None:
+        return cast(float | None, self.part("service")[name])
+
+    def of_priority(self, priority: int, name: str) -> float | None:
+        """Of the waits of tenants of a priority; None where there were none."""
+        by_priority = cast(Mapping[str, Mapping[str, float | None]], self.part("service")["by_priority"])
+        return by_priority[str(priority)][name]
+
+    def busy_windows(self) -> tuple[int, int]:
+        """Windows of eight hours with more than 1.3 % violations, and all that have waits enough."""
+        above, of = cast(list[int], self.part("service")["windows_above_0_013"])
+        return above, of
+
+    def allocation(self, when: str) -> tuple[float | None, float | None]:
+        """With and without the start of containers."""
+        reserved, at_work = cast(list[float | None], self.part("allocation")[when])
+        return reserved, at_work
+
+    def allocation_over_time(self, name: str) -> list[float]:
+        return list(cast(list[float], self.part("allocation")[name]))
+
+    def largest_load(self, name: str) -> float:
+        return float(cast(float, self.part("largest_regional_load")[name]))
+
+    def regional_load(self) -> dict[str, list[float]]:
+        return dict(cast(Mapping[str, list[float]], self.part("largest_regional_load")["over_time"]))
+
+    def start_latencies(self) -> list[float]:
+        return list(cast(list[float], self.kept["start_latency_s_at_shares"]))
+
+
+def runs_of(figures: Mapping[str, JsonValue]) -> list[Run]:
+    """All runs, in their order."""
+    return [Run(kept) for kept in cast(list[Mapping[str, JsonValue]], figures["runs"])]
+
+
+def find(runs: Sequence[Run], experiment: str, load: float, policy: str | None = None) -> list[Run]:
+    """Those of an experiment at a load, of one policy or of all."""
+    return [
+        run
+        for run in runs
+        if run.experiment == experiment and run.load == load and (policy is None or run.policy == policy)
+    ]

@@ -1,0 +1,202 @@
+"""The tables of the document, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from domain.events import JsonValue
+from domain.tenant import LOWEST_PRIORITY
+from scripts.results.mast.kept import Run
+
+PRIORITIES = range(LOWEST_PRIORITY + 1)
+NOTHING = "–"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; all columns but the first are aligned to the right."""
+    lines = [_line(head), _line(["---", *("---:" for _ in head[1:])]), *(_line(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def fleets(loads: Mapping[str, Mapping[str, JsonValue]]) -> str:
+    """What the fleet is at each load."""
+    head = (
+        "load", "GPUs", "regions, in GPUs", "load of the whole fleet", "sum of the quotas", "larger than their own region"
+    )  # fmt: skip
+    rows = []
+    for load, setup in loads.items():
+        regions = cast(Mapping[str, int], setup["regions"])
+        sizes = ", ".join(f"{name} {gpus}" for name, gpus in regions.items())
+        numbers = (f"{setup[name]:,}" for name in ("gpus",))
+        rows.append(
+            [
+                load,
+                *numbers,
+                sizes,
+                f"{setup['load']:.2f}",
+                f"{setup['quota_gpus']:,}",
+                f"{setup['too_large_at_home']:,}",
+            ]
+        )
+    return table(head, rows)
+
+
+def service(runs: Sequence[Run]) -> str:
+    """Violations of service levels within quota, in all and in the worst hours."""
+    head = (
+        "load", "policy", "violations", "worst 8 hours", "worst 8 hours, priorities 0–2", "windows above 1.3 %"
+    )  # fmt: skip
+    rows = []
+    for run in runs:
+        above, of = run.busy_windows()
+        rows.append(
+            [
+                f"{run.load:g}",
+                run.policy,
+                percent(run.of_service("all"), 2),
+                percent(run.of_service("worst_8_hours")),
+                percent(run.of_service("worst_8_hours_of_0_to_2")),
+                f"{above} of {of}",
+            ]
+        )
+    return table(head, rows)
+
+
+def by_priority(runs: Sequence[Run], name: str, *, digits: int = 2) -> str:
+    """A rate by the priority of the tenants."""
+    head = ("load", "policy", *(str(priority) for priority in PRIORITIES))
+    rows = [
+        [f"{run.load:g}", run.policy, *(percent(run.of_priority(priority, name), digits) for priority in PRIORITIES)]
+        for run in runs
+    ]
+    return table(head, rows)
+
+
+def by_dispatch(runs: Sequence[Run]) -> str:
+    """Violations as `topmast simulate` reports them: whole waits, by the priority at the dispatch."""
+    head = ("load", "policy", *(str(priority) for priority in PRIORITIES))
+    rows = [
+        [
+            f"{run.load:g}",
+            run.policy,
+            *(percent(cast(float | None, run.part("slo_of_dispatch_priority")[str(p)]), 2) for p in PRIORITIES),
+        ]
+        for run in runs
+    ]
+    return table(head, rows)
+
+
+def latencies(runs: Sequence[Run]) -> str:
+    """P95 of start latencies, as in the paper's Figure 11 (b)."""
+    head = ("load", "policy", "waits that end", *(str(priority) for priority in PRIORITIES))
+    rows = []
+    for run in runs:
+        for told, name in (
+            ("within quota: time within quota", "p95_within_s"),
+            ("within quota: whole wait", "p95_whole_within_s"),
+            ("over quota: whole wait", "p95_over_s"),
+        ):
+            values = [seconds(run.of_priority(priority, name)) for priority in PRIORITIES]
+            rows.append([f"{run.load:g}", run.policy, told, *values])
+    return table(head, rows)
+
+
+def work(runs: Sequence[Run]) -> str:
+    """Queueing, preemptions and what they cost."""
+    head = (
+        "load", "policy", "queueing, mean", "P50", "P95", "JCT, mean", "preemptions", "GPU-hours of preempted attempts", "lost work, GPU-h"
+    )  # fmt: skip
+    rows = [
+        [
+            f"{run.load:g}",
+            run.policy,
+            *(seconds(value) for value in run.numbers("queueing_s")),
+            seconds(run.number("jct_mean_s")),
+            f"{run.number('preemptions'):,.0f}",
+            f"{run.number('preempted_gpu_h'):,.0f}",
+            f"{run.number('lost_work_gpu_h'):,.0f}",
+        ]
+        for run in runs
+    ]
+    return table(head, rows)
+
+
+def allocation(runs: Sequence[Run]) -> str:
+    """GPUs held over GPUs there, and without the start of containers."""
+    head = (
+        "load", "policy", "until the last submission", "without starts", "while demand exceeds supply", "without starts", "which is of the time"
+    )  # fmt: skip
+    rows = []
+    for run in runs:
+        always, overloaded = run.allocation("until_last_submission"), run.allocation("while_overloaded")
+        time = cast(float | None, run.part("allocation")["overloaded_share_of_time"])
+        rows.append(
+            [f"{run.load:g}", run.policy, *(percent(rate) for rate in (*always, *overloaded)), percent(time, 0)]
+        )
+    return table(head, rows)
+
+
+def regional_load(runs: Sequence[Run]) -> str:
+    """Demand over supply of the region where that is largest."""
+    head = ("load", "policy", "mean", "P95", "largest")
+    rows = [
+        [f"{run.load:g}", run.policy, *(f"{run.largest_load(name):.2f}" for name in ("mean", "p95", "max"))]
+        for run in runs
+    ]
+    return table(head, rows)
+
+
+def memory(runs: Sequence[Run]) -> str:
+    """What remembering refusals changes: the cost, not the decisions."""
+    head = (
+        "load", "refusals are remembered", "decisions", "questions", "answered from memory", "plans", "start latency of large workloads, mean", "P95"
+    )  # fmt: skip
+    told = {"kept": "as long as they hold", "per_pass": "within a scan pass (the paper)", "none": "not at all"}
+    rows = []
+    for run in runs:
+        _, mean, _, p95 = run.numbers("large_start_latency_s")
+        rate = run.number("known_to_fail") / max(1.0, run.number("questions"))
+        rows.append(
+            [
+                f"{run.load:g}",
+                told[run.memory],
+                f"`{run.kept['decisions']}`",
+                f"{run.number('questions'):,.0f}",
+                percent(rate),
+                f"{run.number('plans'):,.0f}",
+                seconds(mean),
+                seconds(p95),
+            ]
+        )
+    return table(head, rows)
+
+
+def large(runs: Sequence[Run]) -> str:
+    """Start latency of large workloads by policy."""
+    head = ("load", "policy", "starts", "mean", "P50", "P95")
+    rows = []
+    for run in runs:
+        count, *rest = run.numbers("large_start_latency_s")
+        rows.append([f"{run.load:g}", run.policy, f"{count:,.0f}", *(seconds(value) for value in rest)])
+    return table(head, rows)
+
+
+def percent(rate: float | None, digits: int = 1) -> str:
+    """A rate in per cent."""
+    return NOTHING if rate is None else f"{100 * rate:.{digits}f} %"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds, in a unit that reads well."""
+    if value is None:
+        return NOTHING
+    if value < 3600:
+        return f"{value:,.0f} s"
+    if value < 2 * 86_400:
+        return f"{value / 3600:.1f} h"
+    return f"{value / 86_400:.1f} d"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
