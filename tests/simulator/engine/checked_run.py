@@ -25,6 +25,7 @@ from formats.trace import TraceRow
 from simulator.engine.failures import Failures
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.engine.simulation import Simulation, SimulationInput
+from simulator.inputs.loans import LoanSchedule
 from simulator.policies.policy import Policy
 from simulator.results.conservation import check_conservation
 from simulator.results.run_record import RunRecord, WorkloadEnd
@@ -71,6 +72,7 @@ def checked_run(
     settings: SimulationSettings = NO_COSTS,
     seed: int = 1,
     failures: Failures | None = None,
+    loans: LoanSchedule | None = None,
 ) -> CheckedRun:
     """Runs, and raises when the log breaks an invariant, a law is not conserved, or an inventory is not in order.
 
@@ -79,7 +81,11 @@ def checked_run(
     chosen = tuple(tenants) if tenants is not None else unlimited(rows)
     log: list[Record] = []
     simulation = Simulation(
-        SimulationInput("test", rows, fleet, chosen), policy, settings, seed, lambda event: log.append(event.as_json())
+        SimulationInput("test", rows, fleet, chosen, loans),
+        policy,
+        settings,
+        seed,
+        lambda event: log.append(event.as_json()),
     )
     if failures is not None:
         simulation._failures = failures
