@@ -85,6 +85,7 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         "tenants": str(inputs.source.tenants) if inputs.source.tenants is not None else None,
         "assign_regions": inputs.source.assign_regions,
         "synthesize_tables": inputs.source.synthesize_tables,
+        "loans": str(inputs.source.loans) if inputs.source.loans is not None else None,
         "settings": settings.model_dump(mode="json"),
     }
 

@@ -70,6 +70,16 @@ TenantsOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+LoansOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--loans",
+        exists=True,
+        dir_okay=False,
+        help="Which clusters are for inference, and when they lend how many machines (CSV).",
+        show_default=False,
+    ),
+]
 ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--config", exists=True, dir_okay=False, help="Settings (YAML).", show_default=False),
@@ -167,6 +177,7 @@ def input_source(
     until_time: str | None,
     assign_regions: bool,
     synthesize_tables: bool,
+    loans: Path | None,
 ) -> InputSource:
     """Where everything comes from."""
     from services.simulation.inputs import InputSource
@@ -184,6 +195,7 @@ def input_source(
         ),
         assign_regions=assign_regions,
         synthesize_tables=synthesize_tables,
+        loans=loans,
     )
 
 

@@ -131,6 +131,7 @@ def key_of_run(
         # Tables are drawn from the rows and the seed, which are here.
         "fleet": _digest(repr(inputs.fleet)),
         "tenants": _digest(repr(given.tenants)),
+        "loans": _digest(repr(given.loans)),
         "policy": policy.name,
         "settings": settings.model_dump(mode="json"),
         "seed": seed,

@@ -19,6 +19,7 @@ from formats.trace import TraceRow
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions
+from simulator.inputs.loans import LoanSchedule, read_loans
 from simulator.inputs.regions import assign_regions
 from simulator.inputs.slicing import Slice, slice_rows
 from simulator.inputs.tables import synthesize_tables
@@ -45,6 +46,8 @@ class InputSource:
     """Rows without a region are bound to one, drawn from the seed with the regions' GPUs as weights."""
     synthesize_tables: bool = False
     """Rows read tables that are drawn from the seed (MAST's sharing statistics)."""
+    loans: Path | None = None
+    """None: all clusters are for training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class SimulationInputs:
     source: InputSource
     trace_digest: str | None
     """Of the content of the trace's files; None where it came through a pipe."""
+    loans: LoanSchedule | None = None
 
     @property
     def trace_name(self) -> str:
@@ -76,7 +80,8 @@ def read_inputs(source: InputSource) -> SimulationInputs:
     tenants = read_tenants(source.tenants) if source.tenants is not None else None
     if tenants is not None:
         _check_tenants(rows, tenants, source)
-    return SimulationInputs(trace, rows, fleet, tenants, source, _digest_of(source))
+    loans = read_loans(source.loans, fleet) if source.loans is not None else None
+    return SimulationInputs(trace, rows, fleet, tenants, source, _digest_of(source), loans)
 
 
 def check_regions(inputs: SimulationInputs, settings: SimulationSettings) -> None:
@@ -106,7 +111,7 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
     if inputs.source.synthesize_tables:
         rows, tables = synthesize_tables(rows, regions, np.random.default_rng([seed, _TABLES_STREAM]))
         fleet = replace(fleet, tables=tables)
-    return SimulationInput(inputs.trace_name, rows, fleet, _tenants_for(policy, inputs))
+    return SimulationInput(inputs.trace_name, rows, fleet, _tenants_for(policy, inputs), inputs.loans)
 
 
 def _tenants_for(policy: Policy, inputs: SimulationInputs) -> tuple[Tenant, ...]:

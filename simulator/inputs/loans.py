@@ -159,7 +159,7 @@ def loans_of_utilisation(
         while following.t_s <= t_s:
             now_busy, following = following, next(repeated)
         busiest = now_busy.busy_fraction
-        while following.t_s < t_s + look_every_s:
+        while following.t_s < min(t_s + look_every_s, end_s):
             now_busy, following = following, next(repeated)
             busiest = max(busiest, now_busy.busy_fraction)
         lent = max(0, machines - math.ceil(busiest * machines - _ROUNDING) - kept_for_bursts)

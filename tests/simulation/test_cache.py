@@ -33,6 +33,9 @@ def key(inputs: SimulationInputs, policy: Policy = FIFO, settings: SimulationSet
 def test_whatever_changes_a_run_changes_its_key(trace: Path) -> None:
     source = InputSource(trace, FleetSource(gpus=128))
     inputs = read_inputs(source)
+    cluster = inputs.fleet.regions[0].clusters[0].cluster
+    loans = trace.with_name("loans.csv")
+    loans.write_text(f"t_s,cluster,machines\n0,{cluster},2\n")
     others = [
         replace(source, fleet=FleetSource(gpus=136)),
         replace(source, fleet=FleetSource(gpus=128, gpu_model="A100")),
@@ -40,6 +43,7 @@ def test_whatever_changes_a_run_changes_its_key(trace: Path) -> None:
         replace(source, window=Slice(until_s=7200)),
         replace(source, assign_regions=True),
         replace(source, synthesize_tables=True),
+        replace(source, loans=loans),
     ]
     keys = [
         key(inputs),

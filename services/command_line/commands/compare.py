@@ -30,6 +30,7 @@ from services.command_line.simulation_options import (
     GpuModelOption,
     GpusOption,
     GpusPerMachineOption,
+    LoansOption,
     NoCacheOption,
     NodesOption,
     RegionGpusOption,
@@ -98,6 +99,7 @@ def compare(
     regions_of_trace: RegionsOfTraceOption = False,
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
+    loans: LoansOption = None,
     no_cache: NoCacheOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -113,7 +115,7 @@ def compare(
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
-        assign_regions=assign_regions, synthesize_tables=synthesize_tables,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     requests = _requests(_names(policies), parse_seeds(seeds))

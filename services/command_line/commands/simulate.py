@@ -22,6 +22,7 @@ from services.command_line.simulation_options import (
     GpuModelOption,
     GpusOption,
     GpusPerMachineOption,
+    LoansOption,
     NoCacheOption,
     NodesOption,
     RegionGpusOption,
@@ -100,6 +101,7 @@ def simulate(
     regions_of_trace: RegionsOfTraceOption = False,
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
+    loans: LoansOption = None,
     no_cache: NoCacheOption = False,
     clear_cache: ClearCacheOption = False,  # noqa: ARG001 -- its callback has ended the command
     as_json: JsonOption = False,
@@ -116,7 +118,7 @@ def simulate(
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
-        assign_regions=assign_regions, synthesize_tables=synthesize_tables,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     _simulate(_Asked(source, settings, policy, seed, events, validate, report, not no_cache, as_json))
