@@ -68,6 +68,21 @@ MACHINES: Broken = {
         log().submit("a").machine("machine_down", "e1").run("a", ON_E1).wait(100).complete("a"),
         "attempt 1 of a is put on machine e1, which is down",
     ),
+    "a start on a machine that serves inference": (
+        log()
+        .machine("loaned", "e1")
+        .submit("a")
+        .machine("reclaimed", "e1")
+        .machine("machine_up", "e1")
+        .run("a", ON_E1)
+        .wait(100)
+        .complete("a"),
+        "attempt 1 of a is put on machine e1, which serves inference and is not on loan",
+    ),
+    "a machine that goes back with work on it": (
+        log().submit("a").run("a", ON_E1).machine("reclaimed", "e1").wait(100).complete("a"),
+        "machine e1 goes back to inference while attempt 1 of a runs on it",
+    ),
     "a start where a lost attempt has not ended": (
         log()
         .submit("a", job(1, 1))
@@ -91,6 +106,13 @@ MACHINES: Broken = {
         "machine_down names machine e9, which is not in the fleet",
     ),
 }
+
+
+def test_a_machine_that_is_lent_again_takes_work() -> None:
+    story = log().submit("a").machine("reclaimed", "e1").wait(5).machine("loaned", "e1").run("a", ON_E1)
+    story = story.wait(50).evict("a", "reclaimed").machine("reclaimed", "e1").wait(50).machine("loaned", "e1")
+    report = story.run("a", ON_E1, attempt=2).wait(100).complete("a", attempt=2).validate()
+    assert report.valid, str(report)
 
 
 @pytest.mark.parametrize(("builder", "words"), MACHINES.values(), ids=MACHINES)
