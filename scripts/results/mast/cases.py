@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -27,11 +28,13 @@ IDEAL = "ideal"
 """Compared at the middle load only: on a longer queue its search takes too long."""
 WINDOW_DAYS = 5
 DAY_S = 86_400.0
-MEMORIES = {
-    "kept": {},
-    "per_pass": {"negative_cache_outlives_scans": False},
-    "none": {"negative_cache": False},
-}
+MEMORIES: MappingProxyType[str, MappingProxyType[str, bool]] = MappingProxyType(
+    {
+        "kept": MappingProxyType({}),
+        "per_pass": MappingProxyType({"negative_cache_outlives_scans": False}),
+        "none": MappingProxyType({"negative_cache": False}),
+    }
+)
 """What is remembered of refusals: as long as they hold, within a scan pass (the paper's), nothing."""
 
 

@@ -221,7 +221,7 @@ def _regional(record: RunRecord, waits: Waits) -> JsonValue:
 def _edges(record: RunRecord, until_s: float) -> Reals:
     """From the first submission to the last, in whole steps."""
     steps = max(1, math.floor((until_s - record.started_s) / STEP_S))
-    return record.started_s + STEP_S * np.arange(steps + 1)
+    return record.started_s + STEP_S * np.arange(steps + 1, dtype=np.float64)
 
 
 # Numbers.

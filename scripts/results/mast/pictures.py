@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -16,13 +17,15 @@ from scripts.results.mast.measures import SHARES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {
-    "mast": "#0072b2",
-    "federated": "#d55e00",
-    "random_region": "#999999",
-    "own_region": "#009e73",
-    "ideal": "#cc79a7",
-}
+COLOURS: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "mast": "#0072b2",
+        "federated": "#d55e00",
+        "random_region": "#999999",
+        "own_region": "#009e73",
+        "ideal": "#cc79a7",
+    }
+)
 """Told apart also by those who see fewer colours (Okabe and Ito's)."""
 REGION_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
 PRIORITIES = 7
