@@ -7,8 +7,8 @@ from typing import cast
 
 from domain.events import JsonValue
 from scripts.results.mast import tables
+from scripts.results.mast.findings import in_short, not_as_good
 from scripts.results.mast.kept import Run, find
-from scripts.results.mast.tables import percent
 from simulator.results.service_levels import DEFAULT_LIMITS_S
 
 MIDDLE_LOAD = 1.0
@@ -16,11 +16,10 @@ MIDDLE_LOAD = 1.0
 
 def document_of(setup: Mapping[str, JsonValue], runs: Sequence[Run]) -> str:
     """The whole page."""
-    anywhere = sorted(
-        (run for run in runs if run.experiment == "anywhere"), key=lambda run: (run.load, _ORDER.index(run.policy))
-    )
+    anywhere = [run for run in runs if run.experiment == "anywhere"]
     parts = (
         _beginning(),
+        in_short(runs),
         _experiment(setup),
         _service(anywhere),
         _work(anywhere),
@@ -28,12 +27,9 @@ def document_of(setup: Mapping[str, JsonValue], runs: Sequence[Run]) -> str:
         _regions(anywhere),
         _tables(setup, runs),
         _memory(setup, runs),
-        _short_of_the_paper(),
+        not_as_good(runs),
     )
     return "\n\n".join(part.strip() for part in parts) + "\n"
-
-
-_ORDER = ("mast", "ideal", "federated", "random_region", "own_region")
 
 
 def _beginning() -> str:
@@ -41,7 +37,7 @@ def _beginning() -> str:
 # MAST against other ways to choose a region
 
 Written by `make results-mast` (`python -m scripts.results.mast`): do not edit it, change `scripts/results/mast/`. The numbers are
-in [figures.json](mast/figures.json); the same trace and code give the same bytes. Its paper is MAST (OSDI '24); sections are those of the paper.
+in [figures.json](mast/figures.json); the same trace and code give the same bytes. The paper is MAST (OSDI '24).
 """
 
 
@@ -91,8 +87,6 @@ def _service(runs: Sequence[Run]) -> str:
 The paper (§5.6): on an 8-hour trace MAST stays below 1.3 % violations at all times; the federated approach is much worse, and reaches
 50 % for high-priority workloads in busy hours.
 
-{_service_says(runs)}
-
 Within quota, in all and in the worst eight hours (by when waits began; windows with at least 50 waits):
 
 {tables.service(runs)}
@@ -117,20 +111,6 @@ P95 of start latencies by the priority of the tenant, at load 1.0 and 1.3 (§5.5
 
 ![Distribution of start latencies](mast/start-latency.svg)
 """
-
-
-def _service_says(runs: Sequence[Run]) -> str:
-    """What is seen, in sentences with the numbers."""
-    said = []
-    for load in sorted({run.load for run in runs}):
-        told = []
-        for run in find(runs, "anywhere", load):
-            worst, high = run.of_service("worst_8_hours"), run.of_service("worst_8_hours_of_0_to_2")
-            told.append(
-                f"`{run.policy}` {percent(run.of_service('all'), 2)} (worst 8 hours {percent(worst)}, priorities 0–2 {percent(high)})"
-            )
-        said.append(f"- Load {load:g}, violations within quota: {'; '.join(told)}.")
-    return "Here:\n\n" + "\n".join(said)
 
 
 def _work(runs: Sequence[Run]) -> str:
@@ -214,7 +194,3 @@ A question is one region asked for room for one workload. Where refusals are kep
 there are fewer questions; the shares are therefore not to be compared down the table. The row of the paper's variant is the one to hold
 against its 80 %. Seconds on the wall clock are not the same in every run, and are printed by the command.
 """
-
-
-def _short_of_the_paper() -> str:
-    return ""

@@ -9,6 +9,8 @@ from typing import cast
 from domain.events import JsonValue
 
 DAY_S = 86_400.0
+ORDER = ("mast", "ideal", "federated", "random_region", "own_region")
+"""Of policies in tables and pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,9 @@ class Run:
 
 
 def runs_of(figures: Mapping[str, JsonValue]) -> list[Run]:
-    """All runs, in their order."""
-    return [Run(kept) for kept in cast(list[Mapping[str, JsonValue]], figures["runs"])]
+    """All runs, by experiment, load and policy."""
+    runs = [Run(kept) for kept in cast(list[Mapping[str, JsonValue]], figures["runs"])]
+    return sorted(runs, key=lambda run: (run.experiment, run.load, ORDER.index(run.policy)))
 
 
 def find(runs: Sequence[Run], experiment: str, load: float, policy: str | None = None) -> list[Run]:
