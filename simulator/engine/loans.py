@@ -69,8 +69,8 @@ class Loans:
         self._lenders = {lender.cluster: lender for lender in _clusters_of(world.fleet) if lender.cluster in named}
         self._state: dict[Member, LoanState] = {}
         """Of every machine of an inference cluster."""
-        self._still_there: dict[Member, dict[int, int]] = {}
-        """On each machine that is leaving: workloads by index, with the attempt that has yet to go."""
+        self._still_there: dict[Member, list[int]] = {}
+        """On each machine that is leaving: the workloads, by index, whose attempts have yet to go."""
 
     def begin(self, now: float) -> None:
         """The run begins: what the schedule lends by then is on loan, the rest serves inference."""
@@ -107,13 +107,11 @@ class Loans:
             self.let_go(now)
 
     def let_go(self, now: float) -> None:
-        """Machines that are leaving go back when nothing is on them any more."""
-        live = self._world.live
+        """Machines that are leaving go back when nothing is on them any more: to be asked whenever an attempt is gone."""
         for member in sorted(self._still_there):
-            there = self._still_there[member]
-            for index, attempt in list(there.items()):
-                if index not in live or live[index].attempts != attempt:
-                    del there[index]
+            # Who has gone is struck off at once: it may live again, elsewhere.
+            there = [index for index in self._still_there[member] if index in self._world.live]
+            self._still_there[member] = there
             if not there:
                 del self._still_there[member]
                 self._give_back(member, "inference wants it back, and all work has left it", now)
@@ -143,11 +141,11 @@ class Loans:
         leaving: dict[int, SimulatedWorkload] = {}
         for member in chosen:
             self._state[member] = LoanState.LEAVING
-            self._still_there[member] = {}
+            self._still_there[member] = []
             self._put(member)
         for work, machines in self._attempts_by_machine(chosen):
             for member in machines:
-                self._still_there[member][work.index] = work.attempts
+                self._still_there[member].append(work.index)
             if work.state is not State.PREEMPTING:
                 leaving[work.index] = work
         for index in sorted(leaving):

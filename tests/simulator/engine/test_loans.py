@@ -157,6 +157,34 @@ def test_the_policy_is_told_what_would_have_to_leave() -> None:
     ]
 
 
+def test_the_policy_is_not_told_of_those_who_leave_anyhow() -> None:
+    policy = These([(1,), (2,)], [])
+    run = checked_run(
+        reclaiming_with(policy),
+        [row("gang", 0, 500, 4)],
+        fleet(),
+        settings=COSTS,
+        loans=lending((0, 3), (100, 2), (103, 1), (200, 2)),
+    )
+    assert policy.asked[1] == ((LoanedMachine(2, (), 0, ()), LoanedMachine(3, (), 0, ())), 1)
+    # Both machines go back when the gang has saved its work; it was told once.
+    assert [event for event in machine_events(run) if 0 < event[0] < 200] == [
+        (105, "reclaimed", "s0"),
+        (105, "reclaimed", "s1"),
+    ]
+    assert sum(record["event"] == "evicting" for record in run.log) == 1
+
+
+def test_who_has_gone_and_runs_elsewhere_keeps_no_machine() -> None:
+    rows = [row("big", 0, 85, 2), row("b", 1, 500, 1), row("a", 94, 500, 1)]
+    run = checked_run(FIFO, rows, fleet(1, 1), settings=COSTS, loans=lending((0, 1), (100, 0)))
+    told = attempts(run.record)
+    # At 100 a has not started and goes to t0 at once; b saves its work until 105, and s0 is back then.
+    assert [attempt[:2] for attempt in told["a"]] == [("s0", 94), ("t0", 100)]
+    assert told["b"][:1] == [("s0", 1, 11, 105, "reclaimed", 89)]
+    assert machine_events(run)[-1] == (105, "reclaimed", "s0")
+
+
 def test_a_gang_leaves_all_its_machines() -> None:
     policy = These([(2, 3)], [])
     rows = [row("gang", 0, 500, 4)]
