@@ -1,4 +1,5 @@
-"""Writes docs/results/mast.md and its pictures: `python -m scripts.results.mast`, about ten minutes on two cores.
+"""Writes docs/results/mast.md and its pictures: `python -m scripts.results.mast`, 13 minutes on two cores that
+were not free.
 
 The trace is itp_jobs.csv.gz in the folder that TOPMAST_TRACES names, else in ../shared/traces beside the checkout. What is
 measured is kept in docs/results/mast/figures.json; `--redraw` makes pictures and document from it without a run.
