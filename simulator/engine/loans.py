@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TypeAlias
 
 from cluster_manager.charging import MACHINE
@@ -39,11 +40,13 @@ class LoanState(Enum):
     """Still on loan, but it goes back as soon as nothing runs on it."""
 
 
-_STATE_OF_WORKING = {
-    LoanState.SERVES_INFERENCE: MachineState.DOWN,
-    LoanState.ON_LOAN: MachineState.UP,
-    LoanState.LEAVING: MachineState.DRAINING,
-}
+_STATE_OF_WORKING = MappingProxyType(
+    {
+        LoanState.SERVES_INFERENCE: MachineState.DOWN,
+        LoanState.ON_LOAN: MachineState.UP,
+        LoanState.LEAVING: MachineState.DRAINING,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ import pytest
 from formats.fleet_file import read_fleet
 from formats.tenants_file import read_tenants
 from formats.trace import write_trace
+from services.command_line.exit_code import ExitCode
+from simulator.inputs.fleets import FleetSource, fleet_from
 from tests.simulation.conftest import FLEET, MEASURED, good, topmast
 from tests.simulator.inputs.rows import random_rows
 from tests.simulator.results.test_results_page import told_keys
@@ -49,6 +51,23 @@ def test_json_has_the_documented_keys_and_no_other(trace: Path) -> None:
     assert inputs["region_gpus"] == {"region-1": 128}
     assert inputs["settings"]["costs"]["restore_s"] == 0
     assert inputs["settings"]["trace_regions_bind"] is False
+
+
+def test_machines_of_inference_clusters_are_lent(trace: Path, tmp_path: Path) -> None:
+    loans = tmp_path / "loans.csv"
+    machines = ("--gpus", "128", "--clusters-per-region", "2")
+    lender = fleet_from(FleetSource(gpus=128, clusters_per_region=2)).regions[0].clusters[1].cluster
+    loans.write_text(f"t_s,cluster,machines\n0,{lender},8\n10000,{lender},1\n20000,{lender},8\n")
+    log = tmp_path / "run.jsonl"
+    told = figures("--trace", trace, *machines, "--loans", loans, "--events", log, "--validate")
+    assert told["validation"]["valid"]
+    assert told["validation"]["events_by_kind"]["loaned"] == 8 + 7
+    assert told["evictions"]["reclaimed"] > 0
+    assert told["inputs"]["loans"] == str(loans)
+    loans.write_text("t_s,cluster,machines\n0,elsewhere,8\n")
+    result = topmast("simulate", "--trace", trace, *machines, "--loans", loans)
+    assert result.exit_code == ExitCode.REFUSED
+    assert "line 2, column cluster: elsewhere is not in the fleet; known: " in result.stderr
 
 
 @pytest.mark.parametrize("policy", ["mast", "fifo"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,18 @@ def test_a_curve_must_be_one(tmp_path: Path) -> None:
     assert read_utilisation(file) == (UtilisationPoint(0, 0.5), UtilisationPoint(300, 1))
     with pytest.raises(ValueError, match="at least one point"):
         loans_of_utilisation((), SERVING, 1)
+
+
+def test_the_page_is_taken_at_its_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```csv\n(t_s,.*?)```", page, flags=re.DOTALL)
+    file = tmp_path / "example.csv"
+    file.write_text(example)
+    place = Fleet((Region(RegionId("r"), (cluster("inference", 12),)),))
+    assert [step.machines for step in read_loans(file, place).steps] == [0, 12, 5]
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "inference_gpu_utilisation.csv").write_text("t_s,busy_pod_fraction\n0,0.1\n43200,0.9\n")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/formats.md", "exec"), {})  # noqa: S102 -- our own example
+    made = read_loans(tmp_path / "loans.csv", Fleet((Region(RegionId("r"), (cluster("inference", 520),)),)))
+    assert [step.machines for step in made.steps] == [520 - 52 - 11, 520 - 468 - 11] * 14
