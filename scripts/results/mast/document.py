@@ -191,7 +191,8 @@ most work submitted ({setup["window_workloads"]:,} jobs), under `mast`:
 {tables.memory(shown)}
 
 A question is one region asked for room for one workload. Where refusals are kept, others of a refused kind are not even asked in the same pass, so that
-there are fewer questions; the shares are therefore not to be compared down the table. The row of the paper's variant is the one to hold
+there are fewer questions; the shares answered from memory are therefore not to be compared down the table. "Spared" can be: it is the share of
+the questions of a run without memory for which no plan was made. The row of the paper's variant is the one to hold
 against its 80 %.
 
 Seconds on the wall clock are printed by the command, for they are not the same in every run. Measured once, on a shared machine with two cores: 3.7 s, 5.5 s and

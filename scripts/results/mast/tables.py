@@ -150,10 +150,12 @@ def regional_load(runs: Sequence[Run]) -> str:
 def memory(runs: Sequence[Run]) -> str:
     """What remembering refusals changes: the cost, not the decisions."""
     head = (
-        "load", "refusals are remembered", "decisions", "questions", "answered from memory", "plans", "start latency of large workloads, mean", "P95"
+        "load", "refusals are remembered", "decisions", "questions", "answered from memory", "plans",
+        "spared, of all questions", "start latency of large workloads, mean", "P95"
     )  # fmt: skip
     told = {"kept": "as long as they hold", "per_pass": "within a scan pass (the paper)", "none": "not at all"}
     rows = []
+    all_questions = {run.load: run.number("questions") for run in runs if run.memory == "none"}
     for run in runs:
         _, mean, _, p95 = run.numbers("large_start_latency_s")
         rate = run.number("known_to_fail") / max(1.0, run.number("questions"))
@@ -165,6 +167,7 @@ def memory(runs: Sequence[Run]) -> str:
                 f"{run.number('questions'):,.0f}",
                 percent(rate),
                 f"{run.number('plans'):,.0f}",
+                percent(1 - run.number("plans") / max(1.0, all_questions.get(run.load, run.number("questions")))),
                 seconds(mean),
                 seconds(p95),
             ]
