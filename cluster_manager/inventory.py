@@ -72,6 +72,8 @@ class Inventory:
         self._free_room = FreeRoom(self.layout)
         self._journal = Journal()
         self._watchers: list[RoomWatcher] = []
+        self.growths = 0
+        """How often there may have come to be more room for somebody: while it stays, who found none finds none."""
 
     # What is held.
 
@@ -181,14 +183,21 @@ class Inventory:
 
     def finds_nothing(self, request: Request, standing: Standing) -> bool:
         """True when a job surely finds no place, not even by evicting; False says nothing. Costs next to nothing."""
-        if self._attempts.anybody_worse(standing):
-            return False
         room = self._free_room.of(request)
-        if room is None:
-            return False
+        return room is not None and self.room_is_short(room, request.tasks, standing)
+
+    def free_room(self, request: Request) -> Integers | None:
+        """Per cluster, for how many tasks like these there is room without evictions; changes with the inventory.
+
+        None when too many kinds of jobs were asked for: nobody has counted then.
+        """
+        return self._free_room.of(request)
+
+    def room_is_short(self, room: Integers, tasks: int, standing: Standing) -> bool:
+        """True when the `free_room` of a request does not do for so many tasks, and nobody can be evicted for them."""
         # Most regions that are asked often have one cluster.
         most = room[0] if len(room) == 1 else room.max(initial=0)
-        return bool(most < request.tasks)
+        return bool(most < tasks) and not self._attempts.anybody_worse(standing)
 
     def tentatively(self) -> AbstractContextManager[None]:
         """Everything done inside is undone at exit, also after an exception. May be nested."""
@@ -288,6 +297,7 @@ class Inventory:
             arrays = self.layout.arrays
             capacity = arrays.shapes[arrays.fixed[number, SHAPE], :RESOURCES].reshape(1, RESOURCES)
             self._tell(RoomGrowth(self.layout, np.array([number], np.int64), capacity))
+            self.growths += 1
         self._journal.note(lambda: self._set_state(number, old))
 
     # Below them.
@@ -306,6 +316,9 @@ class Inventory:
     def _tell_of(
         self, entries: Integers, *, from_standing: Standing | None = None, below_standing: Standing | None = None
     ) -> None:
+        if self._journal.tentative:
+            return
+        self.growths += 1
         if any(watcher.listens for watcher in self._watchers):
             machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
             self._tell(RoomGrowth(self.layout, machines, amounts, from_standing, below_standing))

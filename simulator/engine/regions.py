@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster_manager.inventory import Inventory
-from cluster_manager.machines import GPUS
-from cluster_manager.requests import Request, request_of
+from cluster_manager.machines import GPUS, Integers
+from cluster_manager.requests import request_of
 from data_placement.directory import DataDirectory
 from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
@@ -66,7 +66,12 @@ class RegionRoom:
         """How often a region was asked for room."""
         self.plans = 0
         """How often it had to plan to answer."""
-        self._requests: dict[int, tuple[tuple[Inventory, Request], ...]] = {}
+        self._rooms: dict[int, tuple[tuple[Inventory, Integers | None, int], ...]] = {}
+
+    @property
+    def growths(self) -> int:
+        """How often there may have come to be more room for somebody in any region."""
+        return sum([desk.inventory.growths for desk in self.desks])
 
     def begin_walk(self) -> None:
         """A walk along the queue begins: forgets what is not to be kept from the last one."""
@@ -91,18 +96,22 @@ class RegionRoom:
         """
         if not self.keeps_refusals:
             return False
-        requests = self._requests.get(work.kind)
-        if requests is None:
-            jobs = work.workload.specification.jobs
-            requests = self._requests[work.kind] = tuple(
-                (self.desks[position].inventory, request_of(self.desks[position].inventory.layout, jobs[0]))
-                for position in work.eligible
-            )
-        for inventory, request in requests:
-            if not inventory.finds_nothing(request, standing):
+        rooms = self._rooms.get(work.kind)
+        if rooms is None:
+            rooms = self._rooms[work.kind] = self._rooms_for(work)
+        for inventory, room, tasks in rooms:
+            if room is None or not inventory.room_is_short(room, tasks, standing):
                 return False
-        self.lookups += len(requests)
+        self.lookups += len(rooms)
         return True
+
+    def _rooms_for(self, work: SimulatedWorkload) -> tuple[tuple[Inventory, Integers | None, int], ...]:
+        """In each eligible region, the room for tasks like those of the first job, and how many there are."""
+        job = work.workload.specification.jobs[0]
+        inventories = [self.desks[position].inventory for position in work.eligible]
+        return tuple(
+            (inventory, inventory.free_room(request_of(inventory.layout, job)), job.tasks) for inventory in inventories
+        )
 
     def auction(self, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
         """The winner of one lot among the eligible regions: the best score, ties go to the first by name."""

@@ -54,6 +54,8 @@ class Walk:
         self._facts = facts
         self._cpus_of_tenants: list[float] = []
         self._refused_shapes: dict[int, Standing] = {}
+        """The best standing at which each shape was refused since there was last more room for anybody."""
+        self._growths = -1
         self._looks_at_heads = False
         self._too_long: set[tuple[int, int]] = set()
         self._kept_machines: dict[int, frozenset[MachineId]] = {}
@@ -66,7 +68,10 @@ class Walk:
         self.now = now
         self.refused = []
         self._cpus_of_tenants = []
-        self._refused_shapes = {}
+        growths = self._room.growths
+        if growths != self._growths or not self._room.keeps_refusals:
+            self._refused_shapes = {}
+            self._growths = growths
         self._looks_at_heads = False
         self._too_long = set()
         self._kept_machines = {}
@@ -78,11 +83,19 @@ class Walk:
 
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:
         standing = self.standing_of(work)
-        if not self._room.finds_nothing(work, standing):
-            return False
-        self._refused_shapes.setdefault(work.shape, standing)
+        refused_at = self._refused_shapes.get(work.shape)
+        known = self._room.keeps_refusals and refused_at is not None and refused_at <= standing
+        if not known:
+            if not self._room.finds_nothing(work, standing):
+                return False
+            self._remember(work.shape, standing)
         self.refused.append(work)
         return True
+
+    def _remember(self, shape: int, standing: Standing) -> None:
+        refused_at = self._refused_shapes.get(shape)
+        if refused_at is None or standing < refused_at:
+            self._refused_shapes[shape] = standing
 
     def next(self) -> SimulatedWorkload | None:
         return self._queue.next()
@@ -112,7 +125,7 @@ class Walk:
     def _start_among(self, work: SimulatedWorkload, regions: Sequence[int]) -> bool:
         standing = self.standing_of(work)
         refused_at = self._refused_shapes.get(work.shape)
-        # Nothing that happens in a walk makes room: what was refused stays refused.
+        # What was refused stays refused until there is more room; nothing that happens in a walk makes any.
         known = self._room.keeps_refusals and refused_at is not None and refused_at <= standing
         if not known and not self._room.finds_nothing(work, standing):
             lot = self.lot_of(work)
@@ -124,7 +137,7 @@ class Walk:
         return False
 
     def _refuse(self, work: SimulatedWorkload, standing: Standing) -> None:
-        self._refused_shapes.setdefault(work.shape, standing)
+        self._remember(work.shape, standing)
         # Where refusals are not kept everybody is asked; but heads are those of kinds of which none was refused.
         if self._room.keeps_refusals or self._looks_at_heads:
             self._queue.block(work.kind)
