@@ -22,7 +22,7 @@ from simulator.results.figures import figures_of
 from simulator.workload_generator import GeneratorSettings, Offer, Profile, generate_workloads, tenants_of_profile
 
 REGIONS = 20
-WORKLOADS = 100_000
+WORKLOADS = 120_000
 SIZE_FACTOR = 3.0
 """MAST has a quarter of these GPUs: its workloads, three times as large, are more than this fleet can hold."""
 DAY_S = 86_400.0
