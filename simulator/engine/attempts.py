@@ -33,6 +33,7 @@ class Attempts:
         world.queue.remove(work)
         work.attempts += 1
         work.token += 1
+        work.key = lot.key
         work.region, work.standing = win.region, lot.position.standing
         work.dispatched_s, work.started_s = now, math.nan
         work.happens(Happening.DISPATCHED)

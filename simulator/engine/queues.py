@@ -66,6 +66,8 @@ class RankedQueue:
         self._waiting: dict[int, QueueKey] = {}
         # What an ordering policy looks at, of the one entry that comes in: made once.
         self._entry = np.zeros((5, 1))
+        self._entry_submitted_s = self._entry[0]
+        self._entry_work = QueuedWork(self._entry[1], self._entry[2], self._entry[3], self._entry[4])
         self._no_credit = np.zeros(1)
 
     def __len__(self) -> int:
@@ -138,15 +140,10 @@ class RankedQueue:
 
     def _key(self, work: SimulatedWorkload, now: float) -> QueueKey:
         level = 0 if self._levels.moves_with_time else self._levels.queued_level(work, now)
-        entry = self._entry
-        entry[:] = (
-            (work.submitted_s,),
-            (work.gpus,),
-            (work.remaining_s,),
-            (work.attained_gpu_s,),
-            (work.queued_since_s,),
-        )
-        queue = OrderingInput(entry[0], self._no_credit, now, QueuedWork(entry[1], entry[2], entry[3], entry[4]))
+        row = self._entry
+        row[0, 0], row[1, 0], row[2, 0] = work.submitted_s, work.gpus, work.remaining_s
+        row[3, 0], row[4, 0] = work.attained_gpu_s, work.queued_since_s
+        queue = OrderingInput(self._entry_submitted_s, self._no_credit, now, self._entry_work)
         credit = float(self._ordering.ordering_credit(queue)[0])
         return (0, level, -credit, work.submitted_s, work.index)
 

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, field
 
 from domain.events import EvictionCause
-from domain.identifiers import AttemptNumber
+from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey
 from domain.rank import Standing
 from domain.workload import Workload
 
 NO_REGION = -1
+NO_KEY = AttemptKey(WorkloadId(""), AttemptNumber(0))
 NO_STANDING = Standing(0, 0)
 
 
@@ -49,6 +50,7 @@ class SimulatedWorkload:
     """Ordering credit, as it was when it was ranked."""
 
     # The present attempt.
+    key: AttemptKey = NO_KEY
     region: int = NO_REGION
     standing: Standing = NO_STANDING
     within_quota: bool = True
@@ -73,10 +75,6 @@ class SimulatedWorkload:
     @property
     def remaining_s(self) -> float:
         return self.work_s - self.progress
-
-    @property
-    def key(self) -> AttemptKey:
-        return AttemptKey(self.workload.workload, AttemptNumber(self.attempts))
 
     @property
     def running(self) -> bool:

@@ -111,7 +111,8 @@ class SimulatedDriver:
     def _dispatch(self, event: Event) -> None:
         work, placements = self._work(event), placements_of(event)
         self._queue.remove(work)
-        work.attempts = key_of(event).attempt
+        work.key = key_of(event)
+        work.attempts = work.key.attempt
         work.region = self._regions[region_of(event)]
         work.standing = Standing(event.priority or 0, event.level or 0)
         work.within_quota = bool(event.details["within_quota"])
