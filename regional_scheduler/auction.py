@@ -221,11 +221,15 @@ def _decide_prefix(
     return tuple(verdicts)
 
 
+def bid_rank(score: Score, region: RegionId) -> tuple[Score, RegionId]:
+    """The bid of the smallest rank wins: the best score, ties go to the region first by name."""
+    return score, region
+
+
 def decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...] = ()) -> Verdict:
     """Who wins one lot, given what each region said to it and who said nothing; `answers` by name of region."""
-    bids = sorted(
-        (answer.score, region, answer.summary) for region, answer in answers.items() if isinstance(answer, Bid)
-    )
+    bids = [(answer.score, region, answer.summary) for region, answer in answers.items() if isinstance(answer, Bid)]
+    bids.sort(key=lambda bid: bid_rank(bid[0], bid[1]))
     if bids:
         return _won(lot, answers, bids, absent)
     name = lot.workload.workload

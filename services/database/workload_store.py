@@ -14,7 +14,8 @@ from psycopg.types.json import Jsonb
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, State
-from domain.workload import Emulated, WorkloadSpecification
+from domain.workload import WorkloadSpecification
+from formats.event_details import submitted_details
 from services.database import event_store
 from services.database.channels import REGION_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -248,31 +249,6 @@ async def _copy_events(connection: AnyConnection, new: Sequence[Submission]) -> 
 
 def _dump(details: Mapping[str, JsonValue]) -> str:
     return json.dumps(details, allow_nan=False)
-
-
-def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonValue]:
-    """What a `submitted` event says besides the common fields (docs/events.md)."""
-    durations = [job.entry_point.duration_s for job in specification.jobs if isinstance(job.entry_point, Emulated)]
-    emulated = len(durations) == len(specification.jobs)
-    return {
-        "name": specification.name,
-        "jobs": [
-            {
-                "job": job.name,
-                "tasks": job.tasks,
-                "max_tasks": job.max_tasks,
-                "gpus": job.resources.gpus,
-                "gpu_model": job.resources.gpu_model,
-                "cpus": job.resources.cpus,
-                "memory_gib": job.resources.memory_gib,
-            }
-            for job in specification.jobs
-        ],
-        "tables": [{"table": table.table, "fresh": table.fresh} for table in specification.tables],
-        "regions": list(specification.regions),
-        "work_s": max(durations) if emulated else None,
-        "emulated": emulated,
-    }
 
 
 # ---------------------------------------------------------------- cancellation

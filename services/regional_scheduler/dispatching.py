@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from domain.clock import Clock
-from domain.events import Event, EventKind, EvictionCause, JsonValue
+from domain.events import Event, EventKind, EvictionCause
 from domain.identifiers import RegionId, TenantId, WorkloadId
-from domain.placement import AttemptKey, TaskPlacement
+from domain.placement import AttemptKey
 from domain.tenant import Tenant, quota_charges, quota_limits
+from formats.event_details import placement_details
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.rounds import Lot
@@ -176,22 +177,6 @@ def _new_attempt(attempt: LiveAttempt) -> NewAttempt:
         charges=attempt.charges,
         placements=attempt.placements,
     )
-
-
-def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
-    """A placement as events tell it."""
-    return [
-        {
-            "job": placement.job,
-            "task": placement.task,
-            "cluster": placement.cluster,
-            "machine": placement.machine,
-            "gpus": list(placement.gpu_indices),
-            "cpus": placement.cpus,
-            "memory_gib": placement.memory_gib,
-        }
-        for placement in placements
-    ]
 
 
 def evicting_events(region: RegionId, leaving: Sequence[tuple[LiveAttempt, Eviction]], now: float) -> list[Event]:

@@ -11,11 +11,12 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
+from formats.event_details import placement_details
 from services.database import attempt_store, event_store, quota_store
 from services.database.attempt_store import AttemptEnd, AttemptProgress, Eviction, RequeuedEntry, StoredStanding
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
-from services.regional_scheduler.dispatching import evicting_events, placement_details
+from services.regional_scheduler.dispatching import evicting_events
 from services.regional_scheduler.live_attempts import LiveAttempt, end_of, started_s
 
 

@@ -19,7 +19,7 @@ from simulator.results.run_record import NOBODY
 
 
 class Attempts:
-    """Moves attempts along. `waits_again` is told who is back in the queue."""
+    """Moves attempts along."""
 
     def __init__(self, world: World) -> None:
         self._world = world

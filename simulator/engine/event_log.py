@@ -9,6 +9,7 @@ from domain.events import Event, EventKind, EvictionCause, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
+from formats.event_details import placement_details, submitted_details
 from simulator.engine.workloads import SimulatedWorkload
 
 EventSink: TypeAlias = Callable[[Event], None]
@@ -26,26 +27,7 @@ class SimulatedEvents:
 
     def submitted(self, work: SimulatedWorkload, now: float) -> None:
         specification = work.workload.specification
-        jobs: list[JsonValue] = [
-            {
-                "job": job.name,
-                "tasks": job.tasks,
-                "max_tasks": job.max_tasks,
-                "gpus": job.resources.gpus,
-                "gpu_model": job.resources.gpu_model,
-                "cpus": job.resources.cpus,
-                "memory_gib": job.resources.memory_gib,
-            }
-            for job in specification.jobs
-        ]
-        details: dict[str, JsonValue] = {
-            "name": specification.name,
-            "jobs": jobs,
-            "tables": [{"table": read.table, "fresh": read.fresh} for read in specification.tables],
-            "regions": list(specification.regions),
-            "work_s": work.work_s,
-            "emulated": True,
-        }
+        details = submitted_details(specification)
         event = Event(now, EventKind.SUBMITTED, work.workload.workload, tenant=specification.tenant, details=details)
         self._sink(event)
 
@@ -68,7 +50,7 @@ class SimulatedEvents:
         now: float,
     ) -> None:
         details: dict[str, JsonValue] = {
-            "placement": placement_of(placements),
+            "placement": placement_details(placements),
             "within_quota": work.within_quota,
             "evicts": [{"workload": victim.workload, "attempt": int(victim.attempt)} for victim in evicts],
         }
@@ -76,7 +58,7 @@ class SimulatedEvents:
 
     def started(self, work: SimulatedWorkload, placements: Sequence[TaskPlacement], now: float) -> None:
         details: dict[str, JsonValue] = {
-            "placement": placement_of(placements),
+            "placement": placement_details(placements),
             "within_quota": work.within_quota,
             "progress": work.progress,
             "emulated": True,
@@ -139,19 +121,3 @@ def _cause_of(cause: EvictionCause, by: Evictor | None) -> dict[str, JsonValue]:
             "by_level": standing.level,
         }
     return details
-
-
-def placement_of(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
-    """A placement as events tell it."""
-    return [
-        {
-            "job": placement.job,
-            "task": placement.task,
-            "cluster": placement.cluster,
-            "machine": placement.machine,
-            "gpus": list(placement.gpu_indices),
-            "cpus": placement.cpus,
-            "memory_gib": placement.memory_gib,
-        }
-        for placement in placements
-    ]

@@ -18,7 +18,7 @@ from domain.identifiers import RegionId
 from domain.placement import Plan
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
-from regional_scheduler.auction import Verdict, decide_lot
+from regional_scheduler.auction import Verdict, bid_rank, decide_lot
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
@@ -124,7 +124,9 @@ class RegionRoom:
             plan = desk.bidder.plan_alone(lot, now)
             self.lookups += 1
             self.plans += desk.cache.hits == hits
-            if plan is not None and (best is None or plan.score < best.plan.score):
+            if plan is None:
+                continue
+            if best is None or bid_rank(plan.score, plan.region) < bid_rank(best.plan.score, best.plan.region):
                 best = Win(position, plan)
         if not self._remembers:
             self._forget()

@@ -44,10 +44,8 @@ def not_as_good(runs: Sequence[Run]) -> str:
   (federated, priority 1: {_at(runs, 1.3, "federated", _whole(1))}, priority 3: {_at(runs, 1.3, "federated", _whole(3))}).
 - **Federated is much better than the paper's 50 %, and waits less than MAST at load 1.3**: mean {_at(runs, 1.3, "federated", _queueing)} against {_at(runs, 1.3, "mast", _queueing)}, P95
   {_at(runs, 1.3, "federated", _queueing_p95)} against {_at(runs, 1.3, "mast", _queueing_p95)}. It does not do more work: it allocates {_at(runs, 1.3, "federated", _allocation)}
-  of the GPUs against {_at(runs, 1.3, "mast", _allocation)}, and large workloads wait {_at(runs, 1.3, "federated", _large)} on average against {_at(runs, 1.3, "mast", _large)}. By number of GPUs
-  (the same two runs, queueing): one GPU 2.6 h under MAST and 0.9 h under federated, 5 to 8 GPUs 96 h and 77 h, 17 to 32 GPUs 332 h and 466 h, more 294 h and 452 h. Presumably
-  a queue for each region lets small jobs slip into pieces that the global queue keeps filling with large ones, and 84 % of the jobs take one GPU. All work is done after 79.7 days
-  under MAST and after 81.9 under federated.
+  of the GPUs against {_at(runs, 1.3, "mast", _allocation)}, and large workloads wait {_at(runs, 1.3, "federated", _large)} on average against {_at(runs, 1.3, "mast", _large)}. Presumably
+  a queue for each region lets small jobs slip into pieces that the global queue keeps filling with large ones, and 84 % of the jobs take one GPU.
   That it hardly fails high priorities is no wonder on this trace: 84 % of the jobs take one GPU, there is one GPU model, so nearly every
   region has somebody to evict. Where data limits the regions, it is worse for priorities 0–2 ({_data(runs, "federated", _worst_high)} in the worst eight hours), and so is
   MAST ({_data(runs, "mast", _worst_high)}): a workload that can run in one small region only waits for that one.

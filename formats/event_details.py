@@ -1,0 +1,50 @@
+"""What events say besides the common fields (docs/events.md), for whoever tells them: the service and the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.events import JsonValue
+from domain.placement import TaskPlacement
+from domain.workload import Emulated, WorkloadSpecification
+
+
+def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonValue]:
+    """What a `submitted` event says of its workload."""
+    durations = [job.entry_point.duration_s for job in specification.jobs if isinstance(job.entry_point, Emulated)]
+    emulated = len(durations) == len(specification.jobs)
+    return {
+        "name": specification.name,
+        "jobs": [
+            {
+                "job": job.name,
+                "tasks": job.tasks,
+                "max_tasks": job.max_tasks,
+                "gpus": job.resources.gpus,
+                "gpu_model": job.resources.gpu_model,
+                "cpus": job.resources.cpus,
+                "memory_gib": job.resources.memory_gib,
+            }
+            for job in specification.jobs
+        ],
+        "tables": [{"table": table.table, "fresh": table.fresh} for table in specification.tables],
+        "regions": list(specification.regions),
+        "work_s": max(durations) if emulated else None,
+        "emulated": emulated,
+    }
+
+
+def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
+    """A placement as events tell it."""
+    return [
+        {
+            "job": placement.job,
+            "task": placement.task,
+            "cluster": placement.cluster,
+            "machine": placement.machine,
+            "gpus": list(placement.gpu_indices),
+            "cpus": placement.cpus,
+            "memory_gib": placement.memory_gib,
+        }
+        for placement in placements
+    ]
