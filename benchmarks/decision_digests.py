@@ -21,7 +21,8 @@ from domain.events import Event, EventKind, JsonValue
 from domain.fleet import Fleet
 from formats.trace import TraceRow
 from simulator.engine.settings import FailureSettings, SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from
 from simulator.inputs.regions import anywhere
 from simulator.inputs.trace_files import TraceOptions, read_trace_file

@@ -18,7 +18,8 @@ from domain.identifiers import WorkloadId
 from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.engine.settings import CostSettings, SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet
 from simulator.inputs.regions import anywhere, region_gpus_for_load
 from simulator.inputs.tenants import tenants_of_trace, unlimited_tenants

@@ -16,7 +16,8 @@ from benchmarks.measurement import report
 from domain.fleet import Fleet
 from simulator.baselines.mast import MAST
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import RunProgress, SimulationInput, simulate
+from simulator.engine.simulation import RunProgress, simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.tables import synthesize_tables
 from simulator.results.figures import figures_of
 from simulator.workload_generator import GeneratorSettings, Offer, Profile, generate_workloads, tenants_of_profile

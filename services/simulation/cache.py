@@ -22,7 +22,7 @@ from formats.problems import FormatError
 from services.simulation.inputs import SimulationInputs
 from simulator.baselines import BASELINES
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import SimulationInput
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.results.figures import RunCost
 from simulator.results.record_file import load_record, save_record

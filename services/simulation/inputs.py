@@ -17,7 +17,7 @@ from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
 from formats.trace import TraceRow
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import SimulationInput
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions
 from simulator.inputs.loans import LoanSchedule, read_loans
 from simulator.inputs.regions import assign_regions

@@ -17,7 +17,8 @@ from services.command_line.atomic_file import atomic_file
 from services.simulation.run import FinishedRun, measured_run
 from simulator.engine.event_log import EventSink
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import SimulationInput, Watcher
+from simulator.engine.simulation import Watcher
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunRecord, WorkloadEnd
 from simulator.validation.log_checker import LogChecker

@@ -10,7 +10,8 @@ from services.simulation.inputs import SimulationInputs, input_of_run
 from services.simulation.memory import forget_peak_memory, peak_memory_mib
 from simulator.engine.event_log import EventSink
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import RunProgress, SimulationInput, Watcher, simulate
+from simulator.engine.simulation import RunProgress, Watcher, simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.results.conservation import violated_laws
 from simulator.results.figures import RunCost

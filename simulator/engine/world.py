@@ -48,6 +48,8 @@ class World:
     live: dict[int, SimulatedWorkload] = field(default_factory=dict)
     """Those with an attempt that holds something, by index."""
     by_name: dict[str, SimulatedWorkload] = field(default_factory=dict)
+    ended: int = 0
+    """How many have ended, those included that were refused."""
     news: bool = False
     """Whether anything happened since the last decision that could lead to another one."""
 

@@ -13,7 +13,7 @@ from domain.identifiers import RegionId, TenantId
 from domain.tenant import LOWEST_PRIORITY
 from formats.trace import TraceRow
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import SimulationInput
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions
 from simulator.inputs.regions import anywhere, region_gpus_for_load
 from simulator.inputs.tables import synthesize_tables

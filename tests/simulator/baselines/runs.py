@@ -22,7 +22,8 @@ from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.engine.settings import CostSettings, SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policy_called
 from simulator.results.conservation import check_conservation

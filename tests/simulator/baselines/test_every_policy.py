@@ -17,7 +17,8 @@ from formats.trace import TraceRow
 from simulator import baselines
 from simulator.baselines import BASELINES
 from simulator.engine.settings import FailureSettings, SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.results.conservation import check_conservation
 from simulator.results.run_record import AttemptEnd, RunRecord, WorkloadEnd

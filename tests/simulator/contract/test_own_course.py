@@ -21,7 +21,8 @@ from formats.trace_workload import greatest_gpus_per_machine, workload_of_row
 from services.database.engine import Database
 from simulator.baselines.mast import MAST
 from simulator.engine.settings import CostSettings, SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.validate import validate
 from tests.simulator.contract.recorded_run import RecordedRun, read_recorded_run
 from tests.simulator.contract.service_on_virtual_time import ServiceOnVirtualTime

@@ -24,7 +24,8 @@ from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.engine.failures import Failures
 from simulator.engine.settings import CostSettings, SimulationSettings
-from simulator.engine.simulation import Simulation, SimulationInput
+from simulator.engine.simulation import Simulation
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.loans import LoanSchedule
 from simulator.policies.policy import Policy
 from simulator.results.conservation import check_conservation
@@ -86,11 +87,10 @@ def checked_run(
         settings,
         seed,
         lambda event: log.append(event.as_json()),
+        failures,
     )
-    if failures is not None:
-        simulation._failures = failures
     record = simulation.run()
-    for desk in simulation._world.room.desks:
+    for desk in simulation.world.room.desks:
         desk.inventory.check()
     check_conservation(record)
     ends = set(record.workloads.end.tolist())

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policies
 from simulator.results.run_record import RunRecord
 from tests.simulator.engine.checked_run import checked_run, one_region, row, unlimited

@@ -21,7 +21,8 @@ from domain.identifiers import ANY_GPU_MODEL, TenantId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
 from simulator.results.conservation import check_conservation

@@ -17,7 +17,8 @@ from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.engine.settings import FailureSettings, SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policy_called
 from simulator.results.conservation import violated_laws
 from simulator.results.figures import figures_of

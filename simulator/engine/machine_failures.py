@@ -1,0 +1,67 @@
+"""Machines fail and are repaired: what that does to the regions, and to the attempts on the machines."""
+
+from __future__ import annotations
+
+from domain.events import EventKind
+from domain.fleet import MachineState
+from domain.identifiers import WorkloadId
+from simulator.engine.attempts import Attempts
+from simulator.engine.event_queue import Happens
+from simulator.engine.failures import Failures
+from simulator.engine.loans import Loans
+from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.world import World
+
+
+class MachineFailures:
+    """Carries out what `Failures` draws, one failure domain at a time."""
+
+    def __init__(self, world: World, attempts: Attempts, loans: Loans, failures: Failures) -> None:
+        self._world = world
+        self._attempts = attempts
+        self._loans = loans
+        self._failures = failures
+
+    @property
+    def domains(self) -> int:
+        """How many failure domains there are; each always has one event to come."""
+        return len(self._failures.domains)
+
+    @property
+    def any_failed(self) -> bool:
+        """Whether any machine is down."""
+        return self._failures.any_failed
+
+    def begin(self, now: float) -> None:
+        """Everything is in service from now on, and has its first failure before it."""
+        for domain in range(self.domains):
+            self._world.events.add(self._failures.next_failure_s(domain, now), Happens.MACHINE_DOWN, domain)
+
+    def fail(self, domain: int, now: float) -> None:
+        """The machines of the domain go down; attempts on them are lost."""
+        world = self._world
+        what = self._failures.domains[domain].what
+        world.events.add(self._failures.next_repair_s(domain, now), Happens.MACHINE_UP, domain)
+        lost: dict[WorkloadId, SimulatedWorkload] = {}
+        for region, place in self._failures.fail(domain):
+            inventory = world.room.desks[region].inventory
+            world.tell_of_machine(EventKind.MACHINE_DOWN, region, place, f"{what} failed")
+            world.recorder.machine_down(region, place, now)
+            for key in inventory.set_machine_state(inventory.layout.machine_ids[place], MachineState.DOWN):
+                lost[key.workload] = world.by_name[key.workload]
+        self._attempts.lose(tuple(lost.values()))
+        self._loans.let_go(now)
+        world.news = True
+
+    def repair(self, domain: int, now: float) -> None:
+        """The machines of the domain work again, unless something else keeps them down."""
+        world = self._world
+        what = self._failures.domains[domain].what
+        world.events.add(self._failures.next_failure_s(domain, now), Happens.MACHINE_DOWN, domain)
+        for region, place in self._failures.repair(domain):
+            inventory = world.room.desks[region].inventory
+            state = self._loans.state_of_working((region, place))
+            inventory.set_machine_state(inventory.layout.machine_ids[place], state)
+            world.recorder.machine_up(region, place, now)
+            world.tell_of_machine(EventKind.MACHINE_UP, region, place, f"{what} is repaired")
+        world.news = True

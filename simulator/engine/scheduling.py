@@ -1,0 +1,93 @@
+"""Scheduling: when decisions are due, scan passes that rank the queue, and auctions that start what finds capacity."""
+
+from __future__ import annotations
+
+import math
+
+from domain.life_cycle import State
+from domain.rank import Standing
+from regional_scheduler.auction import AwaitingData
+from simulator.engine.attempts import Attempts
+from simulator.engine.event_queue import Happens
+from simulator.engine.queues import ScannedQueue
+from simulator.engine.scanning import Scanner
+from simulator.engine.walk import Walk
+from simulator.engine.world import World
+
+
+class Scheduling:
+    """Decides, at once or in scan passes, as the policy has it."""
+
+    def __init__(self, world: World, attempts: Attempts, walk: Walk, scanner: Scanner | None, start_s: float) -> None:
+        """`scanner` for policies that make scan passes; passes are due at multiples of the period after `start_s`."""
+        self._world = world
+        self._attempts = attempts
+        self._walk = walk
+        self._scanner = scanner
+        self._start_s = start_s
+        self._scan_due_s = math.inf
+        self.scan_passes = 0
+
+    def decide(self, now: float) -> None:
+        """There is news: allocates now, or makes sure that a scan pass is due."""
+        world = self._world
+        world.news = False
+        if not len(world.queue):
+            return
+        if not world.policy.scans:
+            self.hold_auctions(now)
+            return
+        if math.isinf(self._scan_due_s):
+            period_s = world.settings.scan_period_s
+            due_s = now if period_s <= 0 else self._start_s + math.ceil((now - self._start_s) / period_s) * period_s
+            self._scan_due_s = max(now, due_s)
+            world.events.add(self._scan_due_s, Happens.SCAN_PASS)
+
+    def scan(self, now: float) -> None:
+        """A scan pass: what runs within quota from now on, and the new order of the queue."""
+        world = self._world
+        queue = world.queue
+        self._scan_due_s = math.inf
+        if self._scanner is None or not isinstance(queue, ScannedQueue) or not len(queue):
+            return
+        self.scan_passes += 1
+        world.news = False
+        pending, plan = self._scanner.scan(now)
+        for change in plan.reclassifications:
+            work = world.by_name[change.key.workload]
+            work.within_quota = change.within_quota
+            self._attempts.set_standing(work, change.standing)
+        columns = self._scanner.columns
+        for entry in columns.with_news(pending, plan).tolist():
+            work = world.workloads[int(pending[entry])]
+            work.standing = Standing(int(plan.priority[entry]), int(plan.level[entry]))
+            work.credit, work.within_quota = float(plan.credit[entry]), bool(plan.within_quota[entry])
+            if world.log is not None:
+                world.log.ranked(work, work.standing, now)
+        columns.store(pending, plan)
+        queue.rank(pending[plan.order])
+        if world.settings.auction_latency_s > 0:
+            world.events.add(now + world.settings.auction_latency_s, Happens.AUCTION)
+        else:
+            self.hold_auctions(now)
+
+    def hold_auctions(self, now: float) -> None:
+        """The policy allocates what capacity there is to the queue as it is ranked."""
+        self._walk.begin(now)
+        self._world.policy.allocation.allocate(self._walk)
+        self._log_refusals(now)
+
+    def _log_refusals(self, now: float) -> None:
+        """Why a workload waits, once in each wait; without a log nobody asks for the sentence."""
+        world = self._world
+        if world.log is None:
+            return
+        for work in self._walk.refused:
+            if work.state is not State.PENDING:
+                continue
+            verdict = world.room.verdict(self._walk.lot_of(work), work.eligible, now)
+            sentence = verdict.sentence
+            if isinstance(verdict, AwaitingData):
+                continue
+            work.state = State.WAITING
+            world.log.waiting(work, sentence, now)

@@ -1,0 +1,103 @@
+"""The world before anything has happened, and the parts that work on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from domain.clock import ManualClock
+from domain.fleet import Fleet
+from domain.tenant import Tenant
+from formats.trace_workload import greatest_gpus_per_machine
+from simulator.engine.attempts import Attempts
+from simulator.engine.event_log import EventSink, SimulatedEvents
+from simulator.engine.event_queue import EventQueue
+from simulator.engine.intake import Intake
+from simulator.engine.queues import RankedQueue, ScannedQueue
+from simulator.engine.recorder import Recorder
+from simulator.engine.regions import RegionRoom
+from simulator.engine.scanning import Scanner
+from simulator.engine.settings import SimulationSettings
+from simulator.engine.tenant_use import TenantUse
+from simulator.engine.walk import Walk, WalkFacts
+from simulator.engine.world import World
+from simulator.policies.policy import Policy
+
+
+def make_world(
+    fleet: Fleet,
+    tenants: Sequence[Tenant],
+    policy: Policy,
+    settings: SimulationSettings,
+    seed: int,
+    sink: EventSink | None,
+    start_s: float,
+) -> World:
+    """An empty world at `start_s`; `tenants` by name. Its queue is for a policy that makes no scan passes."""
+    world = World(
+        fleet=fleet,
+        tenants=tenants,
+        policy=policy,
+        settings=settings,
+        rng=np.random.default_rng(seed),
+        clock=ManualClock(-math.inf),
+        events=EventQueue(),
+        queue=RankedQueue(policy.ordering, policy.levels),
+        room=RegionRoom(fleet, remembers=settings.negative_cache, beyond_walks=settings.negative_cache_outlives_scans),
+        recorder=Recorder(fleet),
+        log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
+        tenant_use=TenantUse(len(tenants), settings.usage_window_s, start_s),
+        tenant_gpus=[0] * len(tenants),
+    )
+    world.clock.advance_to(start_s)
+    return world
+
+
+def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
+    """What makes scan passes, for policies that want them: then the world's queue is ranked by it.
+
+    `names` are the ids of all workloads of the run, by index.
+    """
+    policy = world.policy
+    if not policy.scans:
+        return None
+    scanner = Scanner(world.tenants, names, policy.ordering, world.settings.usage_window_s, world.tenant_use)
+    world.columns = scanner.columns
+    world.queue = ScannedQueue(scanner.columns, world.workloads, policy.levels)
+    return scanner
+
+
+def make_intake(world: World) -> Intake:
+    """What makes workloads of rows, as the policy wants them cut and told apart."""
+    policy, settings = world.policy, world.settings
+    return Intake(
+        world.tenants,
+        world.room,
+        policy.placement,
+        greatest_gpus_per_machine(world.fleet),
+        settings.costs.checkpoint_interval_s,
+        tenants_apart=policy.tenants_apart,
+        trace_regions_bind=settings.trace_regions_bind,
+        charged=policy.scans,
+    )
+
+
+def make_walk(world: World, attempts: Attempts) -> Walk:
+    """What allocation policies see of the world's queue; what they start goes to `attempts`."""
+    machines = [machine for region in world.fleet.regions for machine in region.machines()]
+    return Walk(
+        world.queue,
+        world.room,
+        world.policy.levels,
+        attempts.dispatch,
+        lambda: list(world.live.values()),
+        world.tenant_gpus,
+        WalkFacts(
+            [tenant.fair_share_weight for tenant in world.tenants],
+            sum(machine.gpus for machine in machines),
+            sum(machine.cpus for machine in machines),
+            world.settings.costs,
+        ),
+    )
