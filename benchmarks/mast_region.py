@@ -20,7 +20,8 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
-from domain.placement import AttemptKey, Holding, Plan
+from domain.placement import AttemptKey, Holding
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification

@@ -22,7 +22,8 @@ from benchmarks.measurement import report
 from cluster_manager.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, MachineId, RackId, RegionId, TenantId, WorkloadId
-from domain.placement import AttemptKey, Holding, Plan
+from domain.placement import AttemptKey, Holding
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.workload import Emulated, Workload
 from formats.trace import TraceRow, read_trace

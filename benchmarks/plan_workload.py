@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.mast_region import NOW_S, RunningRegion, WorkloadSource, mast_region
 from benchmarks.measurement import report, summary_of
 from cluster_manager.inventory import Inventory
-from domain.placement import Plan
+from domain.plan import Plan
 from regional_scheduler.planner import plan_workload
 
 FREE_BUDGET = "p50 <= 0.2 ms, p99 <= 1 ms with nothing to evict"

@@ -1,4 +1,4 @@
-"""Where tasks are put, the plan that puts them there, and the plan's score."""
+"""Where tasks are put, and the score of a plan that puts them there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 
@@ -84,14 +84,3 @@ class Score:
     @staticmethod
     def total(scores: tuple[Score, ...]) -> Score:
         return reduce(Score.__add__, scores, Score())
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A proposed placement of a whole workload in one region, with what it evicts. Evictions are sorted by key."""
-
-    workload: WorkloadId
-    region: RegionId
-    placements: tuple[TaskPlacement, ...]
-    evictions: tuple[AttemptKey, ...]
-    score: Score

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from cluster_manager.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Region
-from domain.placement import Plan
+from domain.plan import Plan
 from domain.workload import WorkloadSpecification
-from regional_scheduler.dispatching import Confirmation, confirm_wins, place
+from regional_scheduler.dispatching import Confirmation, confirm_wins
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.negative_cache import NegativeCache
+from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal, RefusalReason
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
@@ -61,7 +62,7 @@ class RegionBidder:
                 answer, plan = self._answer_lot(lot, auction_round.opened_s, cache, assumes_wins=bool(assumed))
                 answers.append(answer)
                 if plan is not None and lot.expected_winner in (None, self._inventory.region):
-                    place(self._inventory, lot, plan, auction_round.opened_s)
+                    apply_plan(self._inventory, plan, auction_round.opened_s, lot)
                     assumed.append(lot)
         return RegionResponse(
             round_number=auction_round.number,

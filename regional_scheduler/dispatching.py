@@ -14,9 +14,10 @@ from itertools import pairwise
 
 from cluster_manager.inventory import Inventory
 from data_placement.directory import DataDirectory
-from domain.placement import Holding, Plan
+from domain.plan import Plan
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
 from regional_scheduler.rounds import Lot
@@ -30,11 +31,10 @@ class DispatchRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Start this attempt: evict what the plan evicts, then start the gang. The inventory already has it so."""
+    """Start this attempt: carry out the plan. The inventory already has it so."""
 
     lot: Lot
     plan: Plan
-    holding: Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,5 @@ def _confirm(
     plan = plan_workload(inventory, lot.workload, lot.position.standing, now)
     if isinstance(plan, Refusal):
         return DispatchRefused(lot, DispatchRefusal.NO_LONGER_FITS, plan.sentence)
-    return Dispatch(lot, plan, place(inventory, lot, plan, now))
-
-
-def place(inventory: Inventory, lot: Lot, plan: Plan, now: float) -> Holding:
-    """Carries a plan out in the inventory: the newcomer is charged at once, its victims leave. Returns the holding."""
-    holding = Holding(lot.key, lot.position.standing, now, plan.placements)
-    # Victims first: a newcomer may only be charged beyond what is free where somebody is leaving.
-    for victim in plan.evictions:
-        inventory.begin_eviction(victim)
-    inventory.hold(holding)
-    return holding
+    apply_plan(inventory, plan, now, lot)
+    return Dispatch(lot, plan)

@@ -22,7 +22,8 @@ from cluster_manager.attempts import order_key
 from cluster_manager.inventory import Inventory
 from cluster_manager.placing import Place
 from cluster_manager.requests import Request, request_of
-from domain.placement import AttemptKey, Holding, Plan, Score, TaskPlacement
+from domain.placement import AttemptKey, Holding, Score, TaskPlacement
+from domain.plan import Action, Evict, Plan, Start
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 from domain.workload import JobSpecification, Workload
@@ -76,8 +77,7 @@ def _plan_one_job(inventory: Inventory, workload: Workload, standing: Standing, 
     return Plan(
         workload=workload.workload,
         region=inventory.region,
-        placements=tuple(_placements(inventory, job, place)),
-        evictions=tuple(victim.key for victim in victims),
+        actions=_actions(victims, _placements(inventory, job, place)),
         score=_score([place], victims, now),
     )
 
@@ -172,10 +172,14 @@ def _plan(inventory: Inventory, workload: Workload, placed: _Placed, rows: Seque
     return Plan(
         workload=workload.workload,
         region=inventory.region,
-        placements=tuple(placements),
-        evictions=tuple(victim.key for victim in victims),
+        actions=_actions(victims, placements),
         score=_score([place for _, place in in_submitted_order], victims, now),
     )
+
+
+def _actions(victims: Sequence[Holding], placements: Sequence[TaskPlacement]) -> tuple[Action, ...]:
+    """Victims first: a newcomer may only be charged beyond what is free where somebody is leaving."""
+    return (*[Evict(victim.key) for victim in victims], Start(tuple(placements)))
 
 
 def _by_id(key: AttemptKey) -> tuple[str, int]:

@@ -15,7 +15,8 @@ import grpc
 from domain.clock import Clock
 from domain.fleet import MachineState
 from domain.identifiers import MachineId, RegionId, WorkloadId
-from domain.placement import AttemptKey, Plan
+from domain.placement import AttemptKey
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import capacity_mebibytes, capacity_millicpus
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY

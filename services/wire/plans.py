@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from domain.identifiers import AttemptNumber, WorkloadId
-from domain.placement import AttemptKey, Plan, Score
+from domain.placement import AttemptKey, Score
+from domain.plan import Plan
 from services.wire.malformed_message import MalformedMessage
 from services.wire.workloads import placement_to_proto
 from topmast.v1 import cluster_manager_pb2, regional_scheduler_pb2

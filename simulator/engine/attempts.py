@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State
 from domain.rank import Standing
-from regional_scheduler.dispatching import place
+from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_log import Evictor
 from simulator.engine.event_queue import Happens
@@ -37,7 +37,7 @@ class Attempts:
         work.region, work.standing = win.region, lot.position.standing
         work.dispatched_s, work.started_s = now, math.nan
         work.happens(Happening.DISPATCHED)
-        place(inventory, lot, win.plan, now)
+        apply_plan(inventory, win.plan, now, lot)
         world.live[work.index] = work
         if world.columns is not None:
             world.columns.dispatch(work)

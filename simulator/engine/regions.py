@@ -15,7 +15,7 @@ from cluster_manager.requests import request_of
 from data_placement.directory import DataDirectory
 from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
-from domain.placement import Plan
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from regional_scheduler.auction import Verdict, bid_rank, decide_lot

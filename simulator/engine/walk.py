@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from domain.identifiers import AttemptNumber, MachineId
-from domain.placement import Plan, Score
+from domain.placement import Score
+from domain.plan import Plan
 from domain.rank import QueuePosition, Standing
-from regional_scheduler.dispatching import place
+from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Lot
 from simulator.engine.queues import Queue
@@ -240,7 +241,8 @@ class Walk:
         plan = self._plan(cast(SimulatedWorkload, work), region)
         if plan is None:
             return None
-        place(self._room.desks[region].inventory, self.lot_of(cast(SimulatedWorkload, work)), plan, self.now)
+        lot = self.lot_of(cast(SimulatedWorkload, work))
+        apply_plan(self._room.desks[region].inventory, plan, self.now, lot)
         return plan.score
 
     # Thinking ahead.
@@ -286,7 +288,7 @@ class Walk:
             return True
         inventory = self._room.desks[win.region].inventory
         with inventory.tentatively():
-            place(inventory, lot, win.plan, self.now)
+            apply_plan(inventory, win.plan, self.now, lot)
             for attempt in self._running():
                 if attempt.region == win.region and self.expected_end_s(attempt) <= reservation.start_s:
                     inventory.release(attempt.key)

@@ -5,7 +5,7 @@ from collections import Counter
 from cluster_manager.inventory import Inventory
 from domain.fleet import Cluster
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName
-from domain.placement import Plan
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification

@@ -27,7 +27,8 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
-from domain.placement import AttemptKey, Holding, Plan, TaskPlacement
+from domain.placement import AttemptKey, Holding, TaskPlacement
+from domain.plan import Plan
 from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification

@@ -23,7 +23,8 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
-from domain.placement import AttemptKey, Holding, Plan
+from domain.placement import AttemptKey, Holding
+from domain.plan import Plan
 from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
@@ -244,9 +245,9 @@ def test_what_is_won_is_placed_and_its_victims_are_told_to_leave() -> None:
     [confirmation] = bench.bidder.confirm([lot(0, 8)], 101.0)
     assert isinstance(confirmation, Dispatch)
     assert confirmation.plan.evictions == (victim,)
-    assert confirmation.holding == Holding(lot(0, 8).key, Standing(1, 0), 101.0, confirmation.plan.placements)
+    newcomer = Holding(lot(0, 8).key, Standing(1, 0), 101.0, confirmation.plan.placements)
     assert bench.inventory.is_leaving(victim)
-    assert bench.inventory.holding(lot(0, 8).key) == confirmation.holding
+    assert bench.inventory.holding(newcomer.key) == newcomer
     bench.inventory.check()
 
 

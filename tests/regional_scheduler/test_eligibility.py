@@ -24,7 +24,7 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
-from domain.placement import Plan
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification

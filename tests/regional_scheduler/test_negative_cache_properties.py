@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from domain.fleet import MachineState, Region
 from domain.identifiers import JobName
-from domain.placement import Plan
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload

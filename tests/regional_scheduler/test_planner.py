@@ -7,7 +7,7 @@ import pytest
 from cluster_manager.inventory import Inventory
 from domain.fleet import Cluster, Machine, MachineState
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId
-from domain.placement import Plan
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification

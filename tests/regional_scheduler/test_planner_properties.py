@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from cluster_manager.requests import request_of
 from domain.fleet import Region
 from domain.identifiers import JobName
-from domain.placement import Holding, Plan
+from domain.placement import Holding
+from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload

@@ -12,7 +12,8 @@ from domain.events import Event, EventKind
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, WorkloadId
 from domain.life_cycle import State
-from domain.placement import AttemptKey, Plan, Score, TaskPlacement
+from domain.placement import AttemptKey, Score, TaskPlacement
+from domain.plan import Evict, Plan, Start
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
 from services.wire.events import event_from_proto, event_to_proto
@@ -101,7 +102,7 @@ def test_never_changes_an_attempt_key(key: AttemptKey) -> None:
 
 @given(domain_values.placements, domain_values.attempt_keys, domain_values.scores)
 def test_never_loses_a_part_of_a_plan(placement: TaskPlacement, victim: AttemptKey, score: Score) -> None:
-    plan = Plan(WorkloadId("w"), RegionId("eu"), (placement,), (victim,), score)
+    plan = Plan(WorkloadId("w"), RegionId("eu"), (Evict(victim), Start((placement,))), score)
     message = plan_to_proto(plan, "it evicts one workload")
     assert message.placeable
     assert message.reason == "it evicts one workload"

@@ -12,7 +12,7 @@ from domain.placement import Holding
 from domain.rank import QueuePosition, Standing
 from domain.tenant import quota_charges
 from domain.workload import Workload, WorkloadSpecification
-from regional_scheduler.dispatching import place
+from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.baselines.mast import MAST
 from simulator.engine.queues import Queue, ScannedQueue
@@ -179,7 +179,7 @@ class SimulatedDriver:
 
         def dispatch(work: SimulatedWorkload, lot: Lot, win: Win) -> None:
             desk = room.desks[win.region]
-            place(desk.inventory, lot, win.plan, now)
+            apply_plan(desk.inventory, win.plan, now, lot)
             dispatched.append(
                 Dispatched(work.workload.workload, desk.region, ordered(win.plan.placements), win.plan.evictions)
             )

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.identifiers import WorkloadId
-from domain.placement import Plan
+from domain.plan import Plan
 from domain.workload import Workload
-from regional_scheduler.dispatching import place
+from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.baselines.mast import MAST
 from simulator.engine.columns import WorkloadColumns
@@ -52,7 +52,7 @@ def auction_as_simulated(plan: WorldPlan) -> History:
         won: dict[WorkloadId, Plan] = {}
 
         def dispatch(work: SimulatedWorkload, lot: Lot, win: Win) -> None:
-            place(room.desks[win.region].inventory, lot, win.plan, now)
+            apply_plan(room.desks[win.region].inventory, win.plan, now, lot)
             queue.remove(work)
             won[work.workload.workload] = win.plan
 

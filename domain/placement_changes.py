@@ -1,0 +1,87 @@
+"""What an attempt holds after it was resized or retuned, and whether it may come to hold that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.placement import AttemptKey, TaskPlacement
+from domain.plan import Retune, ScaleIn, ScaleOut, TaskName
+from domain.workload import WorkloadSpecification
+
+
+class ImpossibleAction(Exception):
+    """The action makes no sense for this attempt as it is; nothing was changed."""
+
+    def __init__(self, attempt: AttemptKey, sentence: str) -> None:
+        self.attempt = attempt
+        super().__init__(sentence)
+
+
+def name_of(placement: TaskPlacement) -> TaskName:
+    """Which task a placement is of."""
+    return TaskName(placement.job, placement.task)
+
+
+def placements_after(
+    action: ScaleIn | ScaleOut | Retune, placements: Sequence[TaskPlacement]
+) -> tuple[TaskPlacement, ...]:
+    """What the attempt holds after the action, in the order in which it held it, what is added last.
+
+    Raises ImpossibleAction for a task that is not there, or that is there already.
+    """
+    held = {name_of(placement): placement for placement in placements}
+    match action:
+        case ScaleIn(attempt, released):
+            _check_held(attempt, released, held)
+            return tuple(placement for name, placement in held.items() if name not in released)
+        case ScaleOut(attempt, added):
+            names = [name_of(placement) for placement in added]
+            twice = next((name for name in names if name in held or names.count(name) > 1), None)
+            if twice is not None:
+                raise ImpossibleAction(attempt, f"task {twice.task} of job {twice.job} is placed already")
+            return (*placements, *added)
+        case Retune(attempt, amounts):
+            _check_held(attempt, [amount.name for amount in amounts], held)
+            for name, millicpus, mebibytes in amounts:
+                held[name] = held[name]._replace(millicpus=millicpus, mebibytes=mebibytes)
+            return tuple(held.values())
+
+
+def _check_held(attempt: AttemptKey, names: Sequence[TaskName], held: dict[TaskName, TaskPlacement]) -> None:
+    missing = next((name for name in names if name not in held), None)
+    if missing is not None:
+        raise ImpossibleAction(attempt, f"task {missing.task} of job {missing.job} is not placed")
+    if len(set(names)) < len(names):
+        raise ImpossibleAction(attempt, "the same task is named twice")
+
+
+def check_gang(attempt: AttemptKey, specification: WorkloadSpecification, placements: Sequence[TaskPlacement]) -> None:
+    """Raises ImpossibleAction unless all base tasks of all jobs are placed, and no job has more tasks than it may (I2).
+
+    Every task must have the GPUs that it asked for, and some CPU and memory wherever it asked for more than none.
+    """
+    placed: dict[TaskName, TaskPlacement] = {}
+    for placement in placements:
+        name = name_of(placement)
+        if name in placed:
+            raise ImpossibleAction(attempt, f"task {name.task} of job {name.job} is placed twice")
+        placed[name] = placement
+    known = {job.name for job in specification.jobs}
+    unknown = next((name.job for name in placed if name.job not in known), None)
+    if unknown is not None:
+        raise ImpossibleAction(attempt, f"{attempt.workload} has no job {unknown}")
+    for job in specification.jobs:
+        missing = next((task for task in range(job.tasks) if TaskName(job.name, task) not in placed), None)
+        if missing is not None:
+            raise ImpossibleAction(attempt, f"task {missing} of job {job.name} is a base task: it cannot be taken away")
+        for name, placement in placed.items():
+            if name.job != job.name:
+                continue
+            if not 0 <= name.task < job.greatest_tasks:
+                told = f"job {job.name} may have at most {job.greatest_tasks} tasks, numbered from 0"
+                raise ImpossibleAction(attempt, f"{told}: not task {name.task}")
+            if len(placement.gpu_indices) != job.resources.gpus:
+                told = f"task {name.task} of job {job.name} needs {job.resources.gpus} GPUs"
+                raise ImpossibleAction(attempt, f"{told}, not {len(placement.gpu_indices)}")
+            if placement.millicpus < 0 or placement.mebibytes < 0:
+                raise ImpossibleAction(attempt, f"task {name.task} of job {job.name} cannot hold less than nothing")

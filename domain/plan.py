@@ -1,0 +1,155 @@
+"""A plan is a list of actions, and this file has the only `match` over them.
+
+Everything that carries plans out (the capacity of a region, the live service, the simulator) implements
+`PlanExecution` and is driven by `execute`: a new kind of action is a type error wherever it is not handled yet.
+
+Actions are carried out in their order, and each must be possible when those before it are: what gives room
+back stands before what takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias, assert_never
+
+from domain.identifiers import JobName, MachineId, RegionId, WorkloadId
+from domain.placement import AttemptKey, Score, TaskPlacement
+
+
+class TaskName(NamedTuple):
+    """A task of an attempt."""
+
+    job: JobName
+    task: int
+
+
+class TaskAmounts(NamedTuple):
+    """What a task holds of the resources that can be tuned."""
+
+    name: TaskName
+    millicpus: int
+    mebibytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The plan's own workload begins an attempt here: all base tasks, as a gang."""
+
+    placements: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """An attempt of strictly worse standing makes room (MAST §4.3): it saves its work and returns to the queue."""
+
+    victim: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleIn:
+    """A running attempt goes on without these flexible tasks (Lyra §4, §5.2)."""
+
+    attempt: AttemptKey
+    released: tuple[TaskName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """A running attempt gets these flexible tasks too (Lyra §5.2, the second phase)."""
+
+    attempt: AttemptKey
+    added: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retune:
+    """Tasks of a running attempt hold other amounts of CPU and memory, on the same machines and GPUs (Synergy §4.2)."""
+
+    attempt: AttemptKey
+    amounts: tuple[TaskAmounts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """An attempt saves its work and stops; its successor starts in these places without going through the queue."""
+
+    attempt: AttemptKey
+    placements: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Machines go back to their lender (Lyra §4): they take nothing new, and these attempts, all that is on them, leave."""
+
+    machines: tuple[MachineId, ...]
+    victims: tuple[AttemptKey, ...]
+
+
+Action: TypeAlias = Start | Evict | ScaleIn | ScaleOut | Retune | Migrate | Reclaim
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for a workload in one region, in this order. A plan without actions is a plan: of nothing.
+
+    Where a plan has actions of one kind on several attempts, these are sorted by key.
+    """
+
+    workload: WorkloadId
+    region: RegionId
+    actions: tuple[Action, ...]
+    score: Score
+
+    @property
+    def placements(self) -> tuple[TaskPlacement, ...]:
+        """Where the plan's own workload starts; empty when it does not."""
+        for action in self.actions:
+            if isinstance(action, Start):
+                return action.placements
+        return ()
+
+    @property
+    def evictions(self) -> tuple[AttemptKey, ...]:
+        """The attempts that the plan preempts."""
+        return tuple([action.victim for action in self.actions if isinstance(action, Evict)])
+
+
+class PlanExecution(Protocol):
+    """What carries actions out: one method for each kind."""
+
+    def start(self, action: Start) -> None: ...
+
+    def evict(self, action: Evict) -> None: ...
+
+    def scale_in(self, action: ScaleIn) -> None: ...
+
+    def scale_out(self, action: ScaleOut) -> None: ...
+
+    def retune(self, action: Retune) -> None: ...
+
+    def migrate(self, action: Migrate) -> None: ...
+
+    def reclaim(self, action: Reclaim) -> None: ...
+
+
+def execute(actions: Iterable[Action], execution: PlanExecution) -> None:
+    """Carries the actions out, one after the other."""
+    for action in actions:
+        match action:
+            case Start():
+                execution.start(action)
+            case Evict():
+                execution.evict(action)
+            case ScaleIn():
+                execution.scale_in(action)
+            case ScaleOut():
+                execution.scale_out(action)
+            case Retune():
+                execution.retune(action)
+            case Migrate():
+                execution.migrate(action)
+            case Reclaim():
+                execution.reclaim(action)
+            case _:
+                assert_never(action)

@@ -1,0 +1,79 @@
+"""Applies plans to the capacity of a region: the same for the service and the simulator, for won lots and for rounds.
+
+An attempt that starts is charged at once, also on capacity that others have yet to leave. What a running attempt gives
+up is free at once, too: who starts there waits until it is really gone.
+"""
+
+from __future__ import annotations
+
+from cluster_manager.errors import UnknownAttempt
+from cluster_manager.inventory import Inventory
+from domain.fleet import MachineState
+from domain.identifiers import AttemptNumber
+from domain.placement import AttemptKey, Holding
+from domain.placement_changes import placements_after
+from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.rank import Standing
+from domain.tenant import HIGHEST_PRIORITY
+from regional_scheduler.rounds import Lot
+
+RESERVED = Standing(HIGHEST_PRIORITY, 0)
+"""At which the place of a migrating attempt is kept: none is strictly better, so nothing makes it a victim."""
+
+
+def successor_of(attempt: AttemptKey) -> AttemptKey:
+    """The next attempt of the same workload."""
+    return AttemptKey(attempt.workload, AttemptNumber(attempt.attempt + 1))
+
+
+def apply_plan(inventory: Inventory, plan: Plan, now: float, lot: Lot | None = None) -> None:
+    """Does to the region's capacity what the plan says. `lot` is whom a `Start` starts: only such a plan needs it.
+
+    Raises InventoryError or ImpossibleAction when an action is not possible. Then those before it were applied: a
+    caller who does not know that all are possible asks for them in `Inventory.tentatively` first.
+    """
+    execute(plan.actions, _CapacityExecution(inventory, now, lot))
+
+
+class _CapacityExecution:
+    """Charges and gives back."""
+
+    __slots__ = ("_inventory", "_lot", "_now")
+
+    def __init__(self, inventory: Inventory, now: float, lot: Lot | None) -> None:
+        self._inventory = inventory
+        self._now = now
+        self._lot = lot
+
+    def start(self, action: Start) -> None:
+        if self._lot is None:
+            raise ValueError("a plan that starts a workload is applied for its lot")
+        self._inventory.hold(Holding(self._lot.key, self._lot.position.standing, self._now, action.placements))
+
+    def evict(self, action: Evict) -> None:
+        self._inventory.begin_eviction(action.victim)
+
+    def scale_in(self, action: ScaleIn) -> None:
+        self._replace(action)
+
+    def scale_out(self, action: ScaleOut) -> None:
+        self._replace(action)
+
+    def retune(self, action: Retune) -> None:
+        self._replace(action)
+
+    def migrate(self, action: Migrate) -> None:
+        self._inventory.begin_eviction(action.attempt)
+        self._inventory.hold(Holding(successor_of(action.attempt), RESERVED, self._now, action.placements))
+
+    def reclaim(self, action: Reclaim) -> None:
+        for victim in action.victims:
+            self._inventory.begin_eviction(victim)
+        for machine in action.machines:
+            self._inventory.set_machine_state(machine, MachineState.DRAINING)
+
+    def _replace(self, action: ScaleIn | ScaleOut | Retune) -> None:
+        holding = self._inventory.holding(action.attempt)
+        if holding is None:
+            raise UnknownAttempt(action.attempt, "holds nothing here")
+        self._inventory.replace_placements(action.attempt, placements_after(action, holding.placements))
