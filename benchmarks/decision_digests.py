@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from simulator.engine.settings import FailureSettings, SimulationSettings
 from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from
+from simulator.inputs.loans import LoanSchedule, LoanStep
 from simulator.inputs.regions import anywhere
 from simulator.inputs.trace_files import TraceOptions, read_trace_file
+from simulator.policies.reclaiming import FewestWorkloadsFirst, RandomMachines, ReclaimingPolicy
 from simulator.policies.registry import policies, policy_called
 from simulator.workload_generator import GeneratorSettings, generate_workloads
 
@@ -39,9 +41,12 @@ DECISIONS = frozenset(
         EventKind.EVICTED,
         EventKind.COMPLETED,
         EventKind.FAILED,
+        EventKind.LOANED,
+        EventKind.RECLAIMED,
     }
 )
 DETAILS = ("placement", "credit", "within_quota", "cause", "by", "evicts")
+LOANS = frozenset({EventKind.LOANED, EventKind.RECLAIMED})
 SLOW = ("gandiva",)
 """An attempt per time slice: half a million decisions for 800 workloads."""
 
@@ -60,6 +65,8 @@ class DecisionDigest:
         fields: list[JsonValue] = [event.t, event.event.value, event.workload, event.attempt]
         fields += [event.priority, event.level, event.region]
         fields += [event.details.get(name) for name in DETAILS]
+        if event.event in LOANS:
+            fields.append(event.details["machine"])
         self._hash.update(json.dumps(fields, sort_keys=True).encode())
         self.decisions += 1
 
@@ -77,6 +84,8 @@ class Case:
     policies: tuple[str, ...]
     settings: SimulationSettings
     trace: str = ""
+    loans: Callable[[Fleet], LoanSchedule] | None = None
+    reclaiming: ReclaimingPolicy = FewestWorkloadsFirst()
 
 
 def trace_rows(name: str) -> Callable[[], Sequence[TraceRow]]:
@@ -95,11 +104,38 @@ def three_regions(_rows: Sequence[TraceRow]) -> Fleet:
     return fleet_from(FleetSource(region_gpus=(("east", 512), ("north", 256), ("west", 128)), cpu_machines=24))
 
 
+def tides(fleet: Fleet) -> LoanSchedule:
+    """Every cluster of the regions north and west serves inference; what each lends changes every 20 minutes."""
+    rng = np.random.default_rng(11)
+    steps = []
+    for number in range(600):
+        for region in fleet.regions[1:]:
+            for cluster in region.clusters:
+                machines = sum(1 for _ in cluster.machines())
+                steps.append(LoanStep(1200.0 * number, cluster.cluster, int(rng.integers(0, machines + 1))))
+    everything = [
+        LoanStep(720_000.0, cluster.cluster, sum(1 for _ in cluster.machines()))
+        for region in fleet.regions[1:]
+        for cluster in region.clusters
+    ]
+    return LoanSchedule((*steps, *everything))
+
+
 WITH_FAILURES = SimulationSettings(failures=FailureSettings(machine_mtbf_s=20 * 86_400.0))
 
 CASES = (
     Case("made", made_rows(800, 4.0), three_regions, (), WITH_COSTS),
     Case("made_with_failures", made_rows(400, 4.0), three_regions, ("mast", "las", "fifo"), WITH_FAILURES),
+    Case("made_with_loans", made_rows(400, 4.0), three_regions, ("mast", "las", "fifo"), WITH_FAILURES, loans=tides),
+    Case(
+        "made_with_loans_at_random",
+        made_rows(400, 4.0),
+        three_regions,
+        ("mast", "fifo"),
+        WITH_FAILURES,
+        loans=tides,
+        reclaiming=RandomMachines(),
+    ),
     Case(
         "chronus_5k",
         trace_rows("peers/chronus_philly5k.csv.gz"),
@@ -141,10 +177,12 @@ def run(case: Case) -> None:
     fleet = case.fleet(rows)
     workloads = anywhere(rows)
     for name in case.policies or tuple(name for name in policies() if name not in SLOW):
-        policy = policy_called(name)
+        policy = replace(policy_called(name), reclaiming=case.reclaiming)
         digest = DecisionDigest()
         started_s = time.perf_counter()
-        given = SimulationInput(case.name, workloads, fleet, tenants_for(workloads, fleet, scans=policy.scans))
+        loans = case.loans(fleet) if case.loans is not None else None
+        tenants = tenants_for(workloads, fleet, scans=policy.scans)
+        given = SimulationInput(case.name, workloads, fleet, tenants, loans)
         simulate(given, policy, case.settings, seed=1, sink=digest.take)
         line = {
             "case": case.name,
