@@ -30,8 +30,9 @@ from domain.fleet import MachineState
 def check_inventory(layout: Layout, states: Sequence[MachineState], attempts: LiveAttempts) -> None:
     """Raises InvariantBroken when an array disagrees with the holdings, or a machine is over-committed (I1)."""
     arrays = layout.arrays
-    up = np.array([state is MachineState.UP for state in states], np.bool_)
-    _compare("the machines that take work", arrays.state[:, WORKS_AS], np.where(up, arrays.fixed[:, SHAPE], NO_WORK))
+    takes_work = np.array([state.takes_work for state in states], np.bool_)
+    expected = np.where(takes_work, arrays.fixed[:, SHAPE], NO_WORK)
+    _compare("the machines that take work", arrays.state[:, WORKS_AS], expected)
     _check_charges(layout, attempts)
     racks, clusters = len(arrays.rack_room), len(arrays.cluster_room)
     _compare("rack_room", arrays.rack_room, summarise_racks(arrays.state, arrays.fixed, arrays.shapes, racks))

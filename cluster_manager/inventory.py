@@ -155,7 +155,8 @@ class Inventory:
     def set_machine_state(self, machine: MachineId, state: MachineState) -> tuple[AttemptKey, ...]:
         """The machine's state from now on; returns who is on it, sorted by workload and attempt.
 
-        Unless it is up, a machine takes no work; what it holds stays charged until released. Raises UnknownMachine.
+        Unless it is up or on loan, a machine takes no work; what it holds stays charged until released. Raises
+        UnknownMachine.
         """
         number = self._number(machine)
         if self._states[number] is not state:
@@ -163,7 +164,7 @@ class Inventory:
         return tuple(self._attempts.on_machine(number))
 
     def machine_state(self, machine: MachineId) -> MachineState:
-        """Up, draining or down. Raises UnknownMachine."""
+        """What the machine is doing. Raises UnknownMachine."""
         return self._states[self._number(machine)]
 
     def idle(self, machine: MachineId) -> tuple[int, int, int]:
@@ -292,8 +293,9 @@ class Inventory:
     def _set_state(self, number: int, state: MachineState) -> None:
         old = self._states[number]
         self._states[number] = state
-        self._free_room.switch_work(number, takes_work=state is MachineState.UP)
-        if state is MachineState.UP:
+        if state.takes_work is not old.takes_work:
+            self._free_room.switch_work(number, takes_work=state.takes_work)
+        if state.takes_work and not old.takes_work:
             arrays = self.layout.arrays
             capacity = arrays.shapes[arrays.fixed[number, SHAPE], :RESOURCES].reshape(1, RESOURCES)
             self._tell(RoomGrowth(self.layout, np.array([number], np.int64), capacity))

@@ -126,8 +126,8 @@ class Layout:
             shape = (*_capacity(machine), models[machine.gpu_model])
             shape_of[number] = shape_numbers.setdefault(shape, len(shape_numbers))
         shapes = np.array(list(shape_numbers), np.int64).reshape(-1, RESOURCES + 1)
-        up = np.array([states.get(m.machine, MachineState.UP) is MachineState.UP for m in machines], np.bool_)
-        arrays = _empty_arrays(region, shapes, shape_of, np.where(up, shape_of, NO_WORK))
+        takes_work = np.array([states.get(m.machine, MachineState.UP).takes_work for m in machines], np.bool_)
+        arrays = _empty_arrays(region, shapes, shape_of, np.where(takes_work, shape_of, NO_WORK))
         return Layout(
             region=region.region,
             machine_ids=tuple(machine.machine for machine in machines),

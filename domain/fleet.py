@@ -12,11 +12,47 @@ NO_GPU_MODEL = GpuModel("")
 
 
 class MachineState(StrEnum):
-    """`up` takes work; `draining` keeps its work but takes none; `down` has lost it."""
+    """What a machine is doing. `domain.machine_life_cycle` has the table of what may follow what."""
 
+    # A machine for training.
     UP = "up"
+    """It takes work."""
     DRAINING = "draining"
+    """It keeps its work but takes none."""
     DOWN = "down"
+    """It has lost its work."""
+    # A machine of an inference cluster (Lyra §2.1).
+    SERVING = "serving"
+    """It serves inference: training has no business on it."""
+    ON_LOAN = "on_loan"
+    """It is lent to training, and takes work."""
+    RETURNING = "returning"
+    """Inference wants it back: what runs on it is leaving, and it takes nothing new."""
+    SERVING_DOWN = "serving_down"
+    ON_LOAN_DOWN = "on_loan_down"
+    RETURNING_DOWN = "returning_down"
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether new work may be put on it."""
+        return self in _TAKING_WORK
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it has failed and is not repaired."""
+        return self in _FAILED
+
+    @property
+    def counts_for_training(self) -> bool:
+        """Whether it works and is training's to use, if only until what runs on it has left."""
+        return self in _FOR_TRAINING
+
+
+_TAKING_WORK = frozenset({MachineState.UP, MachineState.ON_LOAN})
+_FAILED = frozenset(
+    {MachineState.DOWN, MachineState.SERVING_DOWN, MachineState.ON_LOAN_DOWN, MachineState.RETURNING_DOWN}
+)
+_FOR_TRAINING = _TAKING_WORK | {MachineState.DRAINING, MachineState.RETURNING}
 
 
 @dataclass(frozen=True, slots=True)

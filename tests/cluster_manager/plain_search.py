@@ -88,7 +88,7 @@ def plain_machines(
     for cluster_number, cluster in enumerate(region.clusters):
         for rack_number, rack in enumerate(cluster.racks):
             for machine in rack.machines:
-                up = states.get(machine.machine, MachineState.UP) is MachineState.UP
+                up = states.get(machine.machine, MachineState.UP).takes_work
                 place = (cluster_number, rack_number)
                 capacity = capacity_of(machine)
                 machines.append(
