@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.mast_region import NOW_S, RunningRegion, WorkloadSource, mast_region
 from benchmarks.measurement import report
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Region
 from domain.identifiers import AttemptNumber, RegionId

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster_manager.inventory import Inventory
-from cluster_manager.machines import GPUS, MILLICPUS, SHAPE
+from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.machines import GPUS, MILLICPUS, SHAPE
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.mast_region import PRIORITY_SHARES
 from benchmarks.measurement import report
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, MachineId, RackId, RegionId, TenantId, WorkloadId
 from domain.placement import AttemptKey, Holding

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.mast_region import NOW_S, RunningRegion, WorkloadSource, mast_region
 from benchmarks.measurement import report, summary_of
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.plan import Plan
 from regional_scheduler.planner import plan_workload
 

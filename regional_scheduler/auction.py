@@ -34,7 +34,7 @@ from regional_scheduler.rounds import (
     Round,
     depends_on_wins,
 )
-from regional_scheduler.speculation import expected_winners
+from regional_scheduler.winner_prediction import expected_winners
 
 FEWEST_LOTS = 4
 """A round puts up so many lots at least, however badly guesses have gone (unless the settings say fewer)."""

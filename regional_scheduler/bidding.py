@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Region
 from domain.plan import Plan
@@ -19,12 +19,12 @@ from domain.workload import WorkloadSpecification
 from regional_scheduler.dispatching import Confirmation, confirm_wins
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.idle_outline import outline_of
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal, RefusalReason
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
-from regional_scheduler.shadow import outline_of
 
 
 class RegionBidder:

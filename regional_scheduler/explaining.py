@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cluster_manager.inventory import Inventory
-from cluster_manager.needs import room_when_empty
-from cluster_manager.requests import request_of
+from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.needs import room_when_empty
+from cluster_manager.capacity.requests import request_of
 from domain.identifiers import ANY_GPU_MODEL
 from domain.rank import Standing
 from domain.resources import TaskResources

@@ -20,10 +20,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cluster_manager.growth import RoomGrowth, grow_room
-from cluster_manager.machines import MOST_GPUS, Integers, Layout
-from cluster_manager.needs import needs_of
-from cluster_manager.requests import MOST_OF_ALL, MOST_TASKS, request_of
+from cluster_manager.capacity.machines import MOST_GPUS, Integers, Layout
+from cluster_manager.capacity.needs import needs_of
+from cluster_manager.capacity.released_capacity import ReleasedCapacity, add_released_capacity
+from cluster_manager.capacity.requests import MOST_OF_ALL, MOST_TASKS, request_of
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
 from domain.rank import Standing
 from domain.resources import request_mebibytes, request_millicpus
@@ -121,7 +121,7 @@ class NegativeCache:
         """Whether it remembers anything."""
         return bool(self._groups)
 
-    def room_grew(self, growth: RoomGrowth) -> None:
+    def capacity_released(self, growth: ReleasedCapacity) -> None:
         """Something was released or became evictable, or a machine came up: ends the entries that this could make wrong."""
         ended = False
         for kind in list(self._groups):
@@ -166,7 +166,7 @@ class _Group:
         self.entries = [old for old in self.entries if not _is_covered(old.size, by=entry.size)]
         self.entries.append(entry)
 
-    def grow(self, growth: RoomGrowth) -> bool:
+    def grow(self, growth: ReleasedCapacity) -> bool:
         """Adds what the growth can add to each entry; drops those that might now find room, and says if there were any."""
         kept = [entry for entry in self.entries if not growth.concerns(entry.standing) or _still_fails(entry, growth)]
         ended = len(kept) < len(self.entries)
@@ -199,7 +199,7 @@ def _kinds_as_easy(kind: Kind) -> Iterator[Kind]:
         yield ANY_GPU_MODEL, kind[1], kind[2]
 
 
-def _still_fails(entry: _Entry, growth: RoomGrowth) -> bool:
+def _still_fails(entry: _Entry, growth: ReleasedCapacity) -> bool:
     """Adds to the entry's room what the growth can add at most; False when that might be enough in some cluster.
 
     A machine whose free amounts grow by d gains room for at most the largest of ceil(d / need) over the resources,
@@ -208,7 +208,7 @@ def _still_fails(entry: _Entry, growth: RoomGrowth) -> bool:
     if entry.shape_needs is None:
         entry.shape_needs = _ShapeNeeds.of(growth.layout, entry.job)
     needs = entry.shape_needs
-    most = grow_room(
+    most = add_released_capacity(
         growth.layout.arrays,
         growth.machines,
         growth.amounts,

@@ -6,8 +6,8 @@ up is free at once, too: who starts there waits until it is really gone.
 
 from __future__ import annotations
 
-from cluster_manager.errors import UnknownAttempt
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.errors import UnknownAttempt
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber
 from domain.placement import AttemptKey, Holding

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cluster_manager.attempts import order_key
-from cluster_manager.inventory import Inventory
-from cluster_manager.placing import Place
-from cluster_manager.requests import Request, request_of
+from cluster_manager.capacity.attempts import order_key
+from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.requests import Request, request_of
+from cluster_manager.packing.placing import Place
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
 from domain.plan import Action, Evict, Plan, Start
 from domain.rank import Standing
@@ -148,7 +148,7 @@ def _spare_needless(
     demands = [demand for demand, _ in placed]
     requests = [demand.request for demand in demands]
     clusters = [place.cluster for _, place in placed]
-    needed = inventory.find_needed(requests, clusters, victims)
+    needed = inventory.find_required_victims(requests, clusters, victims)
     candidates = [row for row, must_go in zip(victims, needed, strict=True) if not must_go]
     candidates.sort(key=lambda row: order_key(inventory.holding_in_row(row)), reverse=True)
     spared = bool(candidates)

@@ -16,8 +16,8 @@ from domain.identifiers import AttemptNumber, ClusterId, RegionId, TableId, Work
 from domain.placement import AttemptKey, Score
 from domain.rank import QueuePosition
 from domain.workload import Workload
+from regional_scheduler.idle_outline import IdleMachines
 from regional_scheduler.refusal import RefusalReason
-from regional_scheduler.shadow import IdleMachines
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from domain.placement import Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, RoundOutcome, Verdict, Waiting, Won
+from regional_scheduler.idle_outline import IdleMachines
 from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.rounds import Abandoned, Abandonment, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse
-from regional_scheduler.shadow import IdleMachines
 
 Document = dict[str, Any]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import ClusterId, MachineId
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cluster_manager.inventory import Inventory
-from domain.fleet import Cluster, Machine, Rack, Region
+from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.requests import request_of
+from domain.fleet import Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
+    AttemptNumber,
     ClusterId,
     GpuModel,
     JobName,
@@ -20,6 +22,7 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
+from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
 from domain.resources import Quota, TaskResources
 from domain.tenant import Tenant
@@ -27,19 +30,21 @@ from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecif
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
+from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusal import Refusal
 
 _TENANT = TenantId("nobody")
 _NAME = WorkloadId("nothing")
 
 
 def compile_kernels() -> None:
-    """Has the smallest possible workload ranked and planned: that compiles every kernel, or loads it."""
+    """Has the smallest possible workloads ranked, planned and evicted: that compiles every kernel, or loads it."""
     machine = Machine(MachineId("machine"), GpuModel("model"), 1, 1.0, 1.0)
     region = Region(RegionId("region"), (Cluster(ClusterId("cluster"), (Rack(RackId("rack"), (machine,)),)),))
     job = JobSpecification(JobName("job"), 1, TaskResources(gpus=1), Emulated(1.0))
     workload = Workload(_NAME, WorkloadSpecification("nothing", _TENANT, (job,)), 0.0)
-    plan_workload(Inventory(region), workload, Standing(0, 0), 0.0)
+    _plan_and_evict(region, workload)
     none = np.empty(0)
     pending = PendingRows(
         workloads=[_NAME],
@@ -58,6 +63,29 @@ def compile_kernels() -> None:
     running = RunningRows([], none, [], none, none, none, none, none, [])
     tenants = [Tenant(_TENANT, 0, Quota.of({ANY_GPU_MODEL: 1}))]
     scan_pass(build_scan_view(tenants, {}, running, pending, ScanSettings()), 0.0)
+
+
+def _plan_and_evict(region: Region, newcomer: Workload) -> None:
+    """Lets a newcomer of two jobs evict two attempts, so that every kernel of planning and charging runs once."""
+    inventory = Inventory(region)
+    cache = NegativeCache()
+    inventory.watch(cache)
+    machine = next(region.machines()).machine
+    cluster = region.clusters[0].cluster
+    key = AttemptKey(WorkloadId("victim"), AttemptNumber(1))
+    placement = TaskPlacement(JobName("job"), 0, cluster, machine, (0,), 1000, 1024)
+    inventory.hold(Holding(key, Standing(1, 0), 0.0, (placement,)))
+    plan_workload(inventory, newcomer, Standing(0, 0), 0.0)
+    refusal = plan_workload(inventory, newcomer, Standing(1, 0), 0.0)
+    if isinstance(refusal, Refusal):
+        cache.remember(newcomer, Standing(1, 0), refusal)
+    request = request_of(inventory.layout, newcomer.specification.jobs[0])
+    victims = inventory.find_places([request], Standing(0, 0), 0.0, evicting=True).found[0].victims
+    inventory.find_required_victims([request], [0], victims)
+    inventory.set_machine_state(machine, MachineState.DOWN)
+    inventory.set_machine_state(machine, MachineState.UP)
+    inventory.begin_eviction(key)
+    inventory.release(key)
 
 
 if __name__ == "__main__":

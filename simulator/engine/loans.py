@@ -14,8 +14,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from cluster_manager.charging import MACHINE
-from cluster_manager.machines import GPUS
+from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.machines import GPUS
 from domain.events import EventKind, EvictionCause
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import ClusterId

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cluster_manager.charging import MACHINE
-from cluster_manager.machines import GPUS
+from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.machines import GPUS
 from domain.events import EvictionCause
 from domain.fleet import Fleet
 from domain.life_cycle import State

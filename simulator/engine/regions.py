@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster_manager.inventory import Inventory
-from cluster_manager.machines import GPUS, Integers
-from cluster_manager.requests import request_of
+from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.machines import GPUS, Integers
+from cluster_manager.capacity.requests import request_of
 from data_placement.directory import DataDirectory
 from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId

@@ -1,7 +1,7 @@
 """Plug-in point: placement. Into how many tasks a workload is cut, and whether they must be close together.
 
 On which machines the tasks then go is the cluster managers' decision: best fit, or the fewest racks and machines for
-jobs that are to be consolidated (`cluster_manager.packing`).
+jobs that are to be consolidated (`cluster_manager.packing.best_fit`).
 """
 
 from __future__ import annotations

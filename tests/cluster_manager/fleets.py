@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, Rack, Region
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, JobName, MachineId, RackId, RegionId, WorkloadId
 from domain.placement import AttemptKey, Holding, TaskPlacement

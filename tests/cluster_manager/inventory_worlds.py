@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,

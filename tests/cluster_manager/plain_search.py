@@ -207,7 +207,7 @@ def fragmentation(machines: Sequence[PlainMachine], job: JobSpecification, picks
     return sum(machine.machine.gpus for machine in used) + sum(shares) // len(used) / 1_000_000
 
 
-# Preemption: the two steps of cluster_manager.preemption.
+# Preemption: the two steps of cluster_manager.eviction.victims.
 
 
 def scan_order(holding: Holding) -> tuple[int, int, float, str, int]:

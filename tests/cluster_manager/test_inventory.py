@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_manager.errors import (
+from cluster_manager.capacity.errors import (
     GpuTaken,
     GrowsWhileLeaving,
     InvariantBroken,
@@ -11,9 +11,9 @@ from cluster_manager.errors import (
     UnknownAttempt,
     UnknownMachine,
 )
-from cluster_manager.growth import RoomGrowth
-from cluster_manager.inventory import Inventory
-from cluster_manager.machines import MILLICPUS
+from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.machines import MILLICPUS
+from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from domain.fleet import Machine, MachineState
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding
@@ -245,7 +245,7 @@ class Listener:
     def listens(self) -> bool:
         return True
 
-    def room_grew(self, growth: RoomGrowth) -> None:
+    def capacity_released(self, growth: ReleasedCapacity) -> None:
         cpus = growth.amounts[:, MILLICPUS].tolist()
         self.heard.append((growth.machines.tolist(), cpus, growth.from_standing, growth.below_standing))
 

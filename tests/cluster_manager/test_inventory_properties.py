@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_manager.errors import GpuTaken, OverCommitted
+from cluster_manager.capacity.errors import GpuTaken, OverCommitted
 from domain.fleet import Region
 from domain.identifiers import JobName
 from domain.placement import Holding, TaskPlacement

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
-from cluster_manager import charging, free_room, growth, necessity, needs, placing
-from cluster_manager.charging import lowest_gpus
-from cluster_manager.compiled import compiled, constant
-from cluster_manager.machines import Integers
-from cluster_manager.sorting import put_in_stable_order
-from cluster_manager.warm_up import warm_up
+from cluster_manager.capacity import charging, free_counts, needs, released_capacity
+from cluster_manager.capacity.charging import lowest_gpus
+from cluster_manager.capacity.machines import Integers
+from cluster_manager.eviction import required_victims
+from cluster_manager.kernels.compiled import compiled, constant
+from cluster_manager.kernels.sorting import put_in_stable_order
+from cluster_manager.packing import placing
+from services.runtime.kernels import compile_kernels
 
 
 @compiled
@@ -70,12 +72,12 @@ def test_a_constant_is_the_number_it_was_made_from() -> None:
     assert constant(1 << 62) == 1 << 62
 
 
-def test_a_warm_up_leaves_no_kernel_to_be_compiled() -> None:
+def test_compiling_kernels_leaves_no_kernel_to_be_compiled() -> None:
     """Whatever is called from Python has an entry for its types afterwards."""
-    warm_up()
+    compile_kernels()
     entries = [
         function
-        for module in (charging, free_room, growth, necessity, needs, placing)
+        for module in (charging, free_counts, needs, placing, released_capacity, required_victims)
         for function in vars(module).values()
         if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__
     ]
@@ -85,9 +87,9 @@ def test_a_warm_up_leaves_no_kernel_to_be_compiled() -> None:
         "charge_if_it_fits",
         "count_all",
         "first_conflict",
-        "grow_room",
+        "add_released_capacity",
         "mark_leaving",
-        "mark_needed",
+        "mark_required",
         "needs_of_request",
         "place_in_order",
         "switch_and_count",

@@ -4,8 +4,8 @@ from collections import Counter
 
 from hypothesis import event, given, settings
 
-from cluster_manager.placing import TASK_MACHINE, Place
-from cluster_manager.requests import request_of
+from cluster_manager.capacity.requests import request_of
+from cluster_manager.packing.placing import TASK_MACHINE, Place
 from domain.fleet import Region
 from domain.rank import Standing
 from domain.workload import JobSpecification

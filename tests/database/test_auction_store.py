@@ -9,6 +9,7 @@ from domain.placement import Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import RoundOutcome, close_round
+from regional_scheduler.idle_outline import IdleMachines
 from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.rounds import (
     Abandoned,
@@ -22,7 +23,6 @@ from regional_scheduler.rounds import (
     Round,
     open_round,
 )
-from regional_scheduler.shadow import IdleMachines
 from services.database import auction_store
 from services.database.auction_documents import lot_document, lot_from_document
 from services.database.connection import AnyConnection

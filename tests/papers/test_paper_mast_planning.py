@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import Cluster
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName
 from domain.plan import Plan

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region, Table
 from domain.identifiers import (

@@ -24,6 +24,7 @@ from regional_scheduler.auction import (
     Won,
     close_round,
 )
+from regional_scheduler.idle_outline import IdleMachines
 from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.rounds import (
     Abandoned,
@@ -38,7 +39,6 @@ from regional_scheduler.rounds import (
     Round,
     open_round,
 )
-from regional_scheduler.shadow import IdleMachines
 
 EAST, WEST, NORTH = RegionId("east"), RegionId("west"), RegionId("north")
 NOT_ALLOWED = Abandoned(Abandonment.REGION_NOT_ALLOWED, "the workload names other regions")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
@@ -23,8 +23,8 @@ from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
+from regional_scheduler.idle_outline import IdleMachines, IdleOutline, outline_of
 from regional_scheduler.planner import plan_workload
-from regional_scheduler.shadow import IdleMachines, Shadow, outline_of
 
 A100, V100 = GpuModel("a100"), GpuModel("v100")
 STANDING = Standing(1, 0)
@@ -73,7 +73,7 @@ def test_a_full_region_has_an_empty_outline() -> None:
 
 
 def test_looking_for_a_place_takes_nothing() -> None:
-    shadow = Shadow([IdleMachines(A100, 8, 8, 2)])
+    shadow = IdleOutline([IdleMachines(A100, 8, 8, 2)])
     first = shadow.find([gpu_job(1, 8), gpu_job(1, 3)])
     assert first is not None
     assert (first.fragmentation, shadow.idle_gpus) == (5, 16)
@@ -83,7 +83,7 @@ def test_looking_for_a_place_takes_nothing() -> None:
 
 
 def test_jobs_without_gpus_need_no_idle_ones() -> None:
-    place = Shadow([]).find(
+    place = IdleOutline([]).find(
         [JobSpecification(JobName("read"), 9, TaskResources(cpus=1.0, memory_gib=1.0), Emulated(1.0))]
     )
     assert place is not None
@@ -99,7 +99,7 @@ def test_never_differs_from_the_planner_where_the_outline_tells_everything(
 ) -> None:
     """One model, one rack, shares of CPUs and memory in proportion: fragmentation and room are the planner's."""
     inventory = Inventory(region_of(*((A100, gpus) for gpus in machines)))
-    shadow = Shadow(outline_of(inventory).idle)
+    shadow = IdleOutline(outline_of(inventory).idle)
     for number, (tasks, gpus, consolidate) in enumerate(jobs):
         job = gpu_job(tasks, gpus, consolidate=consolidate)
         plan = plan_workload(inventory, workload_of(number, job), STANDING, 0.0)

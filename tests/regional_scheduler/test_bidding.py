@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Cluster, Machine, MachineState, Rack, Region, Table
 from domain.identifiers import (

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from cluster_manager.inventory import Inventory
+from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import Cluster, Machine, MachineState
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId
 from domain.plan import Plan

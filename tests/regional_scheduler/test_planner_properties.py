@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from cluster_manager.requests import request_of
+from cluster_manager.capacity.requests import request_of
 from domain.fleet import Region
 from domain.identifiers import JobName
 from domain.placement import Holding

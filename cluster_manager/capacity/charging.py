@@ -6,8 +6,7 @@ are contiguous and in machine order.
 
 from __future__ import annotations
 
-from cluster_manager.compiled import compiled, compiled_part, constant
-from cluster_manager.machines import (
+from cluster_manager.capacity.machines import (
     ALL_HOLDERS,
     CLUSTER,
     FIRST_GPU,
@@ -25,6 +24,7 @@ from cluster_manager.machines import (
     FleetArrays,
     Integers,
 )
+from cluster_manager.kernels.compiled import compiled, compiled_part, constant
 
 # More columns of a table of entries, behind the amounts.
 MACHINE = 3

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from cluster_manager.compiled import compiled_part
-from cluster_manager.machines import GPUS, MILLICPUS, RACK, SHAPE, FleetArrays
-from cluster_manager.needs import Needs
-from cluster_manager.requests import Request
-from cluster_manager.sorting import put_in_stable_order
-from cluster_manager.workspace import Choice, Workspace
+from cluster_manager.capacity.machines import GPUS, MILLICPUS, RACK, SHAPE, FleetArrays
+from cluster_manager.capacity.needs import Needs
+from cluster_manager.capacity.requests import Request
+from cluster_manager.kernel_scratch import Choice, KernelScratch
+from cluster_manager.kernels.compiled import compiled_part
+from cluster_manager.kernels.sorting import put_in_stable_order
 
 RACK_WEIGHT = 1_000_000
 """Of a rack in the spread: more than any number of machines, so that racks count first."""
 
 
 @compiled_part
-def sort_choice(choice: Choice, space: Workspace) -> None:
+def sort_choice(choice: Choice, space: KernelScratch) -> None:
     """Puts the chosen machines into machine order."""
     count = choice.length[0]
     in_order = True

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.compiled import compiled, compiled_part, constant
-from cluster_manager.machines import GPUS, MILLICPUS, MODEL, RESOURCES, FleetArrays, Integers, Layout
-from cluster_manager.requests import ANY_MODEL, PROPORTIONAL, REQUESTS_REMEMBERED, Request
+from cluster_manager.capacity.machines import GPUS, MILLICPUS, MODEL, RESOURCES, FleetArrays, Integers, Layout
+from cluster_manager.capacity.requests import ANY_MODEL, PROPORTIONAL, REQUESTS_REMEMBERED, Request
+from cluster_manager.kernels.compiled import compiled, compiled_part, constant
 
 UNFIT = -1
 PREFERRED = constant(0)

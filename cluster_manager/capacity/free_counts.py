@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cluster_manager.charging import ALL_FITS, CHARGE, FIRST, MACHINE, charge, first_conflict, switch_work
-from cluster_manager.compiled import compiled, compiled_part
-from cluster_manager.machines import CLUSTER, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers, Layout
-from cluster_manager.needs import needs_of
-from cluster_manager.requests import MOST_TASKS, Request
+from cluster_manager.capacity.charging import ALL_FITS, CHARGE, FIRST, MACHINE, charge, first_conflict, switch_work
+from cluster_manager.capacity.machines import CLUSTER, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers, Layout
+from cluster_manager.capacity.needs import needs_of
+from cluster_manager.capacity.requests import MOST_TASKS, Request
+from cluster_manager.kernels.compiled import compiled, compiled_part
 
 MOST_KINDS = 64
 """So many are kept up to date at most: each costs every charge some nanoseconds per machine."""
@@ -106,7 +106,7 @@ def count_all(fleet: FleetArrays, need: Integers, whole_room: Integers, room: In
         room[kind, fleet.fixed[machine, CLUSTER]] += room_of_kind(fleet, need, whole_room, kind, machine)
 
 
-class FreeRoom:
+class FreeCounts:
     """The kinds that were asked for, and the room that each cluster has for them. Made for one layout."""
 
     __slots__ = ("_kinds", "_layout", "_need", "_room", "_whole_room")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster_manager.attempts import END_ENTRY, EVICTABLE, FIRST_ENTRY, AttemptArrays
-from cluster_manager.charging import (
+from cluster_manager.capacity.attempts import END_ENTRY, EVICTABLE, FIRST_ENTRY, AttemptArrays
+from cluster_manager.capacity.charging import (
     CHARGE,
     ENTRY_COLUMNS,
     FIRST,
@@ -21,8 +21,7 @@ from cluster_manager.charging import (
     charge,
     lowest_gpus,
 )
-from cluster_manager.compiled import compiled, compiled_part
-from cluster_manager.machines import (
+from cluster_manager.capacity.machines import (
     GPUS,
     IN_SERVICE,
     MEBIBYTES,
@@ -34,11 +33,20 @@ from cluster_manager.machines import (
     Layout,
     Reals,
 )
-from cluster_manager.needs import Needs, new_needs, work_out_needs
-from cluster_manager.packing import NONE
-from cluster_manager.requests import Request
-from cluster_manager.search import search
-from cluster_manager.workspace import FRAGMENTATION, ROOM, SPREAD, Choice, Newcomer, Workspace, new_workspace
+from cluster_manager.capacity.needs import Needs, new_needs, work_out_needs
+from cluster_manager.capacity.requests import Request
+from cluster_manager.kernel_scratch import (
+    FRAGMENTATION,
+    ROOM,
+    SPREAD,
+    Choice,
+    KernelScratch,
+    Newcomer,
+    new_kernel_scratch,
+)
+from cluster_manager.kernels.compiled import compiled, compiled_part
+from cluster_manager.packing.best_fit import NONE
+from cluster_manager.packing.search import search
 from domain.rank import Standing
 
 ANYWHERE = -1
@@ -118,7 +126,7 @@ def put_back(fleet: FleetArrays, attempts: AttemptArrays, row: int) -> None:
 
 @compiled_part
 def search_within(
-    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, evicting: bool, within: int, space: Workspace
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, evicting: bool, within: int, space: KernelScratch
 ) -> tuple[int, int]:
     """The best place in one cluster or ANYWHERE: see `search`."""
     first = FIRST
@@ -195,7 +203,7 @@ def place_in_order(
     qualities = np.zeros((len(requests), JOB_QUALITIES), np.float64)
     victims = np.empty(attempts.live, np.int64)
     needs = new_needs(fleet)
-    space = new_workspace(fleet, attempts, requests[:, 0].max(), evicting)
+    space = new_kernel_scratch(fleet, attempts, requests[:, 0].max(), evicting)
     handed_out = [np.empty((0, TASK_COLUMNS), np.int64)]
     charged = [np.empty((0, ENTRY_COLUMNS), np.int64)]
     for row in gone:
@@ -220,8 +228,8 @@ def place_in_order(
         charged.append(entries)
         jobs[placed, JOB_CLUSTER] = cluster
         jobs[placed, JOB_END_VICTIM] = end_victim
-        qualities[placed, JOB_SPREAD] = space.best_quality[SPREAD]
-        qualities[placed, JOB_FRAGMENTATION] = space.best_quality[FRAGMENTATION]
+        qualities[placed, JOB_SPREAD] = space.best_score[SPREAD]
+        qualities[placed, JOB_FRAGMENTATION] = space.best_score[FRAGMENTATION]
         placed += 1
     for entries in charged:
         charge(fleet, entries, FIRST, len(entries), GIVE_BACK)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cluster_manager.compiled import compiled_part
-from cluster_manager.machines import Integers
+from cluster_manager.capacity.machines import Integers
+from cluster_manager.kernels.compiled import compiled_part
 
 RUN = 32
 """So many are sorted by insertion; longer ranges are merged from such runs."""

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cluster_manager.attempts import END_ENTRY, FIRST_ENTRY, AttemptArrays
-from cluster_manager.charging import CLUSTER_END, MACHINE
-from cluster_manager.compiled import compiled, compiled_part
-from cluster_manager.machines import CLUSTER, FleetArrays, Integers, Layout
-from cluster_manager.needs import Needs, new_needs, work_out_needs
-from cluster_manager.packing import room_in_cluster
-from cluster_manager.placing import lift, put_back, table_of
-from cluster_manager.preemption import BOTH_TIERS, RELEASE, TAKE_BACK, release_in_thought
-from cluster_manager.requests import Request
+from cluster_manager.capacity.attempts import END_ENTRY, FIRST_ENTRY, AttemptArrays
+from cluster_manager.capacity.charging import CLUSTER_END, MACHINE
+from cluster_manager.capacity.machines import CLUSTER, FleetArrays, Integers, Layout
+from cluster_manager.capacity.needs import Needs, new_needs, work_out_needs
+from cluster_manager.capacity.requests import Request
+from cluster_manager.eviction.victims import BOTH_TIERS, RELEASE, TAKE_BACK, release_in_thought
+from cluster_manager.kernels.compiled import compiled, compiled_part
+from cluster_manager.packing.best_fit import room_in_cluster
+from cluster_manager.packing.placing import lift, put_back, table_of
 
 
 @compiled
-def mark_needed(
+def mark_required(
     fleet: FleetArrays,
     attempts: AttemptArrays,
     requests: Integers,
@@ -64,7 +64,7 @@ def change_if_back(
     return change
 
 
-def find_needed(
+def find_required_victims(
     layout: Layout, attempts: AttemptArrays, requests: Sequence[Request], clusters: Sequence[int], gone: Sequence[int]
 ) -> tuple[bool, ...]:
     """Which of the attempts in rows `gone` must surely go so that each job has room in its cluster.
@@ -72,7 +72,7 @@ def find_needed(
     One that is not among them may still have to go, for the jobs want room together.
     """
     needed = np.zeros(len(gone), np.int64)
-    mark_needed(
+    mark_required(
         layout.arrays, attempts, table_of(requests), np.array(clusters, np.int64), np.array(gone, np.int64), needed
     )
     return tuple(flag == 1 for flag in needed.tolist())

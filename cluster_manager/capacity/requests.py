@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from cluster_manager.machines import GREATEST_AMOUNT, MOST_GPUS, Layout
+from cluster_manager.capacity.machines import GREATEST_AMOUNT, MOST_GPUS, Layout
 from domain.identifiers import ANY_GPU_MODEL
 from domain.resources import request_mebibytes, request_millicpus
 from domain.workload import JobSpecification

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from cluster_manager.attempts import Live, LiveAttempts
-from cluster_manager.charging import (
+from cluster_manager.capacity.attempts import Live, LiveAttempts
+from cluster_manager.capacity.charging import (
     ALL_FITS,
     CLUSTER_END,
     ENTRY_COLUMNS,
@@ -19,8 +19,8 @@ from cluster_manager.charging import (
     first_conflict,
     mark_leaving,
 )
-from cluster_manager.check import check_inventory
-from cluster_manager.errors import (
+from cluster_manager.capacity.check import check_inventory
+from cluster_manager.capacity.errors import (
     GpuTaken,
     GrowsWhileLeaving,
     InvariantBroken,
@@ -28,10 +28,8 @@ from cluster_manager.errors import (
     UnknownAttempt,
     UnknownMachine,
 )
-from cluster_manager.free_room import FreeRoom
-from cluster_manager.growth import RoomGrowth, RoomWatcher
-from cluster_manager.journal import Journal, Tentatively
-from cluster_manager.machines import (
+from cluster_manager.capacity.free_counts import FreeCounts
+from cluster_manager.capacity.machines import (
     CLUSTER,
     GPUS,
     MEBIBYTES,
@@ -43,9 +41,11 @@ from cluster_manager.machines import (
     Integers,
     Layout,
 )
-from cluster_manager.necessity import find_needed
-from cluster_manager.placing import Place, Places, find_place, find_places
-from cluster_manager.requests import Request
+from cluster_manager.capacity.released_capacity import CapacityWatcher, ReleasedCapacity
+from cluster_manager.capacity.requests import Request
+from cluster_manager.capacity.undo_log import Tentatively, UndoLog
+from cluster_manager.eviction.required_victims import find_required_victims
+from cluster_manager.packing.placing import Place, Places, find_place, find_places
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
@@ -69,9 +69,9 @@ class Inventory:
         for machine, state in (states or {}).items():
             self._states[self._number(machine)] = state
         self._attempts = LiveAttempts()
-        self._free_room = FreeRoom(self.layout)
-        self._journal = Journal()
-        self._watchers: list[RoomWatcher] = []
+        self._free_room = FreeCounts(self.layout)
+        self._journal = UndoLog()
+        self._watchers: list[CapacityWatcher] = []
         self.growths = 0
         """How often there may have come to be more room for somebody: while it stays, who found none finds none."""
 
@@ -214,7 +214,7 @@ class Inventory:
         clusters: Sequence[int] = (),
         gone: Sequence[int] = (),
     ) -> Places:
-        """The best place for each of several jobs in turn: see `cluster_manager.placing`. Nothing changes."""
+        """The best place for each of several jobs in turn: see `cluster_manager.packing.placing`. Nothing changes."""
         return find_places(
             self.layout,
             self._attempts.arrays,
@@ -227,14 +227,14 @@ class Inventory:
         )
 
     def find_place(self, request: Request, standing: Standing, now_s: float) -> Place | tuple[int, ...]:
-        """The best place for one job, or the room that there is: see `cluster_manager.placing`. Nothing changes."""
+        """The best place for one job, or the room that there is: see `cluster_manager.packing.placing`. Nothing changes."""
         return find_place(self.layout, self._attempts.arrays, request, standing, now_s)
 
-    def find_needed(
+    def find_required_victims(
         self, requests: Sequence[Request], clusters: Sequence[int], gone: Sequence[int]
     ) -> tuple[bool, ...]:
-        """Which of these victims must surely go for the jobs in these clusters: see `cluster_manager.necessity`."""
-        return find_needed(self.layout, self._attempts.arrays, requests, clusters, gone)
+        """Which of these victims must surely go for the jobs in these clusters: see `cluster_manager.eviction.required_victims`."""
+        return find_required_victims(self.layout, self._attempts.arrays, requests, clusters, gone)
 
     def holding_in_row(self, row: int) -> Holding:
         """What a victim holds that `find_places` named by its row. Raises LookupError."""
@@ -243,7 +243,7 @@ class Inventory:
             raise LookupError(f"row {row} holds no attempt")
         return live.holding
 
-    def watch(self, watcher: RoomWatcher) -> None:
+    def watch(self, watcher: CapacityWatcher) -> None:
         """Tells the watcher from now on whenever there is more room for somebody."""
         self._watchers.append(watcher)
 
@@ -298,7 +298,7 @@ class Inventory:
         if state.takes_work and not old.takes_work:
             arrays = self.layout.arrays
             capacity = arrays.shapes[arrays.fixed[number, SHAPE], :RESOURCES].reshape(1, RESOURCES)
-            self._tell(RoomGrowth(self.layout, np.array([number], np.int64), capacity))
+            self._tell(ReleasedCapacity(self.layout, np.array([number], np.int64), capacity))
             self.growths += 1
         self._journal.note(lambda: self._set_state(number, old))
 
@@ -323,13 +323,13 @@ class Inventory:
         self.growths += 1
         if any(watcher.listens for watcher in self._watchers):
             machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
-            self._tell(RoomGrowth(self.layout, machines, amounts, from_standing, below_standing))
+            self._tell(ReleasedCapacity(self.layout, machines, amounts, from_standing, below_standing))
 
-    def _tell(self, growth: RoomGrowth) -> None:
+    def _tell(self, growth: ReleasedCapacity) -> None:
         """Tells the watchers, unless the change is tentative: that is undone before they could be asked again."""
         if not self._journal.tentative:
             for watcher in self._watchers:
-                watcher.room_grew(growth)
+                watcher.capacity_released(growth)
 
     def _live(self, key: AttemptKey) -> Live:
         try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import CLUSTER, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers, Layout
+from cluster_manager.capacity.machines import CLUSTER, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers, Layout
+from cluster_manager.kernels.compiled import compiled
 from domain.rank import Standing
 
 
 @dataclass(frozen=True, slots=True)
-class RoomGrowth:
+class ReleasedCapacity:
     """Some newcomers may now find more room on these machines than before.
 
     Room here means what is free plus what everybody holds whom the newcomer may evict; so an attempt that ends makes
@@ -33,7 +33,7 @@ class RoomGrowth:
         )
 
 
-class RoomWatcher(Protocol):
+class CapacityWatcher(Protocol):
     """Is told of every growth, after it has happened; but of nothing that is tentative."""
 
     @property
@@ -41,11 +41,11 @@ class RoomWatcher(Protocol):
         """False while no growth could mean anything to it: then it need not be told."""
         ...
 
-    def room_grew(self, growth: RoomGrowth) -> None: ...
+    def capacity_released(self, growth: ReleasedCapacity) -> None: ...
 
 
 @compiled
-def grow_room(
+def add_released_capacity(
     fleet: FleetArrays,
     machines: Integers,
     amounts: Integers,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cluster_manager.attempts import EVICTABLE, LEVEL, NOBODY, PRIORITY, Live, LiveAttempts, order_key
-from cluster_manager.charging import CLUSTER_END, ROW
-from cluster_manager.errors import InvariantBroken
-from cluster_manager.machines import (
+from cluster_manager.capacity.attempts import EVICTABLE, LEVEL, NOBODY, PRIORITY, Live, LiveAttempts, order_key
+from cluster_manager.capacity.charging import CLUSTER_END, ROW
+from cluster_manager.capacity.errors import InvariantBroken
+from cluster_manager.capacity.machines import (
     ALL_HOLDERS,
     FIRST_GPU,
     GPUS,

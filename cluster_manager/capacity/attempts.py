@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cluster_manager.charging import CLUSTER_END, ENTRY_COLUMNS, MACHINE, ROW
-from cluster_manager.machines import Integers, Reals
+from cluster_manager.capacity.charging import CLUSTER_END, ENTRY_COLUMNS, MACHINE, ROW
+from cluster_manager.capacity.machines import Integers, Reals
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
 

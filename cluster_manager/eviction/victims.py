@@ -16,7 +16,7 @@ Feasibility is exact: when a cluster is refused, the job does not fit there even
 
 from __future__ import annotations
 
-from cluster_manager.attempts import (
+from cluster_manager.capacity.attempts import (
     END_ENTRY,
     EVICTABLE,
     FIRST_ENTRY,
@@ -24,13 +24,19 @@ from cluster_manager.attempts import (
     PRIORITY,
     AttemptArrays,
 )
-from cluster_manager.charging import CLUSTER_END, FIRST, MACHINE
-from cluster_manager.compiled import compiled_part, constant
-from cluster_manager.machines import CLUSTER, GPUS, MILLICPUS, NO_WORK, RESOURCES, WORKS_AS, FleetArrays, Integers
-from cluster_manager.needs import LAST_RESORT, PREFERRED, UNFIT, Needs
-from cluster_manager.packing import room_in_cluster, room_on
-from cluster_manager.sorting import put_in_stable_order
-from cluster_manager.workspace import (
+from cluster_manager.capacity.charging import CLUSTER_END, FIRST, MACHINE
+from cluster_manager.capacity.machines import (
+    CLUSTER,
+    GPUS,
+    MILLICPUS,
+    NO_WORK,
+    RESOURCES,
+    WORKS_AS,
+    FleetArrays,
+    Integers,
+)
+from cluster_manager.capacity.needs import LAST_RESORT, PREFERRED, UNFIT, Needs
+from cluster_manager.kernel_scratch import (
     CANDIDATE_CLUSTER,
     CANDIDATE_END,
     CANDIDATE_FIRST,
@@ -38,9 +44,12 @@ from cluster_manager.workspace import (
     CLOSED,
     RELEASED,
     ROOM,
+    KernelScratch,
     Newcomer,
-    Workspace,
 )
+from cluster_manager.kernels.compiled import compiled_part, constant
+from cluster_manager.kernels.sorting import put_in_stable_order
+from cluster_manager.packing.best_fit import room_in_cluster, room_on
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
@@ -82,7 +91,7 @@ def release_in_thought(
 
 @compiled_part
 def open_clusters(
-    fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int, space: Workspace
+    fleet: FleetArrays, newcomer: Newcomer, first_cluster: int, end_cluster: int, space: KernelScratch
 ) -> None:
     """Fills in the table of clusters before anybody is evicted.
 
@@ -124,7 +133,7 @@ def scan_group(
     tier: int,
     first_of_group: int,
     count: int,
-    space: Workspace,
+    space: KernelScratch,
 ) -> tuple[int, int]:
     """Scans the attempts of one priority for room on machines of one tier, in all open clusters.
 
@@ -173,7 +182,7 @@ def scan_group(
 
 
 @compiled_part
-def any_open(space: Workspace) -> bool:
+def any_open(space: KernelScratch) -> bool:
     """Whether a cluster is left to scan."""
     closed = 0
     for cluster in range(len(space.clusters)):
@@ -183,7 +192,7 @@ def any_open(space: Workspace) -> bool:
 
 @compiled_part
 def scan_candidates(
-    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, space: Workspace
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, space: KernelScratch
 ) -> tuple[int, int]:
     """Step 1 in all open clusters at once. Returns the number of candidates and of clusters that have enough.
 
@@ -261,7 +270,7 @@ def size_of(fleet: FleetArrays, newcomer: Newcomer, entries: Integers, candidate
 
 @compiled_part
 def put_in_order_of_sparing(
-    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, count: int, space: Workspace
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, count: int, space: KernelScratch
 ) -> None:
     """Fills `spare` with positions in `mine`: the best priority first, then the smallest, then the last scanned."""
     candidates = space.candidates
@@ -281,7 +290,7 @@ def put_in_order_of_sparing(
 
 @compiled_part
 def spare_needless(
-    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, cluster: int, count: int, space: Workspace
+    fleet: FleetArrays, newcomer: Newcomer, attempts: AttemptArrays, cluster: int, count: int, space: KernelScratch
 ) -> int:
     """Step 2 in one cluster: fills `mine` with the candidates to evict, in scan order; returns their number.
 

@@ -1,7 +1,7 @@
 """A region's idle GPUs in outline: how many machines have how many of them, by model. For guesses only.
 
 Small enough to travel with a region's answers, and enough to foresee where most jobs with GPUs would go: packing
-leaves the fewest GPUs idle (`cluster_manager.packing`), and that shows in the counts.
+leaves the fewest GPUs idle (`cluster_manager.packing.best_fit`), and that shows in the counts.
 
 Ignores: racks and clusters; CPUs and memory other than the proportional share; everything held by somebody.
 """
@@ -13,8 +13,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster_manager.inventory import Inventory
-from cluster_manager.machines import GPUS, IN_SERVICE, MILLICPUS, MODEL, MOST_GPUS, NO_WORK, RESOURCES, SHAPE, WORKS_AS
+from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.machines import (
+    GPUS,
+    IN_SERVICE,
+    MILLICPUS,
+    MODEL,
+    MOST_GPUS,
+    NO_WORK,
+    RESOURCES,
+    SHAPE,
+    WORKS_AS,
+)
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
 from domain.workload import JobSpecification
 
@@ -76,7 +86,7 @@ class _Use:
 
 
 @dataclass(frozen=True, slots=True)
-class ShadowPlace:
+class OutlinePlace:
     """Where a workload would go: what it would leave idle, how far it would spread, and which machines it takes."""
 
     fragmentation: int
@@ -84,7 +94,7 @@ class ShadowPlace:
     taken: tuple[_Use, ...]
 
 
-class Shadow:
+class IdleOutline:
     """The outline, as it changes while wins are guessed."""
 
     __slots__ = ("_machines", "idle_gpus")
@@ -97,7 +107,7 @@ class Shadow:
             self._machines.setdefault(entry.gpu_model, {})[entry.idle_gpus, entry.usable_gpus] = entry.machines
             self.idle_gpus += entry.idle_gpus * entry.machines
 
-    def find(self, jobs: Sequence[JobSpecification]) -> ShadowPlace | None:
+    def find(self, jobs: Sequence[JobSpecification]) -> OutlinePlace | None:
         """Where all jobs would find idle GPUs; None when they would not. Jobs without GPUs need none."""
         fragmentation = spread = 0
         taken: list[_Use] = []
@@ -113,9 +123,9 @@ class Shadow:
             fragmentation += sum((use.idle - use.gpus) * use.machines for use in uses)
             spread += sum(use.machines for use in uses) - 1 if job.consolidate else 0
         self._shift(taken, -1)
-        return ShadowPlace(fragmentation, spread, tuple(taken))
+        return OutlinePlace(fragmentation, spread, tuple(taken))
 
-    def take(self, place: ShadowPlace) -> None:
+    def take(self, place: OutlinePlace) -> None:
         """These machines are in use from here on."""
         self._shift(place.taken, 1)
 
@@ -129,7 +139,7 @@ class Shadow:
             self.idle_gpus -= sign * use.gpus * use.machines
 
     def _find(self, job: JobSpecification) -> tuple[_Use, ...] | None:
-        """The machines for one job, by the rule of `cluster_manager.packing` without racks.
+        """The machines for one job, by the rule of `cluster_manager.packing.best_fit` without racks.
 
         Machines are taken whole, until one machine holds the tasks that remain; of these the tightest takes them.
         """
@@ -143,7 +153,9 @@ class Shadow:
                 return (*taken, replace(tightest, gpus=remaining * gpus, machines=1))
             first = pool[0]
             room = first.usable // gpus
-            whole = min(first.machines, (remaining - 1) // room)
+            # As soon as one machine holds what remains, the tightest such machine takes it.
+            most = max(kind.usable // gpus for kind in pool)
+            whole = min(first.machines, -(-(remaining - most) // room))
             taken.append(replace(first, gpus=room * gpus, machines=whole))
             remaining -= whole * room
             pool[:1] = [replace(first, machines=first.machines - whole)] if whole < first.machines else []

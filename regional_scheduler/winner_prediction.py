@@ -23,8 +23,8 @@ from domain.placement import Score
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import TableInput
+from regional_scheduler.idle_outline import IdleOutline, OutlinePlace
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, RegionResponse, depends_on_wins
-from regional_scheduler.shadow import Shadow, ShadowPlace
 
 NO_EVICTIONS = Score().preempted_by_priority
 
@@ -46,7 +46,7 @@ def expected_winners(
     `decided` holds the winners of the first lots of the round, `responses` all that were given to it; `upcoming` are
     lots that nobody has answered yet.
     """
-    foresights = [_Foresight(response, lots) for response in responses]
+    foresights = [_RegionPrediction(response, lots) for response in responses]
     expected: list[RegionId | None] = []
     for index, lot in enumerate((*lots, *upcoming)):
         answered = index if index < len(lots) else None
@@ -100,11 +100,11 @@ class _Sample:
     wins: int
     """How many lots it had placed before."""
     placed: _Shares
-    foreseen: ShadowPlace | None
+    foreseen: OutlinePlace | None
     """What the outline would have told of its bid, had that been guessed."""
 
 
-class _Foresight:
+class _RegionPrediction:
     """What one region said, and what it would say after the wins that are guessed so far."""
 
     __slots__ = (
@@ -143,7 +143,7 @@ class _Foresight:
         """Back to what the region had before the first lot."""
         self._wins = 0
         self._placed = _Shares(0.0, 0.0)
-        self._shadow = Shadow(response.idle)
+        self._shadow = IdleOutline(response.idle)
         # Whether it has won so far exactly what it had assumed to win: then its answers need no guess.
         self._on_track = True
 
@@ -188,7 +188,7 @@ class _Foresight:
         """False when the region said, with no more placed, that it would have to evict or had no room at all."""
         return sample is None or _score_without_evictions(sample.answer) is not None or self._wins < sample.wins
 
-    def _bid_for(self, place: ShadowPlace, sample: _Sample | None) -> GuessedBid:
+    def _bid_for(self, place: OutlinePlace, sample: _Sample | None) -> GuessedBid:
         """The bid that the outline leads to expect, corrected by what the outline does not see of the sample."""
         spread, fragmentation = place.spread, float(place.fragmentation)
         score = _score_without_evictions(sample.answer) if sample is not None else None

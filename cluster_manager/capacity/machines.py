@@ -23,7 +23,7 @@ from domain.identifiers import ClusterId, GpuModel, MachineId, RegionId
 from domain.resources import TaskResources, capacity_mebibytes, capacity_millicpus
 
 if TYPE_CHECKING:
-    from cluster_manager.requests import Request
+    from cluster_manager.capacity.requests import Request
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -105,11 +105,11 @@ class Layout:
     number_of_model: Mapping[GpuModel, int]
     arrays: FleetArrays
     requests: dict[tuple[int, TaskResources, bool], Request] = field(default_factory=dict)
-    """What was worked out before, by tasks, resources and whether to consolidate (`cluster_manager.requests`)."""
+    """What was worked out before, by tasks, resources and whether to consolidate (`cluster_manager.capacity.requests`)."""
     tables: dict[Request, Integers] = field(default_factory=dict)
-    """Requests as kernels take them (`cluster_manager.placing`)."""
+    """Requests as kernels take them (`cluster_manager.packing.placing`)."""
     empty_rooms: dict[Request, tuple[int, ...]] = field(default_factory=dict)
-    """How many tasks each cluster holds when empty (`cluster_manager.needs`)."""
+    """How many tasks each cluster holds when empty (`cluster_manager.capacity.needs`)."""
 
     @staticmethod
     def of(region: Region, states: Mapping[MachineId, MachineState]) -> Layout:

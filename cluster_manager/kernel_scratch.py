@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.attempts import AttemptArrays
-from cluster_manager.compiled import compiled
-from cluster_manager.machines import FleetArrays, Integers, Reals
-from cluster_manager.needs import Needs
-from cluster_manager.requests import Request
+from cluster_manager.capacity.attempts import AttemptArrays
+from cluster_manager.capacity.machines import FleetArrays, Integers, Reals
+from cluster_manager.capacity.needs import Needs
+from cluster_manager.capacity.requests import Request
+from cluster_manager.kernels.compiled import compiled
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 
@@ -18,7 +18,7 @@ from domain.tenant import LOWEST_PRIORITY
 RUNNING_S = LOWEST_PRIORITY + 1
 SPREAD = LOWEST_PRIORITY + 2
 FRAGMENTATION = LOWEST_PRIORITY + 3
-QUALITY_FIELDS = LOWEST_PRIORITY + 4
+SCORE_FIELDS = LOWEST_PRIORITY + 4
 
 # Columns of a table of candidates: an attempt with what it holds in one cluster.
 CANDIDATE_ROW = 0
@@ -57,13 +57,13 @@ class Choice(NamedTuple):
     tasks: Integers  # [position]
 
 
-class Workspace(NamedTuple):
+class KernelScratch(NamedTuple):
     """Results and scratch space."""
 
     trial: Choice
     best: Choice
-    trial_quality: Reals  # [field]
-    best_quality: Reals  # [field]
+    trial_score: Reals  # [field]
+    best_score: Reals  # [field]
     best_victims: Integers  # [victim] rows
     # For packing:
     rack_room: Integers  # [rack]
@@ -81,16 +81,16 @@ class Workspace(NamedTuple):
 
 
 @compiled
-def new_workspace(fleet: FleetArrays, attempts: AttemptArrays, tasks: int, evicting: bool) -> Workspace:
+def new_kernel_scratch(fleet: FleetArrays, attempts: AttemptArrays, tasks: int, evicting: bool) -> KernelScratch:
     """Space to search for jobs of at most so many tasks."""
     machines = min(tasks, len(fleet.state))
     candidates = min(attempts.live * len(fleet.cluster_room), len(attempts.entries)) if evicting else 0
     longest = max(machines, fleet.largest_rack, candidates)
-    return Workspace(
+    return KernelScratch(
         Choice(np.zeros(1, np.int64), np.empty(machines, np.int64), np.empty(machines, np.int64)),
         Choice(np.zeros(1, np.int64), np.empty(machines, np.int64), np.empty(machines, np.int64)),
-        np.zeros(QUALITY_FIELDS, np.float64),
-        np.zeros(QUALITY_FIELDS, np.float64),
+        np.zeros(SCORE_FIELDS, np.float64),
+        np.zeros(SCORE_FIELDS, np.float64),
         np.empty(attempts.live, np.int64),
         np.empty(len(fleet.racks), np.int64),
         np.empty(fleet.largest_rack, np.int64),

@@ -20,8 +20,7 @@ A job without GPUs uses machines without GPUs; only what finds no room there in 
 
 from __future__ import annotations
 
-from cluster_manager.compiled import compiled_part, constant
-from cluster_manager.machines import (
+from cluster_manager.capacity.machines import (
     FIRST_MACHINE,
     FIRST_RACK,
     GPUS,
@@ -37,9 +36,10 @@ from cluster_manager.machines import (
     FleetArrays,
     Integers,
 )
-from cluster_manager.needs import MUCH, Needs
-from cluster_manager.sorting import put_in_stable_order
-from cluster_manager.workspace import Choice, Newcomer, Workspace
+from cluster_manager.capacity.needs import MUCH, Needs
+from cluster_manager.kernel_scratch import Choice, KernelScratch, Newcomer
+from cluster_manager.kernels.compiled import compiled_part, constant
+from cluster_manager.kernels.sorting import put_in_stable_order
 
 NONE = constant(-1)
 ROOM_BITS = 1 << 21
@@ -157,7 +157,7 @@ def tightest_machine(fleet: FleetArrays, needs: Needs, cluster: int, tier: int, 
 
 
 @compiled_part
-def gather_rack(fleet: FleetArrays, newcomer: Newcomer, rack: int, tier: int, most: int, space: Workspace) -> int:
+def gather_rack(fleet: FleetArrays, newcomer: Newcomer, rack: int, tier: int, most: int, space: KernelScratch) -> int:
     """Lists the rack's machines that have room, with the key by which they are taken whole; returns their number."""
     most_room_first = newcomer.request.consolidate or newcomer.request.gpus == 0
     count = 0
@@ -179,7 +179,7 @@ def gather_rack(fleet: FleetArrays, newcomer: Newcomer, rack: int, tier: int, mo
 
 
 @compiled_part
-def put_in_order(space: Workspace, count: int) -> None:
+def put_in_order(space: KernelScratch, count: int) -> None:
     """Sorts the candidates by key into `order`, and fills in the greatest room from each position on."""
     put_in_stable_order(space.key, count, space.order, space.spare)
     greatest = 0
@@ -197,7 +197,7 @@ def idle_measure(fleet: FleetArrays, machine: int) -> int:
 
 
 @compiled_part
-def tightest_candidate(fleet: FleetArrays, space: Workspace, first: int, count: int, tasks: int) -> int:
+def tightest_candidate(fleet: FleetArrays, space: KernelScratch, first: int, count: int, tasks: int) -> int:
     """Of the candidates from this position on, the machine with the least idle that has room for all these tasks."""
     tightest = NONE
     least_idle = MUCH
@@ -213,7 +213,7 @@ def tightest_candidate(fleet: FleetArrays, space: Workspace, first: int, count: 
 
 
 @compiled_part
-def pack_rack(fleet: FleetArrays, newcomer: Newcomer, rack: int, tier: int, tasks: int, space: Workspace) -> None:
+def pack_rack(fleet: FleetArrays, newcomer: Newcomer, rack: int, tier: int, tasks: int, space: KernelScratch) -> None:
     """Adds to the trial machines of this rack for so many tasks, which it must have room for."""
     candidates = gather_rack(fleet, newcomer, rack, tier, tasks, space)
     put_in_order(space, candidates)
@@ -249,7 +249,7 @@ def first_rack_that_holds(fleet: FleetArrays, needs: Needs, cluster: int, tier: 
 
 @compiled_part
 def rack_with_fewest_machines(
-    fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: Workspace
+    fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: KernelScratch
 ) -> int:
     """The rack that holds all tasks on the fewest machines, the first of these; or NONE."""
     needs = newcomer.needs
@@ -275,7 +275,9 @@ def rack_with_fewest_machines(
 
 
 @compiled_part
-def pack_racks(fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: Workspace) -> None:
+def pack_racks(
+    fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: KernelScratch
+) -> None:
     """Adds machines of several racks, by the rooms in `rack_room`, which together suffice."""
     first = fleet.clusters[cluster, FIRST_RACK]
     end = fleet.clusters[cluster + 1, FIRST_RACK]
@@ -299,7 +301,7 @@ def pack_racks(fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, 
 
 @compiled_part
 def choose_in_tier(
-    fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: Workspace
+    fleet: FleetArrays, newcomer: Newcomer, cluster: int, tier: int, tasks: int, space: KernelScratch
 ) -> bool:
     """Adds machines of one tier for so many of the job's tasks; False, and nothing is added, without room for all.
 
@@ -324,7 +326,7 @@ def choose_in_tier(
 
 
 @compiled_part
-def choose_machines(fleet: FleetArrays, newcomer: Newcomer, cluster: int, space: Workspace) -> bool:
+def choose_machines(fleet: FleetArrays, newcomer: Newcomer, cluster: int, space: KernelScratch) -> bool:
     """Fills the trial with machines of the cluster for all tasks; False exactly when there is no room for all."""
     needs = newcomer.needs
     remaining = newcomer.request.tasks

@@ -10,7 +10,7 @@ from typing import TypeAlias
 Undo: TypeAlias = Callable[[], None]
 
 
-class Journal:
+class UndoLog:
     """The inverses of the changes made since the outermost tentative stretch began; outside of one, nothing is noted."""
 
     __slots__ = ("_depth", "_undos")
@@ -53,7 +53,7 @@ class Tentatively(AbstractContextManager[None]):
 
     __slots__ = ("_journal", "_mark")
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: UndoLog) -> None:
         self._journal = journal
         self._mark = 0
 

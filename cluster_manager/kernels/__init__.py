@@ -1,0 +1,1 @@
+"""What the compiled code of this package is made with."""

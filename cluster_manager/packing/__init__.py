@@ -1,0 +1,1 @@
+"""The packing mechanism: best fit, consolidation, the choice of GPUs, the score of locality."""
