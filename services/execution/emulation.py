@@ -1,12 +1,11 @@
 """Emulated attempts: work of a given length on a clock, without processes. Pure: `now` is a parameter.
 
-An attempt has one progress, in seconds of work: its jobs advance together, each until its own duration is done, and
-the attempt is complete when the longest is (so the progress is the greatest over its jobs). It advances by 1 a second,
-or faster when every job here has flexible tasks beside its base tasks: by the smallest ratio of placed to base tasks.
+How far an attempt is and what of that is saved says `cluster_manager.attempt_run.emulated_work`. It advances by 1 a
+second, or faster when every job here has flexible tasks beside its base tasks: by the smallest ratio of placed to base
+tasks.
 
-Invariants (design I8, I9): of one workload at most one attempt is live; progress never exceeds the progress that the
-attempt started from plus speed times the time that it ran; a checkpoint never exceeds the progress. Every change costs
-O(log n) in the number of live attempts, through one heap of the times at which something is due.
+Invariant (design I8): of one workload at most one attempt is live. Every change costs O(log n) in the number of live
+attempts, through one heap of the times at which something is due.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
+from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from domain.identifiers import MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.workload import Emulated
@@ -37,25 +36,12 @@ _OVERTAKEN_ENTRIES_KEPT = 1_000
 """The heap is built anew when more entries than this, and than there are live attempts, no longer count."""
 
 
-class _Job(NamedTuple):
-    """The work of one job that is placed here, in seconds."""
-
-    duration_s: float
-    checkpoint_interval_s: float
-
-
 @dataclass(slots=True)
 class _EmulatedAttempt:
     order: AttemptOrder
-    jobs: tuple[_Job, ...]
-    work_s: float
-    """The longest job's duration."""
+    work: EmulatedWork
     phase: AttemptPhase
     since_s: float
-    progress: float
-    """Progress at `anchor_s`."""
-    anchor_s: float
-    speed: float
     started_s: float = 0.0
     due_s: float = math.inf
     """When it completes by itself, or when its stop is over."""
@@ -64,28 +50,18 @@ class _EmulatedAttempt:
     final_checkpoint: float | None = None
     reason: str = ""
 
-    def progress_at(self, now: float) -> float:
-        if self.phase is not AttemptPhase.RUNNING:
-            return self.progress
-        return min(self.work_s, self.progress + max(0.0, now - self.anchor_s) * self.speed)
-
     def checkpoint_at(self, now: float) -> float:
-        """The progress of the newest checkpoint: what every job has saved on its own."""
-        if self.final_checkpoint is not None:
-            return self.final_checkpoint
-        start = self.order.progress
-        progress = self.progress_at(now)
-        saved = min(_saved_by(job, start, progress) for job in self.jobs)
-        return max(start, min(saved, progress))
+        """The progress of the newest checkpoint: what every job has saved on its own, or the one saved at the end."""
+        return self.work.checkpoint_at(now) if self.final_checkpoint is None else self.final_checkpoint
 
     def status(self, now: float) -> AttemptStatus:
         return AttemptStatus(
             key=self.order.key,
             phase=self.phase,
             since_s=self.since_s,
-            progress=self.progress_at(now),
+            progress=self.work.progress_at(now),
             checkpoint_progress=self.checkpoint_at(now),
-            throughput=self.speed if self.phase is AttemptPhase.RUNNING else 0.0,
+            throughput=self.work.speed,
             reason=self.reason,
             emulated=True,
             started_s=self.started_s,
@@ -149,12 +125,12 @@ class Emulation:
                 attempt.checkpoint_at_end = None
                 self._schedule(attempt, deadline_s)
             return changed + self.advance(now)
-        progress, checkpoint = attempt.progress_at(now), attempt.checkpoint_at(now)
+        progress, checkpoint = attempt.work.progress_at(now), attempt.checkpoint_at(now)
         held = attempt.phase is AttemptPhase.HELD
         saves = not held and grace_s > 0 and self._checkpoint_time_s <= grace_s
         takes_s = 0.0 if held else min(deadline_s - now, self._checkpoint_time_s)
         attempt.reason = "it was asked to stop"
-        attempt.progress, attempt.anchor_s = progress, now
+        attempt.work = attempt.work.at_speed(0.0, now)
         attempt.checkpoint_at_end = progress if saves else None
         if takes_s <= 0:
             attempt.final_checkpoint = progress if saves else checkpoint
@@ -179,10 +155,10 @@ class Emulation:
             return changed
         if {job.name for job in order.jobs_here()} != {job.name for job in attempt.order.jobs_here()}:
             raise ImpossibleOrder(key, f"{key.workload} would have other jobs here than when it was started")
-        attempt.progress, attempt.anchor_s = attempt.progress_at(now), now
-        attempt.order, attempt.speed = order, _speed_of(order)
+        attempt.order = order
         if attempt.phase is AttemptPhase.RUNNING:
-            self._run(attempt, attempt.started_s, since_s=attempt.since_s)
+            attempt.work = attempt.work.at_speed(_speed_of(order), now)
+            self._schedule(attempt, attempt.work.done_s)
         return [*changed, *self._lose_on_down_machines(attempt, now)] or [attempt.status(now)]
 
     def set_machine(self, machine: MachineId, up: bool, reason: str, now: float) -> list[AttemptStatus]:
@@ -211,7 +187,8 @@ class Emulation:
         while (due := self._next()) is not None and due.due_s <= now:
             heapq.heappop(self._due)
             if due.phase is AttemptPhase.RUNNING:
-                due.progress = due.final_checkpoint = due.work_s
+                due.work = due.work._replace(progress=due.work.work_s)
+                due.final_checkpoint = due.work.work_s
                 changed.append(self._end(due, AttemptPhase.COMPLETED, due.due_s))
             else:
                 if due.checkpoint_at_end is not None:
@@ -235,32 +212,19 @@ class Emulation:
     def knows(self, key: AttemptKey) -> bool:
         return key in self._attempts or key in self._tombstones
 
-    def _admit(self, order: AttemptOrder, jobs: tuple[_Job, ...], now: float) -> _EmulatedAttempt:
-        work_s = max(job.duration_s for job in jobs)
-        progress = min(order.progress, work_s)
-        attempt = _EmulatedAttempt(
-            order=replace(order, progress=progress),
-            jobs=jobs,
-            work_s=work_s,
-            phase=AttemptPhase.HELD,
-            since_s=now,
-            progress=progress,
-            anchor_s=now,
-            speed=_speed_of(order),
-        )
+    def _admit(self, order: AttemptOrder, jobs: tuple[EmulatedJob, ...], now: float) -> _EmulatedAttempt:
+        attempt = _EmulatedAttempt(order, emulated_work(jobs, order.progress, now, 0.0), AttemptPhase.HELD, now)
         self._attempts[order.key] = attempt
         self._live[order.key.workload] = order.key
         self._lose_on_down_machines(attempt, now)
         return attempt
 
-    def _run(self, attempt: _EmulatedAttempt, started_s: float, since_s: float | None = None) -> None:
-        """Lets the work advance from its anchor on: from its start, or after a resize from now."""
-        if attempt.phase is AttemptPhase.HELD:
-            attempt.anchor_s = started_s
+    def _run(self, attempt: _EmulatedAttempt, started_s: float) -> None:
+        """Lets the work advance from its start on, which may lie in the past."""
+        attempt.work = attempt.work._replace(anchor_s=started_s, speed=_speed_of(attempt.order))
         attempt.phase = AttemptPhase.RUNNING
-        attempt.started_s = started_s
-        attempt.since_s = started_s if since_s is None else since_s
-        self._schedule(attempt, attempt.anchor_s + (attempt.work_s - attempt.progress) / attempt.speed)
+        attempt.started_s = attempt.since_s = started_s
+        self._schedule(attempt, attempt.work.done_s)
 
     def _schedule(self, attempt: _EmulatedAttempt, due_s: float) -> None:
         attempt.due_s = due_s
@@ -283,7 +247,7 @@ class Emulation:
     def _end(self, attempt: _EmulatedAttempt, phase: AttemptPhase, now: float) -> AttemptStatus:
         if attempt.final_checkpoint is None:
             attempt.final_checkpoint = attempt.checkpoint_at(now)
-        attempt.progress = attempt.progress_at(now)
+        attempt.work = attempt.work.at_speed(0.0, now)
         attempt.phase, attempt.since_s, attempt.due_s = phase, now, math.inf
         del self._live[attempt.order.key.workload]
         return attempt.status(now)
@@ -324,15 +288,15 @@ class Emulation:
         return status
 
 
-def _jobs_of(order: AttemptOrder) -> tuple[_Job, ...]:
-    jobs: list[_Job] = []
+def _jobs_of(order: AttemptOrder) -> tuple[EmulatedJob, ...]:
+    jobs: list[EmulatedJob] = []
     for job in order.jobs_here():
         if not isinstance(job.entry_point, Emulated):
             raise ImpossibleOrder(order.key, f"job {job.name} of {order.key.workload} is not emulated")
         duration_s, interval_s = job.entry_point.duration_s, job.entry_point.checkpoint_interval_s
         if not (math.isfinite(duration_s) and duration_s >= 0 and math.isfinite(interval_s) and interval_s >= 0):
             raise ImpossibleOrder(order.key, f"job {job.name} cannot last {duration_s} s or save every {interval_s} s")
-        jobs.append(_Job(duration_s, interval_s))
+        jobs.append(EmulatedJob(duration_s, interval_s))
     return tuple(jobs)
 
 
@@ -342,15 +306,3 @@ def _speed_of(order: AttemptOrder) -> float:
     for placement in order.placements:
         placed[placement.job] = placed.get(placement.job, 0) + 1
     return min(max(1.0, placed[job.name] / max(1, job.tasks)) for job in order.jobs_here())
-
-
-def _saved_by(job: _Job, start: float, progress: float) -> float:
-    """Up to where a job's work is saved: all of it when the job is done, else whole intervals since the start."""
-    if progress >= job.duration_s:
-        return math.inf
-    if job.checkpoint_interval_s <= 0:
-        return start
-    intervals = (progress - start) / job.checkpoint_interval_s
-    if not math.isfinite(intervals):
-        return progress
-    return start + math.floor(intervals) * job.checkpoint_interval_s

@@ -1,16 +1,42 @@
-"""The life of attempts: dispatched, started, told to leave, gone, completed. Each step by the life cycle's table."""
+"""Attempts on virtual time: what the event queue says happens goes into their machine, what comes out is done.
+
+The machine is `cluster_manager.attempt_run.machine`, as in the service; clusters are emulated by a price list.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import assert_never
 
+from cluster_manager.attempt_run.actions import (
+    AttemptAction,
+    RecordCheckpoint,
+    RecordEnd,
+    RecordLeaving,
+    RecordProgress,
+    RecordSizes,
+    RecordStart,
+    SetUp,
+    Stop,
+)
+from cluster_manager.attempt_run.events import (
+    AttemptEvent,
+    Completed,
+    Eviction,
+    Gone,
+    LeaveAsked,
+    MachineLost,
+    PlaceFreed,
+    Started,
+)
+from cluster_manager.attempt_run.machine import step
+from cluster_manager.attempt_run.run import AttemptFacts, dispatched
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State
 from domain.rank import Standing
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
-from simulator.engine.event_log import Evictor
 from simulator.engine.event_queue import Happens
 from simulator.engine.regions import Win
 from simulator.engine.workloads import SimulatedWorkload
@@ -23,8 +49,8 @@ class Attempts:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._evictors: dict[int, Evictor] = {}
-        """For whom a leaving workload makes room, by its index."""
+
+    # What happens.
 
     def dispatch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
         """Carries out a win: charges the plan, asks its victims to leave, and starts the attempt when they are gone."""
@@ -34,6 +60,7 @@ class Attempts:
         work.attempts += 1
         work.token += 1
         work.key = lot.key
+        work.run = dispatched(AttemptFacts(lot.key, work.progress))
         work.region, work.standing = win.region, lot.position.standing
         work.dispatched_s, work.started_s = now, math.nan
         work.happens(Happening.DISPATCHED)
@@ -49,34 +76,13 @@ class Attempts:
         work.victims_left = len(victims)
         for victim in victims:
             victim.makes_room_for, victim.room_token = work, work.token
-            self.tell_to_leave(victim, EvictionCause.PREEMPTED, (work, work.standing))
+            self._take(victim, LeaveAsked(now, Eviction(EvictionCause.PREEMPTED, work.key, work.standing)))
         if not victims:
-            self._set_up(work)
+            self._take(work, PlaceFreed(now))
 
-    def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause, by: Evictor | None = None) -> None:
-        """The attempt stops working. It is gone when its work is saved; at once if there is none, or no time to."""
-        world, now = self._world, self._world.clock.now()
-        lost = cause is EvictionCause.MACHINE_LOST
-        saves = work.running and not lost
-        work.reached = work.progress_at(now) if work.running else work.progress
-        if work.running:
-            work.kept = work.reached if saves else work.checkpoint_at(now)
-            self._count_service(work, now)
-        else:
-            work.kept = work.progress
-        work.leaves_because = cause
-        work.token += 1
-        if by is not None:
-            self._evictors[work.index] = by
-        if world.log is not None:
-            world.log.evicting(work, cause, by, now)
-        if world.columns is not None:
-            world.columns.leave(work)
-        inventory = world.room.desks[work.region].inventory
-        inventory.begin_eviction(work.key)
-        work.happens(Happening.EVICTION_BEGAN)
-        save_s = world.settings.costs.checkpoint_save_s if saves else 0.0
-        world.events.add(now + save_s, Happens.VACATED, work.index, work.token)
+    def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause) -> None:
+        """The attempt has to leave, for no other one: it is gone when its work is saved, or at once if there is none."""
+        self._take(work, LeaveAsked(self._world.clock.now(), Eviction(cause)))
 
     def lose(self, works: Sequence[SimulatedWorkload]) -> None:
         """Machines under these attempts are lost: they are gone at once, with what a checkpoint had kept."""
@@ -84,37 +90,129 @@ class Attempts:
         for work in works:
             work.token += 1
         for work in works:
-            if work.state is State.PREEMPTING:
-                # It was saving its work: that comes to nothing.
-                work.kept = min(work.kept, self._safe_while_leaving(work))
-                work.leaves_because = EvictionCause.MACHINE_LOST
-                self._evictors.pop(work.index, None)
-            else:
-                self.tell_to_leave(work, EvictionCause.MACHINE_LOST)
-            work.token += 1
-            self.vacate(work)
+            self._take(work, MachineLost(self._world.clock.now()))
 
     def vacate(self, work: SimulatedWorkload) -> None:
-        """The attempt is gone, and back in the queue; whoever waited for its place may start."""
-        world, now = self._world, self._world.clock.now()
-        cause = work.leaves_because
-        if cause is None:
-            raise ValueError(f"{work.workload.workload} was not told to leave")
-        by = self._evictors.pop(work.index, None)
-        self._release(work)
-        world.recorder.evicted(work, cause, by[0].index if by is not None else NOBODY, now)
-        if world.log is not None:
-            world.log.evicted(work, cause, by, now)
-        work.happens(Happening.EVICTED)
-        work.progress = work.kept
+        """Nothing of the attempt runs any more; what is waiting for its place may start."""
+        now = self._world.clock.now()
         newcomer, token = work.makes_room_for, work.room_token
-        work.makes_room_for, work.leaves_because = None, None
-        work.started_s = math.nan
-        self.queue(work)
+        self._take(work, Gone(now, work.progress_at(now), work.kept))
+        work.makes_room_for = None
         if newcomer is not None and newcomer.token == token:
             newcomer.victims_left -= 1
             if newcomer.victims_left == 0:
-                self._set_up(newcomer)
+                self._take(newcomer, PlaceFreed(now))
+
+    def start(self, work: SimulatedWorkload) -> None:
+        """All tasks run from now on."""
+        self._take(work, Started(self._world.clock.now()))
+
+    def complete(self, work: SimulatedWorkload) -> None:
+        """All work is done."""
+        self._take(work, Completed(self._world.clock.now(), work.work_s, work.work_s))
+
+    def _take(self, work: SimulatedWorkload, event: AttemptEvent) -> None:
+        work.run, actions = step(work.run, event)
+        work.state = work.run.state
+        for action in actions:
+            self._do(work, action)
+
+    # What has to be done about it.
+
+    def _do(self, work: SimulatedWorkload, action: AttemptAction) -> None:
+        match action:
+            case SetUp():
+                self._set_up(work, action)
+            case RecordStart():
+                self._record_start(work, action)
+            case RecordEnd():
+                self._record_end(work, action)
+            case RecordLeaving():
+                self._record_leaving(work, action)
+            case Stop():
+                self._stop(work, action)
+            case RecordProgress() | RecordCheckpoint() | RecordSizes():
+                raise ValueError(f"a simulated workload tells nothing on the way: {action}")
+            case _:
+                assert_never(action)
+
+    def _set_up(self, work: SimulatedWorkload, action: SetUp) -> None:
+        """Containers start, and what was saved is read."""
+        world, now = self._world, self._world.clock.now()
+        costs = world.settings.costs
+        ready_s = now + costs.container_start_s + (costs.restore_s if action.progress > 0 else 0.0)
+        if ready_s > now:
+            world.events.add(ready_s, Happens.START, work.index, work.token)
+        else:
+            self.start(work)
+
+    def _record_start(self, work: SimulatedWorkload, action: RecordStart) -> None:
+        world, now = self._world, action.started_s
+        work.started_s = now
+        work.emulated = work.work_from(now)
+        if world.columns is not None:
+            world.columns.start(work)
+        world.recorder.started(work, now)
+        inventory = world.room.desks[work.region].inventory
+        if world.log is not None:
+            holding = inventory.holding(work.key)
+            world.log.started(work, holding.placements if holding is not None else (), now)
+        self.set_level(work)
+        world.events.add(work.emulated.done_s, Happens.COMPLETION, work.index, work.token)
+
+    def _record_leaving(self, work: SimulatedWorkload, action: RecordLeaving) -> None:
+        """It stops working, and makes room."""
+        world, now = self._world, self._world.clock.now()
+        if work.emulated is not None:
+            self._count_service(work, now)
+            work.emulated = work.emulated.at_speed(0.0, now)
+        work.token += 1
+        if world.log is not None:
+            world.log.evicting(work, action.eviction, now)
+        if world.columns is not None:
+            world.columns.leave(work)
+        world.room.desks[work.region].inventory.begin_eviction(work.key)
+
+    def _stop(self, work: SimulatedWorkload, action: Stop) -> None:
+        """It is gone when its work is saved; at once when there is no time to, with what its last checkpoint keeps."""
+        world, now = self._world, self._world.clock.now()
+        if action.saves:
+            work.kept = work.progress_at(now)
+            save_s = world.settings.costs.checkpoint_save_s if work.emulated is not None else 0.0
+            world.events.add(now + save_s, Happens.VACATED, work.index, work.token)
+        else:
+            work.token += 1
+            work.kept = work.checkpoint_at(now)
+            self.vacate(work)
+
+    def _record_end(self, work: SimulatedWorkload, end: RecordEnd) -> None:
+        """It holds nothing any more; its workload is in the queue again, or has completed."""
+        world, now = self._world, self._world.clock.now()
+        completed = end.next_state is State.COMPLETED
+        if completed:
+            self._count_service(work, now)
+        work.token += 1
+        self._release(work)
+        work.emulated = None
+        if completed:
+            work.progress = end.progress
+            world.recorder.completed(work, now)
+            if world.log is not None:
+                world.log.completed(work, now)
+            del world.by_name[work.workload.workload]
+            return
+        eviction = work.run.eviction
+        if eviction is None or end.next_state is not State.PENDING:
+            raise ValueError(f"a simulated attempt is evicted or completes: {end}")
+        by = NOBODY if eviction.by is None or work.makes_room_for is None else work.makes_room_for.index
+        world.recorder.evicted(work, eviction.cause, end, by)
+        if world.log is not None:
+            world.log.evicted(work, eviction, end)
+        work.progress = end.checkpoint_progress
+        work.started_s = math.nan
+        self.queue(work)
+
+    # Where it stands.
 
     def queue(self, work: SimulatedWorkload) -> None:
         """It waits from now on."""
@@ -125,21 +223,6 @@ class Attempts:
             work.standing = Standing(0, level)
         world.queue.add(work, now)
         world.news = True
-
-    def start(self, work: SimulatedWorkload) -> None:
-        """All tasks run from now on."""
-        world, now = self._world, self._world.clock.now()
-        work.started_s = now
-        work.happens(Happening.STARTED)
-        if world.columns is not None:
-            world.columns.start(work)
-        world.recorder.started(work, now)
-        inventory = world.room.desks[work.region].inventory
-        if world.log is not None:
-            holding = inventory.holding(work.key)
-            world.log.started(work, holding.placements if holding is not None else (), now)
-        self.set_level(work)
-        world.events.add(now + work.remaining_s, Happens.COMPLETION, work.index, work.token)
 
     def set_level(self, work: SimulatedWorkload) -> None:
         """The level at which it runs from now on, by the policy; and when to look again."""
@@ -161,29 +244,6 @@ class Attempts:
         if world.log is not None:
             world.log.reclassified(work, world.clock.now())
 
-    def complete(self, work: SimulatedWorkload) -> None:
-        """All work is done."""
-        world, now = self._world, self._world.clock.now()
-        self._count_service(work, now)
-        work.token += 1
-        self._release(work)
-        work.progress = work.work_s
-        work.happens(Happening.COMPLETED)
-        world.recorder.completed(work, now)
-        if world.log is not None:
-            world.log.completed(work, now)
-        del world.by_name[work.workload.workload]
-
-    def _set_up(self, work: SimulatedWorkload) -> None:
-        """Its place is free: containers start, and what was saved is read."""
-        world, now = self._world, self._world.clock.now()
-        costs = world.settings.costs
-        ready_s = now + costs.container_start_s + (costs.restore_s if work.attempts > 1 and work.progress > 0 else 0.0)
-        if ready_s > now:
-            world.events.add(ready_s, Happens.START, work.index, work.token)
-        else:
-            self.start(work)
-
     def _release(self, work: SimulatedWorkload) -> None:
         world = self._world
         world.room.desks[work.region].inventory.release(work.key)
@@ -204,10 +264,3 @@ class Attempts:
         if not math.isnan(work.started_s):
             work.attained_s += now - work.started_s
             work.attained_gpu_s += (now - work.started_s) * work.gpus
-
-    def _safe_while_leaving(self, work: SimulatedWorkload) -> float:
-        """The last periodic checkpoint of an attempt that was told to leave after reaching `reached`."""
-        interval_s = work.checkpoint_interval_s
-        if interval_s <= 0 or math.isnan(work.started_s):
-            return work.progress
-        return work.progress + math.floor((work.reached - work.progress) / interval_s + 1e-9) * interval_s

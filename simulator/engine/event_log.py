@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from domain.events import Event, EventKind, EvictionCause, JsonValue
+from cluster_manager.attempt_run.actions import RecordEnd
+from cluster_manager.attempt_run.events import Eviction
+from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
@@ -14,8 +16,6 @@ from simulator.engine.workloads import SimulatedWorkload
 
 EventSink: TypeAlias = Callable[[Event], None]
 """Takes the events in the order in which they happen."""
-Evictor: TypeAlias = tuple[SimulatedWorkload, Standing]
-"""Who needs the room, and the standing with which it was dispatched: it may have another one when the victim is gone."""
 
 
 class SimulatedEvents:
@@ -68,13 +68,13 @@ class SimulatedEvents:
     def reclassified(self, work: SimulatedWorkload, now: float) -> None:
         self._tell(work, EventKind.RECLASSIFIED, now, {"within_quota": work.within_quota})
 
-    def evicting(self, work: SimulatedWorkload, cause: EvictionCause, by: Evictor | None, now: float) -> None:
-        self._tell(work, EventKind.EVICTING, now, _cause_of(cause, by))
+    def evicting(self, work: SimulatedWorkload, eviction: Eviction, now: float) -> None:
+        self._tell(work, EventKind.EVICTING, now, _cause_of(eviction))
 
-    def evicted(self, work: SimulatedWorkload, cause: EvictionCause, by: Evictor | None, now: float) -> None:
-        details = _cause_of(cause, by)
-        details |= {"progress": work.reached, "checkpoint_progress": work.kept}
-        self._tell(work, EventKind.EVICTED, now, details)
+    def evicted(self, work: SimulatedWorkload, eviction: Eviction, end: RecordEnd) -> None:
+        details = _cause_of(eviction)
+        details |= {"progress": end.progress, "checkpoint_progress": end.checkpoint_progress}
+        self._tell(work, EventKind.EVICTED, end.ended_s, details)
 
     def completed(self, work: SimulatedWorkload, now: float) -> None:
         self._tell(work, EventKind.COMPLETED, now, {"progress": work.work_s, "checkpoint_progress": work.work_s})
@@ -111,13 +111,7 @@ class SimulatedEvents:
         )
 
 
-def _cause_of(cause: EvictionCause, by: Evictor | None) -> dict[str, JsonValue]:
-    details: dict[str, JsonValue] = {"cause": cause.value}
-    if by is not None:
-        newcomer, standing = by
-        details |= {
-            "by": newcomer.workload.workload,
-            "by_priority": standing.priority,
-            "by_level": standing.level,
-        }
+def _cause_of(eviction: Eviction) -> dict[str, JsonValue]:
+    details = eviction.as_json()
+    details.pop("by_attempt", None)
     return details

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.machines import GPUS
 from domain.events import EvictionCause
@@ -122,10 +123,11 @@ class Recorder:
         self._rows[work.row].started_s = now
         self._first_started_s.setdefault(work.index, now)
 
-    def evicted(self, work: SimulatedWorkload, cause: EvictionCause, by: int, now: float) -> None:
+    def evicted(self, work: SimulatedWorkload, cause: EvictionCause, end: RecordEnd, by: int) -> None:
+        """`by`: the workload, by index, that its place was for; NOBODY when it was for none."""
         row = self._rows[work.row]
-        row.ended_s, row.end, row.evicted_by = now, _ENDS[cause], by
-        row.progress_at_end, row.progress_kept = work.reached, work.kept
+        row.ended_s, row.end, row.evicted_by = end.ended_s, _ENDS[cause], by
+        row.progress_at_end, row.progress_kept = end.progress, end.checkpoint_progress
 
     def completed(self, work: SimulatedWorkload, now: float) -> None:
         row = self._rows[work.row]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from domain.events import EvictionCause
+from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
+from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, dispatched
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey
@@ -15,6 +16,7 @@ from domain.workload import Workload
 NO_REGION = -1
 NO_KEY = AttemptKey(WorkloadId(""), AttemptNumber(0))
 NO_STANDING = Standing(0, 0)
+NO_RUN = dispatched(AttemptFacts(NO_KEY, 0.0))
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +31,7 @@ class SimulatedWorkload:
     work_s: float
     """Seconds of work in all."""
     checkpoint_interval_s: float
+    """After so much work a checkpoint is saved; 0: only when it is told to leave."""
     kind: int
     """Workloads of the same kind ask for the same in the same places (and are of one tenant, where that matters)."""
     eligible: tuple[int, ...]
@@ -60,11 +63,12 @@ class SimulatedWorkload:
     """Attempts that have yet to leave before it can start."""
     makes_room_for: SimulatedWorkload | None = None
     room_token: int = 0
-    leaves_because: EvictionCause | None = None
-    reached: float = 0.0
-    """Progress when it was told to leave."""
+    run: AttemptRun = NO_RUN
+    """Where the attempt stands; moved along by `cluster_manager.attempt_run.machine`."""
+    emulated: EmulatedWork | None = None
+    """Its work since it started; halted when it was told to leave."""
     kept: float = 0.0
-    """What of that is kept."""
+    """What of its progress is kept when it is gone."""
     cpus: float = 0.0
     """What it holds."""
     row: int = -1
@@ -76,23 +80,19 @@ class SimulatedWorkload:
     def remaining_s(self) -> float:
         return self.work_s - self.progress
 
-    @property
-    def running(self) -> bool:
-        return self.state is State.RUNNING
-
     def happens(self, happening: Happening) -> None:
         """The next state by the life cycle's table; raises TransitionRefused."""
         self.state = next_state(self.workload.workload, self.state, happening)
 
+    def work_from(self, now: float) -> EmulatedWork:
+        """Its work, going on from what was kept."""
+        job = EmulatedJob(self.work_s, self.checkpoint_interval_s)
+        return emulated_work((job,), self.progress, now, speed=1.0)
+
     def progress_at(self, now: float) -> float:
-        """What it has reached while it runs, in seconds of work; never more than there is."""
-        if math.isnan(self.started_s):
-            return self.progress
-        return min(self.work_s, self.progress + (now - self.started_s))
+        """What it has reached, in seconds of work; never more than there is."""
+        return self.progress if self.emulated is None else self.emulated.progress_at(now)
 
     def checkpoint_at(self, now: float) -> float:
         """What of that is safe without a chance to save it: the last periodic checkpoint."""
-        if self.checkpoint_interval_s <= 0 or math.isnan(self.started_s):
-            return self.progress
-        done = self.progress_at(now) - self.progress
-        return self.progress + math.floor(done / self.checkpoint_interval_s + 1e-9) * self.checkpoint_interval_s
+        return self.progress if self.emulated is None else self.emulated.checkpoint_at(now)

@@ -1,0 +1,94 @@
+"""What has to be done about an attempt. Values: service and simulator each carry them out in their own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cluster_manager.attempt_run.events import Eviction
+from domain.life_cycle import Happening, State
+from domain.placement import AttemptKey, TaskPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """Start its containers; they restore the checkpoint at `progress` (0: there is none)."""
+
+    key: AttemptKey
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStart:
+    """It runs since then."""
+
+    key: AttemptKey
+    started_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProgress:
+    """How far it is: worth keeping, not worth telling."""
+
+    key: AttemptKey
+    progress: float
+    checkpoint_progress: float
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCheckpoint:
+    """A checkpoint of the whole attempt was heard of."""
+
+    key: AttemptKey
+    progress: float
+    saved_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSizes:
+    """It holds these placements from now on."""
+
+    key: AttemptKey
+    placements: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLeaving:
+    """It has to leave from now on: it makes room, and is no victim for anyone else."""
+
+    key: AttemptKey
+    eviction: Eviction
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop all its tasks; with time to save their work, or at once."""
+
+    key: AttemptKey
+    saves: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEnd:
+    """It is over and holds nothing any more: how it ended, and what becomes of its workload."""
+
+    key: AttemptKey
+    end: str
+    """completed, failed, cancelled, or the cause of the eviction."""
+    reason: str
+    ended_s: float
+    progress: float
+    checkpoint_progress: float
+    happening: Happening
+    """What this is in the life of the workload."""
+    next_state: State
+    """The workload's state from now on; PENDING puts it back into the queue."""
+    failed: bool = False
+    """It counts against the workload's retries."""
+    not_before_s: float = 0.0
+
+
+AttemptAction: TypeAlias = (
+    SetUp | RecordStart | RecordProgress | RecordCheckpoint | RecordSizes | RecordLeaving | Stop | RecordEnd
+)

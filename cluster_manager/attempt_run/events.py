@@ -1,0 +1,164 @@
+"""What can happen to an attempt. Values: each says when (`at_s`) and what the machine has to know of it.
+
+What clusters report has to hold for all of a gang: who drives the machine waits until every cluster has reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from domain.events import EvictionCause, JsonValue
+from domain.identifiers import AttemptNumber, WorkloadId
+from domain.placement import AttemptKey, TaskPlacement
+from domain.rank import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Why a live attempt has to leave; when preempted, for which attempt, and how that one stood."""
+
+    cause: EvictionCause
+    by: AttemptKey | None = None
+    by_standing: Standing | None = None
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """As details of an event, and as it is stored."""
+        document: dict[str, JsonValue] = {"cause": self.cause.value}
+        if self.by is not None and self.by_standing is not None:
+            document["by"] = self.by.workload
+            document["by_attempt"] = self.by.attempt
+            document["by_priority"] = self.by_standing.priority
+            document["by_level"] = self.by_standing.level
+        return document
+
+    @staticmethod
+    def from_json(document: Mapping[str, object]) -> Eviction:
+        """What `as_json` made. Raises KeyError or ValueError for anything else."""
+        cause = EvictionCause(str(document["cause"]))
+        if "by" not in document:
+            return Eviction(cause)
+        return Eviction(
+            cause,
+            AttemptKey(WorkloadId(str(document["by"])), AttemptNumber(int(str(document["by_attempt"])))),
+            Standing(int(str(document["by_priority"])), int(str(document["by_level"]))),
+        )
+
+
+# What the region decides.
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFreed:
+    """Everything that was to leave its machines has left: its containers can be started."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAsked:
+    """It has to make room, or is drained, reclaimed or cancelled: it saves its work and stops."""
+
+    at_s: float
+    eviction: Eviction
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLost:
+    """A machine under it is gone, and with it what was not saved: it stops at once."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancellationNoted:
+    """The user wants the workload no more: however the attempt ends, unless completed, it does not run again."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """It holds these placements from now on (more or fewer tasks, or other CPUs and memory)."""
+
+    at_s: float
+    placements: tuple[TaskPlacement, ...]
+
+
+# What its clusters report together.
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All its base tasks run since then, from where the checkpoint that they restored left off."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """How far it is, and what of that is saved."""
+
+    at_s: float
+    progress: float
+    checkpoint_progress: float
+    throughput: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """The whole of it can go on from there if it ends now."""
+
+    at_s: float
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """One of its tasks ended badly by itself: the others have to stop."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLost:
+    """What watched over some of its tasks is gone, and the machine (as far as is known) is not."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """All its tasks ended well. What was reached and saved before that counts too."""
+
+    at_s: float
+    progress: float = 0.0
+    checkpoint_progress: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Nothing of it runs any more, and it has not completed. What was reached and saved before that counts too."""
+
+    at_s: float
+    progress: float = 0.0
+    checkpoint_progress: float = 0.0
+    reason: str = ""
+
+
+AttemptEvent: TypeAlias = (
+    PlaceFreed
+    | LeaveAsked
+    | MachineLost
+    | CancellationNoted
+    | Resized
+    | Started
+    | Progressed
+    | CheckpointSaved
+    | TaskFailed
+    | TaskLost
+    | Completed
+    | Gone
+)
