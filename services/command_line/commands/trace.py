@@ -64,12 +64,12 @@ app = typer.Typer(name="trace", help="Job traces: look, cut, scale, make.", no_a
 @reported()
 def formats(as_json: JsonOption = False) -> None:
     """List the formats that can be read."""
-    from simulator.inputs.importers.registry import IMPORTERS
+    from simulator.inputs.importers.registry import importers
 
     if as_json:
-        show_json([{"format": importer.name, "title": importer.title} for importer in IMPORTERS])
+        show_json([{"format": importer.name, "title": importer.title} for importer in importers()])
         return
-    show(Table("", ("format", "what it is"), [(importer.name, importer.title) for importer in IMPORTERS]))
+    show(Table("", ("format", "what it is"), [(importer.name, importer.title) for importer in importers()]))
 
 
 @app.command("inspect")

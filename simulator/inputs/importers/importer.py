@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from domain.identifiers import TenantId
 from formats.row_ledger import RowLedger
@@ -28,6 +28,7 @@ class FileHead:
             return ()
 
 
+@runtime_checkable
 class Importer(Protocol):
     """A format that jobs come in."""
 

@@ -1,7 +1,14 @@
-"""Every format of jobs that can be read, and which one a file is in."""
+"""Every format of jobs that can be read, and which one a file is in.
+
+A package brings a format as an entry point of the group `topmast.trace_formats`: its value is an `Importer`, or a function
+without parameters that makes one (docs/extending.md has a worked example).
+"""
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
+from formats.plug_ins import plug_ins
 from formats.problems import FieldProblem, FormatError, suggestion
 from simulator.inputs.importers.acme_trace import ACME_TRACE
 from simulator.inputs.importers.alibaba_v2020 import ALIBABA_V2020, ALIBABA_V2020_JOBS
@@ -22,7 +29,9 @@ from simulator.inputs.importers.tiresias_jobs import TIRESIAS_JOBS
 from simulator.inputs.importers.topmast_trace import TOPMAST_TRACE
 from simulator.inputs.importers.venus_jobs import VENUS_JOBS
 
-IMPORTERS: tuple[Importer, ...] = (
+ENTRY_POINT_GROUP = "topmast.trace_formats"
+
+BUILT_IN: tuple[Importer, ...] = (
     PHILLY_LOG,
     HELIOS_LOG,
     ACME_TRACE,
@@ -45,14 +54,28 @@ IMPORTERS: tuple[Importer, ...] = (
 """In the order in which they are asked: the first that recognises a file reads it, the generic trace last."""
 
 
+def importers() -> tuple[Importer, ...]:
+    """Those that installed packages bring, then the built-in ones: in the order in which they are asked.
+
+    A package is asked first, for it was installed on purpose. Raises FormatError for an entry point that brings none, or
+    whose name is taken.
+    """
+    brought = plug_ins(ENTRY_POINT_GROUP, "trace format", _is_importer, [importer.name for importer in BUILT_IN])
+    return (*brought, *BUILT_IN)
+
+
+def _is_importer(value: object) -> TypeGuard[Importer]:
+    return isinstance(value, Importer)
+
+
 def importer_names() -> tuple[str, ...]:
     """What `--format` may say."""
-    return tuple(importer.name for importer in IMPORTERS)
+    return tuple(importer.name for importer in importers())
 
 
 def importer_named(name: str) -> Importer:
     """The importer of that name; raises FormatError when there is none."""
-    for importer in IMPORTERS:
+    for importer in importers():
         if importer.name == name:
             return importer
     description = f"there is no format {name}; {suggestion(name, importer_names(), 'format')}"
@@ -64,7 +87,7 @@ def importer_for(head: FileHead, source: str) -> Importer:
     # A file of ours says so by its first column, whatever columns it has beside.
     if "workload_id" in head.cells():
         return TOPMAST_TRACE
-    for importer in IMPORTERS:
+    for importer in importers():
         if importer.recognises(head):
             return importer
     shown = (head.lines[0] if head.lines else "")[:80]

@@ -15,7 +15,7 @@ from formats.problems import FormatError
 from formats.row_ledger import RowLedger
 from formats.trace import TraceRow
 from simulator.inputs.importers.importer import FileHead, Importer
-from simulator.inputs.importers.registry import IMPORTERS, importer_for, importer_named, importer_names
+from simulator.inputs.importers.registry import BUILT_IN, importer_for, importer_named, importer_names
 from simulator.inputs.trace_files import READ_ALL, Trace, TraceOptions, TraceStream, read_trace_file
 from tests.simulator.inputs.samples import (
     HELIOS,
@@ -77,10 +77,10 @@ def test_the_format_may_be_named_and_the_file_packed(sample: Sample, tmp_path: P
 
 def test_every_format_has_a_sample_and_a_name_of_its_own() -> None:
     assert {sample.format for sample in SAMPLES} == set(importer_names()) - {"alibaba-v2020-jobs"}
-    assert len(set(importer_names())) == len(IMPORTERS)
+    assert len(set(importer_names())) == len(BUILT_IN)
 
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=importer_names())
+@pytest.mark.parametrize("importer", BUILT_IN, ids=importer_names())
 def test_an_importer_refuses_what_it_cannot_read_at_all(importer: Importer, tmp_path: Path) -> None:
     path = tmp_path / "poem"
     path.write_text("The curfew tolls\nthe knell of parting day\n")
@@ -245,10 +245,10 @@ def test_never_fails_in_another_way_than_with_a_format_error(sample: Sample, cut
 @given(lines=st.lists(st.text(max_size=60), max_size=4))
 def test_never_fails_to_say_whether_it_knows_a_file(lines: list[str]) -> None:
     head = FileHead(tuple(lines))
-    for importer in IMPORTERS:
+    for importer in BUILT_IN:
         assert importer.recognises(head) in (True, False)
-    if any(importer.recognises(head) for importer in IMPORTERS) or "workload_id" in head.cells():
-        assert importer_for(head, "jobs") in IMPORTERS
+    if any(importer.recognises(head) for importer in BUILT_IN) or "workload_id" in head.cells():
+        assert importer_for(head, "jobs") in BUILT_IN
     else:
         with pytest.raises(FormatError, match="--format"):
             importer_for(head, "jobs")

@@ -1,0 +1,61 @@
+"""What installed packages bring along: values behind entry points, checked one by one.
+
+A package names a value, or a function without parameters that makes one, under an entry point group. One broken package
+stops the command with a message that names it: a fleet must not silently run without the policy that it was promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, TypeGuard, TypeVar
+
+from formats.problems import FieldProblem, FormatError
+
+
+class Named(Protocol):
+    """Whatever can be plugged in has a name, by which commands and files choose it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Plugged = TypeVar("Plugged", bound=Named)
+
+
+def plug_ins(
+    group: str, what: str, is_one: Callable[[object], TypeGuard[Plugged]], taken: Collection[str] = ()
+) -> tuple[Plugged, ...]:
+    """The values that installed packages bring under the group, sorted by entry point name.
+
+    `what` they are in a word, for messages; `is_one` tells them from everything else; `taken` are the names of what is
+    built in. Raises FormatError, naming the entry point, when one cannot be loaded, brings something else, or takes a
+    name that is taken.
+    """
+    found: list[Plugged] = []
+    names = set(taken)
+    for entry_point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
+        value = _loaded(entry_point, what, is_one)
+        if value.name in names:
+            raise _refused(entry_point, f"brings a {what} {value.name}, but there is one of that name; rename it")
+        names.add(value.name)
+        found.append(value)
+    return tuple(found)
+
+
+def _loaded(entry_point: EntryPoint, what: str, is_one: Callable[[object], TypeGuard[Plugged]]) -> Plugged:
+    try:
+        value: object = entry_point.load()
+    except (ImportError, AttributeError) as error:
+        raise _refused(entry_point, f"cannot be loaded: {error}") from error
+    # A class has the attributes of its values without being one: it is called, like a function that makes one.
+    if callable(value) and (isinstance(value, type) or not is_one(value)):
+        value = value()
+    if not is_one(value):
+        raise _refused(entry_point, f"brings a {type(value).__name__}; it must be a {what} or make one")
+    return value
+
+
+def _refused(entry_point: EntryPoint, description: str) -> FormatError:
+    where = f"{entry_point.name} = {entry_point.value}"
+    return FormatError(f"entry points of {entry_point.group}", [FieldProblem(where, description)])
