@@ -20,6 +20,9 @@ from benchmarks.simulate import NO_COSTS, TRACES, WITH_COSTS, gpus, regions_at_l
 from domain.events import Event, EventKind, JsonValue
 from domain.fleet import Fleet
 from formats.trace import TraceRow
+from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
+from regional_scheduler.reclaiming.policy import ReclaimingPolicy
+from regional_scheduler.reclaiming.random_machines import RandomMachines
 from simulator.engine.settings import FailureSettings, SimulationSettings
 from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
@@ -27,7 +30,6 @@ from simulator.inputs.fleets import FleetSource, fleet_from
 from simulator.inputs.loans import LoanSchedule, LoanStep
 from simulator.inputs.regions import anywhere
 from simulator.inputs.trace_files import TraceOptions, read_trace_file
-from simulator.policies.reclaiming import FewestWorkloadsFirst, RandomMachines, ReclaimingPolicy
 from simulator.policies.registry import policies, policy_called
 from simulator.workload_generator import GeneratorSettings, generate_workloads
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from cluster_manager.capacity.errors import UnknownAttempt
 from cluster_manager.capacity.inventory import Inventory
-from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber
+from domain.machine_life_cycle import MachineHappening, next_machine_state
 from domain.placement import AttemptKey, Holding
 from domain.placement_changes import placements_after
 from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
@@ -70,7 +70,8 @@ class _CapacityExecution:
         for victim in action.victims:
             self._inventory.begin_eviction(victim)
         for machine in action.machines:
-            self._inventory.set_machine_state(machine, MachineState.DRAINING)
+            state = self._inventory.machine_state(machine)
+            self._inventory.set_machine_state(machine, next_machine_state(machine, state, MachineHappening.ASKED_BACK))
 
     def _replace(self, action: ScaleIn | ScaleOut | Retune) -> None:
         holding = self._inventory.holding(action.attempt)

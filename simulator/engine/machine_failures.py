@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from domain.events import EventKind
-from domain.fleet import MachineState
 from domain.identifiers import WorkloadId
+from domain.machine_life_cycle import MachineHappening
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
 from simulator.engine.failures import Failures
@@ -44,13 +43,11 @@ class MachineFailures:
         world.events.add(self._failures.next_repair_s(domain, now), Happens.MACHINE_UP, domain)
         lost: dict[WorkloadId, SimulatedWorkload] = {}
         for region, place in self._failures.fail(domain):
-            inventory = world.room.desks[region].inventory
-            world.tell_of_machine(EventKind.MACHINE_DOWN, region, place, f"{what} failed")
-            world.recorder.machine_down(region, place, now)
-            for key in inventory.set_machine_state(inventory.layout.machine_ids[place], MachineState.DOWN):
+            machine = world.room.desks[region].inventory.layout.machine_ids[place]
+            for key in world.machine_happens(region, machine, MachineHappening.FAILED, f"{what} failed"):
                 lost[key.workload] = world.by_name[key.workload]
         self._attempts.lose(tuple(lost.values()))
-        self._loans.let_go(now)
+        self._loans.attempts_gone(work.key for work in lost.values())
         world.news = True
 
     def repair(self, domain: int, now: float) -> None:
@@ -59,9 +56,6 @@ class MachineFailures:
         what = self._failures.domains[domain].what
         world.events.add(self._failures.next_failure_s(domain, now), Happens.MACHINE_DOWN, domain)
         for region, place in self._failures.repair(domain):
-            inventory = world.room.desks[region].inventory
-            state = self._loans.state_of_working((region, place))
-            inventory.set_machine_state(inventory.layout.machine_ids[place], state)
-            world.recorder.machine_up(region, place, now)
-            world.tell_of_machine(EventKind.MACHINE_UP, region, place, f"{what} is repaired")
+            machine = world.room.desks[region].inventory.layout.machine_ids[place]
+            world.machine_happens(region, machine, MachineHappening.REPAIRED, f"{what} is repaired")
         world.news = True

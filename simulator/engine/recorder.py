@@ -13,7 +13,7 @@ from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.machines import GPUS
 from domain.events import EvictionCause
-from domain.fleet import Fleet
+from domain.fleet import Fleet, MachineState
 from domain.life_cycle import State
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.results.run_record import (
@@ -97,7 +97,6 @@ class Recorder:
         self._first_started_s: dict[int, float] = {}
         self._ended_s: dict[int, float] = {}
         self._down_since: dict[int, float] = {}
-        self._down_causes: dict[int, int] = {}
         self._down: list[tuple[int, float, float]] = []
         self._tables = _MachineNumbers(fleet)
 
@@ -135,20 +134,15 @@ class Recorder:
         row.progress_at_end = row.progress_kept = work.work_s
         self._ended_s[work.index] = now
 
-    def machine_down(self, region: int, machine: int, now: float) -> None:
-        """The machine at that place of the region is not there any more: it failed, or serves inference."""
+    def machine_changed(self, region: int, machine: int, state: MachineState, now: float) -> None:
+        """The machine at that place of the region is in this state from now on."""
         number = self._tables.number(region, machine)
-        if number != NOBODY:
+        if number == NOBODY:
+            return
+        if not state.counts_for_training:
             self._down_since.setdefault(number, now)
-            self._down_causes[number] = self._down_causes.get(number, 0) + 1
-
-    def machine_up(self, region: int, machine: int, now: float) -> None:
-        """One of the two is over; when neither lasts, it is there again."""
-        number = self._tables.number(region, machine)
-        if number != NOBODY:
-            self._down_causes[number] -= 1
-            if not self._down_causes[number]:
-                self._down.append((number, self._down_since.pop(number), now))
+        elif number in self._down_since:
+            self._down.append((number, self._down_since.pop(number), now))
 
     def record(
         self,

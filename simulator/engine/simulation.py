@@ -87,7 +87,7 @@ class Simulation:
         walk = make_walk(self.world, self._attempts)
         if failures is None:
             failures = Failures(failure_domains(given.fleet, settings.failures), seed)
-        self._loans = Loans(self.world, self._attempts, failures.has_failed, given.loans)
+        self._loans = Loans(self.world, self._attempts, given.loans)
         self._machines = MachineFailures(self.world, self._attempts, self._loans, failures)
         self._bindings = Bindings(given.fleet, policy.region_choice, self.world.rng)
         intake = make_intake(self.world)
@@ -177,7 +177,7 @@ class Simulation:
         elif kind == Happens.MACHINE_UP:
             self._machines.repair(event.subject, now)
         elif kind == Happens.LOAN_CHANGE:
-            self._loans.change(event.subject, now)
+            self._loans.change(event.subject)
         elif kind == Happens.SCAN_PASS:
             self._scheduling.scan(now)
         elif kind == Happens.AUCTION:
@@ -193,7 +193,7 @@ class Simulation:
             self._attempts.start(work)
         elif kind == Happens.VACATED:
             self._attempts.vacate(work)
-            self._loans.let_go(self.world.clock.now())
+            self._loans.attempts_gone((work.key,))
         else:
             self._attempts.set_level(work)
 

@@ -9,7 +9,10 @@ import numpy as np
 
 from domain.clock import ManualClock
 from domain.events import EventKind
-from domain.fleet import Fleet
+from domain.fleet import Fleet, MachineState
+from domain.identifiers import MachineId
+from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening, next_machine_state
+from domain.placement import AttemptKey
 from domain.tenant import Tenant
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.event_log import SimulatedEvents
@@ -53,9 +56,21 @@ class World:
     news: bool = False
     """Whether anything happened since the last decision that could lead to another one."""
 
-    def tell_of_machine(self, kind: EventKind, region: int, place: int, reason: str) -> None:
-        """The log, if there is one, learns what happened just now to the machine at that place of the region."""
-        if self.log is not None:
-            layout = self.room.desks[region].inventory.layout
-            machine, cluster = layout.machine_ids[place], layout.cluster_of_machine[place]
-            self.log.machine(kind, layout.region, cluster, machine, reason, self.clock.now())
+    def machine_happens(
+        self, region: int, machine: MachineId, happening: MachineHappening, reason: str
+    ) -> tuple[AttemptKey, ...]:
+        """Moves a machine of the region at that position by the table of its life; returns which attempts are on it."""
+        state = next_machine_state(machine, self.room.desks[region].inventory.machine_state(machine), happening)
+        return self.put_machine(region, machine, state, MACHINE_EVENTS.get(happening), reason)
+
+    def put_machine(
+        self, region: int, machine: MachineId, state: MachineState, event: EventKind | None, reason: str
+    ) -> tuple[AttemptKey, ...]:
+        """The machine is in that state from now on, as inventory, tables and log learn; returns what is on it."""
+        now, inventory = self.clock.now(), self.room.desks[region].inventory
+        layout = inventory.layout
+        number = layout.number_of_machine[machine]
+        if self.log is not None and event is not None:
+            self.log.machine(event, layout.region, layout.cluster_of_machine[number], machine, reason, now)
+        self.recorder.machine_changed(region, number, state, now)
+        return inventory.set_machine_state(machine, state)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from global_scheduler.ordering.policy import OrderingPolicy
+from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
+from regional_scheduler.reclaiming.policy import ReclaimingPolicy
 from simulator.policies.allocation import AllocationPolicy, FirstThatFits
 from simulator.policies.levels import LevelPolicy, OneLevel
 from simulator.policies.placement import Consolidated, PlacementPolicy
-from simulator.policies.reclaiming import FewestWorkloadsFirst, ReclaimingPolicy
 from simulator.policies.region_choice import LateBinding, RegionChoice
 
 

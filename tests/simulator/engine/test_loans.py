@@ -13,15 +13,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.fleet import Cluster, Fleet, Rack, Region
-from domain.identifiers import ANY_GPU_MODEL, ClusterId, RackId, RegionId, TenantId
+from domain.identifiers import (
+    ANY_GPU_MODEL,
+    AttemptNumber,
+    ClusterId,
+    MachineId,
+    RackId,
+    RegionId,
+    TenantId,
+    WorkloadId,
+)
+from domain.placement import AttemptKey
+from domain.plan import Reclaim
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.problems import FormatError
 from formats.trace import TraceRow
+from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
+from regional_scheduler.reclaiming.policy import (
+    AttemptOnMachine,
+    BadReclaim,
+    MachineOnLoan,
+    ReclaimingPolicy,
+    reclaim_of,
+)
+from regional_scheduler.reclaiming.random_machines import RandomMachines
 from simulator.engine.settings import CostSettings, FailureSettings, SimulationSettings
 from simulator.inputs.loans import LoanSchedule, LoanStep
 from simulator.policies.policy import Policy
-from simulator.policies.reclaiming import FewestWorkloadsFirst, LoanedMachine, RandomMachines, ReclaimingPolicy
 from simulator.policies.registry import policies
 from simulator.results.capacity import supply_curve
 from simulator.results.record_of_log import record_of_log
@@ -57,15 +76,23 @@ def lending(*steps: tuple[float, int]) -> LoanSchedule:
 
 @dataclass(frozen=True, slots=True)
 class These:
-    """Sends back the machines of these places, in one choice after another; keeps what it was asked."""
+    """Sends back these machines, in one choice after another; keeps what it was asked."""
 
-    answers: list[tuple[int, ...]]
-    asked: list[tuple[tuple[LoanedMachine, ...], int]]
+    answers: list[str]
+    asked: list[tuple[tuple[MachineOnLoan, ...], int]]
     name: str = "these"
 
-    def choose(self, loaned: Sequence[LoanedMachine], count: int, rng: np.random.Generator) -> tuple[int, ...]:
-        self.asked.append((tuple(loaned), count))
-        return self.answers[len(self.asked) - 1]
+    def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> Reclaim:
+        self.asked.append((tuple(on_loan), count))
+        there = {machine.machine: machine for machine in on_loan}
+        names = [MachineId(name) for name in self.answers[len(self.asked) - 1].split()]
+        return reclaim_of([there.get(name, MachineOnLoan(name)) for name in names])
+
+
+def on_loan(name: str, gang: int = 0, machines: int = 0) -> MachineOnLoan:
+    """With the first attempt of the gang on it, if it holds GPUs there."""
+    key = AttemptKey(WorkloadId("gang"), AttemptNumber(1))
+    return MachineOnLoan(MachineId(name), (AttemptOnMachine(key, gang, machines),) if gang else ())
 
 
 def reclaiming_with(policy: ReclaimingPolicy, base: Policy = FIFO) -> Policy:
@@ -148,17 +175,15 @@ def test_at_random_any_machine_goes_back() -> None:
 
 
 def test_the_policy_is_told_what_would_have_to_leave() -> None:
-    policy = These([(2, 1)], [])
+    policy = These(["s1 s0"], [])
     rows = [row("gang", 0, 500, 4), row("one", 0, 500, 1)]
     checked_run(reclaiming_with(policy), rows, fleet(), settings=NO_COSTS, loans=lending((0, 3), (100, 1), (600, 3)))
-    # The gang has s0 and s1, places 1 and 2 of the fleet; the small one found the machine for training.
-    assert policy.asked == [
-        ((LoanedMachine(1, (0,), 2, (2,)), LoanedMachine(2, (0,), 2, (2,)), LoanedMachine(3, (), 0, ())), 2)
-    ]
+    # The gang has s0 and s1; the small one found the machine for training.
+    assert policy.asked == [((on_loan("s0", 2, 2), on_loan("s1", 2, 2), on_loan("s2")), 2)]
 
 
 def test_the_policy_is_not_told_of_those_who_leave_anyhow() -> None:
-    policy = These([(1,), (2,)], [])
+    policy = These(["s0", "s1"], [])
     run = checked_run(
         reclaiming_with(policy),
         [row("gang", 0, 500, 4)],
@@ -166,7 +191,8 @@ def test_the_policy_is_not_told_of_those_who_leave_anyhow() -> None:
         settings=COSTS,
         loans=lending((0, 3), (100, 2), (103, 1), (200, 2)),
     )
-    assert policy.asked[1] == ((LoanedMachine(2, (), 0, ()), LoanedMachine(3, (), 0, ())), 1)
+    gang = AttemptKey(WorkloadId("gang"), AttemptNumber(1))
+    assert policy.asked[1] == ((MachineOnLoan(MachineId("s1"), leaving=(gang,)), on_loan("s2")), 1)
     # Both machines go back when the gang has saved its work; it was told once.
     assert [event for event in machine_events(run) if 0 < event[0] < 200] == [
         (105, "reclaimed", "s0"),
@@ -186,7 +212,7 @@ def test_who_has_gone_and_runs_elsewhere_keeps_no_machine() -> None:
 
 
 def test_a_gang_leaves_all_its_machines() -> None:
-    policy = These([(2, 3)], [])
+    policy = These(["s1 s2"], [])
     rows = [row("gang", 0, 500, 4)]
     run = checked_run(reclaiming_with(policy), rows, fleet(), settings=COSTS, loans=lending((0, 3), (100, 1), (600, 2)))
     assert attempts(run.record)["gang"] == [
@@ -305,10 +331,10 @@ def test_a_log_tells_of_loans() -> None:
     assert attempts(told) == attempts(run.record)
 
 
-@pytest.mark.parametrize("answer", [(1,), (1, 1), (1, 0), (1, 2, 3), (1, 9)])
-def test_never_takes_what_is_no_choice(answer: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("answer", ["s0", "s0 s0", "s0 t0", "s0 s1 s2", "s0 s9", ""])
+def test_never_takes_what_is_no_choice(answer: str) -> None:
     policy = reclaiming_with(These([answer], []))
-    with pytest.raises(ValueError, match=r"these is asked for 2 of the machines \[1, 2, 3\] and chooses"):
+    with pytest.raises(BadReclaim, match=r"these is asked for 2 of the machines s0, s1, s2 and chooses (s0|none)"):
         checked_run(policy, [row("a", 0, 500, 2)], fleet(), loans=lending((0, 3), (100, 1)))
 
 
