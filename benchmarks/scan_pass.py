@@ -73,34 +73,41 @@ def _pending(count: int, generator: np.random.Generator, popularity: NDArray[np.
     owners = generator.choice(_TENANTS, size=count, p=popularity).tolist()
     models = generator.integers(len(_MODELS), size=count).tolist()
     several = (generator.random(count) < 0.02).tolist()
+    submitted_s = (_NOW_S - np.sort(generator.uniform(0.0, 72 * 3600.0, size=count))[::-1]).tolist()
     return PendingRows(
         workloads=[WorkloadId(f"w-{number:08}") for number in range(count)],
         tenants=[TenantId(f"tenant-{owner:03}") for owner in owners],
-        submitted_s=(_NOW_S - np.sort(generator.uniform(0.0, 72 * 3600.0, size=count))[::-1]).tolist(),
+        submitted_s=submitted_s,
         gpu_model=[str(_MODELS[model]) for model in models],
         gpus=generator.choice([1, 8, 16, 32, 64, 128], size=count).tolist(),
         cpus=np.where(generator.random(count) < 0.3, 400.0, 0.0).tolist(),
         more_gpus=[{"T4": 4} if more else None for more in several],
-        level=[0] * count,
         stored_priority=[None] * count,
         stored_level=[0] * count,
         stored_credit=[0.0] * count,
         stored_within_quota=[False] * count,
+        queued_since_s=submitted_s,
+        attained_gpu_s=[0.0] * count,
     )
 
 
 def _running(generator: np.random.Generator, popularity: NDArray[np.float64]) -> RunningRows:
     owners = generator.choice(_TENANTS, size=_RUNNING, p=popularity).tolist()
+    started_s = (_NOW_S - generator.uniform(0.0, 48 * 3600.0, size=_RUNNING)).tolist()
     return RunningRows(
         workloads=[WorkloadId(f"r-{number:08}") for number in range(_RUNNING)],
         attempts=[1] * _RUNNING,
         tenants=[TenantId(f"tenant-{owner:03}") for owner in owners],
-        started_s=(_NOW_S - generator.uniform(0.0, 48 * 3600.0, size=_RUNNING)).tolist(),
+        started_s=started_s,
         priority=[6] * _RUNNING,
         level=[0] * _RUNNING,
         within_quota=(generator.random(_RUNNING) < 0.5).tolist(),
         leaving=(generator.random(_RUNNING) < 0.01).tolist(),
         charges=[{"H100": 8} if number % 3 else {"any": 16, "cpus": 400_000} for number in range(_RUNNING)],
+        gpus=[8 if number % 3 else 16 for number in range(_RUNNING)],
+        submitted_s=started_s,
+        working_since_s=started_s,
+        attained_gpu_s=[0.0] * _RUNNING,
     )
 
 

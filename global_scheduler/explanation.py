@@ -60,6 +60,8 @@ def explain_reclassification(view: ScanView, plan: ScanPlan, change: Reclassific
             f"{_number(view, bucket, int(use[bucket]))} of {_quota(view, bucket, int(quota[bucket]))}, "
             "and those that are leaving, then the newest, give way first."
         )
+    if change.standing.priority == change.was_standing.priority:
+        return f"{attempt} is at level {change.standing.level} now, not {change.was_standing.level}."
     return (
         f"{attempt} is at priority {change.standing.priority} now, not {change.was_standing.priority}, "
         f"as is tenant {name}."

@@ -1,7 +1,7 @@
 """The scan pass: one function from a snapshot of the queue to its new order (MAST §4.2).
 
 For every queued workload it decides <priority, level, credit>, whether it is within its tenant's quota, and its place
-in the one order; for live attempts, whether they are within quota from now on. Same view, same time: same plan.
+in the one order; for live attempts, whether they are within quota from now on, and their level. Same view, same time: same plan.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from domain.placement import AttemptKey
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import age_terms, fair_share_terms
+from global_scheduler.knowledge import PolicyView
+from global_scheduler.levels.assignment import queued_levels, running_levels
 from global_scheduler.ordering.policy import OrderingInput
 from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.quota_pass import quota_pass
 from global_scheduler.scan_plan import Reclassification, ScanPlan
-from global_scheduler.scan_view import PendingColumns, ScanView, TenantColumns
+from global_scheduler.scan_view import PendingColumns, RunningColumns, ScanView, TenantColumns
 
 
 def scan_pass(view: ScanView, now: float) -> ScanPlan:
     """Ranks the whole queue.
 
-    Raises ValueError when a priority's ordering policy is unknown or gives no finite number.
+    Raises ValueError when a policy gives no finite number, or a level that is none, and OracleNeeded when it asks for
+    what nobody knows.
     """
     tenants, running, pending = view.tenants, view.running, view.pending
 
@@ -36,27 +39,37 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
 
     # 3. Within quota at the tenant's priority; over quota at the lowest.
     priority = _priorities(tenants, pending.tenant, quota.pending_within_quota)
+    running_priority = _priorities(tenants, running.tenant, quota.running_within_quota)
 
-    # 4. The order.
-    queue = OrderingInput(pending.submitted_s, scan_credit, now, pending.work)
-    credit = ordering_credits(queue, priority, view.settings.ordering, view.settings.plugged_in)
-    order = total_order(priority, pending.level, credit)
+    # 4. The level within the priority.
+    rules = view.settings.rules
+    queue = OrderingInput(pending.known, now, pending.oracle, credit=scan_credit)
+    level_policies = [rule.levels for rule in rules]
+    level = queued_levels(level_policies, priority, queue)
+    running_level = running_levels(level_policies, running_priority, PolicyView(running.known, now, running.oracle))
 
-    # 5. What is to be written.
-    changed = _changed(pending, priority, credit, quota.pending_within_quota)
-    for array in (priority, scan_credit, credit, order, changed):
+    # 5. The order.
+    credit = ordering_credits(queue, priority, [rule.ordering for rule in rules])
+    order = total_order(priority, level, credit)
+
+    # 6. What is to be written.
+    changed = _changed(pending, priority, level, credit, quota.pending_within_quota)
+    for array in (priority, level, scan_credit, credit, order, changed):
         array.flags.writeable = False
     return ScanPlan(
         now=now,
         priority=priority,
-        level=pending.level,
+        level=level,
         credit=credit,
         scan_credit=scan_credit,
         within_quota=quota.pending_within_quota,
         exceeded_bucket=quota.exceeded_bucket,
         order=order,
         changed=changed,
-        reclassifications=_reclassifications(view, quota.running_within_quota),
+        reclassifications=_reclassifications(
+            running, quota.running_within_quota, running_priority, running_level.level
+        ),
+        next_level_change_s=running_level.next_change_s,
         running_use=quota.running_use,
     )
 
@@ -76,30 +89,36 @@ def _priorities(tenants: TenantColumns, tenant: NDArray[np.int32], within_quota:
 
 
 def _changed(
-    pending: PendingColumns, priority: NDArray[np.int8], credit: NDArray[np.float64], within_quota: NDArray[np.bool_]
+    pending: PendingColumns,
+    priority: NDArray[np.int8],
+    level: NDArray[np.int16],
+    credit: NDArray[np.float64],
+    within_quota: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
     # An entry that was never ranked has a stored priority that no entry gets, so it always differs.
     stored = pending.stored
     differs = stored.priority != priority
-    differs |= stored.level != pending.level
+    differs |= stored.level != level
     differs |= stored.credit != credit
     differs |= stored.within_quota != within_quota
     return np.flatnonzero(differs)
 
 
-def _reclassifications(view: ScanView, within_quota: NDArray[np.bool_]) -> tuple[Reclassification, ...]:
-    running = view.running
-    priority = _priorities(view.tenants, running.tenant, within_quota)
+def _reclassifications(
+    running: RunningColumns, within_quota: NDArray[np.bool_], priority: NDArray[np.int8], level: NDArray[np.int16]
+) -> tuple[Reclassification, ...]:
     demoted = np.flatnonzero(running.within_quota & ~within_quota)
     promoted = np.flatnonzero(~running.within_quota & within_quota)
-    # An attempt that is being evicted keeps the standing that it was evicted with.
-    moved = np.flatnonzero((running.within_quota == within_quota) & (priority != running.priority) & ~running.leaving)
+    # An attempt that is being evicted keeps the standing that it was evicted with, unless it is charged no more.
+    level = np.where(running.leaving, running.level, level)
+    stands_elsewhere = (priority != running.priority) | (level != running.level)
+    moved = np.flatnonzero((running.within_quota == within_quota) & stands_elsewhere & ~running.leaving)
     newest_first = demoted[np.lexsort((-demoted, ~running.leaving[demoted]))]
     return tuple(
         Reclassification(
             key=AttemptKey(running.workloads[row], AttemptNumber(int(running.attempt[row]))),
             within_quota=bool(within_quota[row]),
-            standing=Standing(int(priority[row]), int(running.level[row])),
+            standing=Standing(int(priority[row]), int(level[row])),
             was_within_quota=bool(running.within_quota[row]),
             was_standing=Standing(int(running.priority[row]), int(running.level[row])),
             row=row,

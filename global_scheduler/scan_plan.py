@@ -14,7 +14,8 @@ from global_scheduler.scan_view import ScanView
 
 @dataclass(frozen=True, slots=True)
 class Reclassification:
-    """A live attempt changes between within-quota and over-quota, or follows its tenant to another priority."""
+    """A live attempt changes between within-quota and over-quota, follows its tenant to another priority, or
+    changes its level."""
 
     key: AttemptKey
     within_quota: bool
@@ -53,7 +54,9 @@ class ScanPlan:
     changed: NDArray[np.int64]
     """Positions, ascending, of the entries whose (priority, level, credit, within_quota) is not the stored one."""
     reclassifications: tuple[Reclassification, ...]
-    """In the order to apply them: demotions, changes of priority alone, promotions. So no step exceeds a quota."""
+    """In the order to apply them: demotions, changes of standing alone, promotions. So no step exceeds a quota."""
+    next_level_change_s: float
+    """When the next live attempt crosses into another level if all go on; infinity: never."""
     running_use: NDArray[np.int64]
     """[tenant, bucket]: within-quota use of the live attempts, after re-classification."""
 

@@ -6,20 +6,27 @@ from dataclasses import dataclass
 
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import CreditSettings
+from global_scheduler.levels.policy import LevelPolicy
+from global_scheduler.ordering.credit import CreditOrdering
 from global_scheduler.ordering.policy import OrderingPolicy
 
-DEFAULT_ORDERING = "credit"
+
+@dataclass(frozen=True, slots=True)
+class QueueRule:
+    """How the workloads of one priority are ordered, and at which levels they are."""
+
+    ordering: OrderingPolicy = CreditOrdering()
+    levels: LevelPolicy | None = None
+    """None: all are at level 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanSettings:
-    """The credit's constants and, for each priority from 0 on, the name of its ordering policy (ordering.POLICIES)."""
+    """The credit's constants and, for each priority from 0 on, the rule of its queue."""
 
     credit: CreditSettings = CreditSettings()
-    ordering: tuple[str, ...] = (DEFAULT_ORDERING,) * (LOWEST_PRIORITY + 1)
-    plugged_in: tuple[OrderingPolicy, ...] = ()
-    """Further ordering policies, which `ordering` may name."""
+    rules: tuple[QueueRule, ...] = (QueueRule(),) * (LOWEST_PRIORITY + 1)
 
     def __post_init__(self) -> None:
-        if len(self.ordering) != LOWEST_PRIORITY + 1:
-            raise ValueError(f"there must be {LOWEST_PRIORITY + 1} ordering policies, one per priority")
+        if len(self.rules) != LOWEST_PRIORITY + 1:
+            raise ValueError(f"there must be {LOWEST_PRIORITY + 1} rules, one per priority")

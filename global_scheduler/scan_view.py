@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from domain.identifiers import TenantId, WorkloadId
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from global_scheduler.ordering.policy import QueuedWork
+from global_scheduler.knowledge import KnownWork, OracleWork
 from global_scheduler.scan_settings import ScanSettings
 
 CPUS_BUCKET = "cpus"
@@ -126,21 +126,20 @@ class PendingColumns:
     tenant: NDArray[np.int32]
     """Position in TenantColumns."""
     submitted_s: NDArray[np.float64]
-    level: NDArray[np.int16]
-    """The level that it has from now on."""
     demand: DemandColumns
     stored: StoredTuples
-    work: QueuedWork | None = None
-    """For ordering policies that look at sizes and run times."""
+    known: KnownWork
+    oracle: OracleWork | None = None
+    """None in a service."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:
         if not checked:
             return
-        _settle(self, len(self.workloads), ("tenant", "submitted_s", "level"))
+        _settle(self, len(self.workloads), ("tenant", "submitted_s"))
+        _require_known(self.known, len(self.workloads))
         if self.demand.rows != len(self.workloads) or len(self.stored.priority) != len(self.workloads):
             raise ValueError("demand and stored tuples must have one row per pending entry")
-        _require_within("levels", self.level, 0, np.iinfo(np.int16).max)
         if not np.isfinite(self.submitted_s).all():
             raise ValueError("submit times must be finite")
         if not in_order(self.submitted_s, self.workloads):
@@ -165,6 +164,9 @@ class RunningColumns:
     leaving: NDArray[np.bool_]
     """It is being evicted. It is charged until it is gone, and never gains anything."""
     demand: DemandColumns
+    known: KnownWork
+    oracle: OracleWork | None = None
+    """None in a service."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:
@@ -172,6 +174,7 @@ class RunningColumns:
             return
         columns = ("attempt", "tenant", "started_s", "priority", "level", "within_quota", "leaving")
         _settle(self, len(self.workloads), columns)
+        _require_known(self.known, len(self.workloads))
         if self.demand.rows != len(self.workloads):
             raise ValueError("demand must have one row per running attempt")
         _require_within("running priorities", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
@@ -228,6 +231,16 @@ def _read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def _require_known(known: KnownWork, rows: int) -> None:
+    """Checks what policies are given."""
+    for name in ("gpus", "submitted_s", "queued_since_s", "attained_gpu_s", "started_s"):
+        array: NDArray[np.float64] = getattr(known, name)
+        if array.shape != (rows,):
+            raise ValueError(f"{name} must have {rows} elements, not the shape {array.shape}")
+    if not ((known.attained_gpu_s >= 0.0) & np.isfinite(known.attained_gpu_s)).all():
+        raise ValueError("attained service must be finite and not negative")
 
 
 def _require_within(what: str, values: NDArray[np.integer], least: int, greatest: int) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from domain.identifiers import TenantId, WorkloadId
 from domain.tenant import Tenant
+from global_scheduler.knowledge import Estimates, KnownWork
 from global_scheduler.quota_buckets import Demand, QuotaBuckets, millicpus_of
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.scan_view import (
@@ -50,13 +51,17 @@ class PendingRows:
     """CPUs asked for explicitly."""
     more_gpus: Sequence[Mapping[str, int] | None]
     """GPUs of further models, where a workload asks for several."""
-    level: ArrayLike
-    """The level that it has from now on."""
     stored_priority: Sequence[int | None]
     """None: no pass has ranked it yet."""
     stored_level: ArrayLike
     stored_credit: ArrayLike
     stored_within_quota: ArrayLike
+    queued_since_s: ArrayLike
+    """Its submission, or the end of its last attempt."""
+    attained_gpu_s: ArrayLike
+    """GPU-seconds received in earlier attempts."""
+    estimates: Estimates | None = None
+    """None: the settings do not want any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +80,15 @@ class RunningRows:
     """True when it is being evicted."""
     charges: Sequence[Mapping[str, int]]
     """GPUs of the base tasks by model or quota bucket, and `cpus` in thousandths."""
+    gpus: ArrayLike
+    """That it holds."""
+    submitted_s: ArrayLike
+    working_since_s: ArrayLike
+    """When its tasks began to run; not a number while they are being set up."""
+    attained_gpu_s: ArrayLike
+    """GPU-seconds received in earlier attempts."""
+    estimates: Estimates | None = None
+    """None: the settings do not want any."""
 
 
 def build_scan_view(
@@ -120,6 +134,7 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
     tenant = buckets.tenants_of(load.listed("tenants", rows.tenants), rows.workloads)
     submitted_s = load.column("submitted_s", rows.submitted_s, np.float64)
     every_row = np.arange(load.count)
+    gpus = load.column("gpus", rows.gpus, np.int64)
     more_rows, more_columns, more_amounts = buckets.flattened(load.listed("more_gpus", rows.more_gpus))
     demand = Demand(
         np.concatenate([every_row, every_row, more_rows]),
@@ -132,7 +147,7 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
         ),
         np.concatenate(
             [
-                load.column("gpus", rows.gpus, np.int64),
+                gpus,
                 millicpus_of(load.column("cpus", rows.cpus, np.float64)),
                 more_amounts,
             ]
@@ -147,13 +162,20 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
         workloads=_items_in(rows.workloads, order),
         tenant=_in(tenant, order),
         submitted_s=_in(submitted_s, order),
-        level=_in(load.column("level", rows.level, np.int16), order),
         demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
         stored=StoredTuples(
             priority=_in(np.array(stored_priority, dtype=np.int8), order),
             level=_in(load.column("stored_level", rows.stored_level, np.int16), order),
             credit=_in(load.column("stored_credit", rows.stored_credit, np.float64), order),
             within_quota=_in(load.column("stored_within_quota", rows.stored_within_quota, np.bool_), order),
+        ),
+        known=KnownWork(
+            gpus=_in(gpus + _sums_by_row(load.count, more_rows, more_amounts), order),
+            submitted_s=_in(submitted_s, order),
+            queued_since_s=_in(load.column("queued_since_s", rows.queued_since_s, np.float64), order),
+            attained_gpu_s=_in(load.column("attained_gpu_s", rows.attained_gpu_s, np.float64), order),
+            started_s=np.full(load.count, np.nan),
+            estimates=_estimates_in(rows.estimates, order),
         ),
     )
 
@@ -163,6 +185,7 @@ def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns
     tenant = buckets.tenants_of(load.listed("tenants", rows.tenants), rows.workloads)
     attempt = load.column("attempts", rows.attempts, np.int32)
     started_s = load.column("started_s", rows.started_s, np.float64)
+    submitted_s = load.column("submitted_s", rows.submitted_s, np.float64)
     demand = Demand(*buckets.flattened(load.listed("charges", rows.charges)))
     order = _order_by(started_s, list(zip(rows.workloads, attempt.tolist(), strict=True)))
     return RunningColumns(
@@ -175,7 +198,25 @@ def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns
         within_quota=_in(load.column("within_quota", rows.within_quota, np.bool_), order),
         leaving=_in(load.column("leaving", rows.leaving, np.bool_), order),
         demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
+        known=KnownWork(
+            gpus=_in(load.column("gpus", rows.gpus, np.float64), order),
+            submitted_s=_in(submitted_s, order),
+            # It waits no more; until when it did is of no account.
+            queued_since_s=_in(submitted_s, order),
+            attained_gpu_s=_in(load.column("attained_gpu_s", rows.attained_gpu_s, np.float64), order),
+            started_s=_in(load.column("working_since_s", rows.working_since_s, np.float64), order),
+            estimates=_estimates_in(rows.estimates, order),
+        ),
     )
+
+
+def _sums_by_row(count: int, rows: NDArray[np.int64], amounts: NDArray[np.int64]) -> NDArray[np.float64]:
+    # Without a row the sums would be whole numbers.
+    return np.bincount(rows, weights=amounts, minlength=count).astype(np.float64)
+
+
+def _estimates_in(estimates: Estimates | None, order: NDArray[np.int64] | None) -> Estimates | None:
+    return None if estimates is None else Estimates(_in(estimates.remaining_s, order), _in(estimates.source, order))
 
 
 class _Loader:

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import CreditSettings
-from global_scheduler.ordering import POLICIES
-from global_scheduler.scan_settings import DEFAULT_ORDERING, ScanSettings
+from global_scheduler.ordering import ORDERINGS
+from global_scheduler.ordering.credit import CreditOrdering
+from global_scheduler.scan_settings import QueueRule, ScanSettings
 from regional_scheduler.rounds import AuctionSettings
 
 
@@ -36,14 +37,14 @@ class ScanConfiguration(_Section):
     age_cap_s: float = Field(default=CreditSettings().age_cap_s, ge=0)
     fairness_weight: float = Field(default=CreditSettings().fairness_weight, ge=0)
     usage_window_s: float = Field(default=CreditSettings().usage_window_s, gt=0)
-    ordering: tuple[str, ...] = (DEFAULT_ORDERING,) * (LOWEST_PRIORITY + 1)
+    ordering: tuple[str, ...] = (CreditOrdering().name,) * (LOWEST_PRIORITY + 1)
 
     def settings(self) -> ScanSettings:
         """As the core wants it; raises ConfigurationError for an ordering policy that does not exist."""
-        unknown = sorted(set(self.ordering) - set(POLICIES))
+        unknown = sorted(set(self.ordering) - set(ORDERINGS))
         if unknown or len(self.ordering) != LOWEST_PRIORITY + 1:
             raise ConfigurationError(
-                f"scan.ordering: name one of {', '.join(sorted(POLICIES))} for each of the {LOWEST_PRIORITY + 1}"
+                f"scan.ordering: name one of {', '.join(sorted(ORDERINGS))} for each of the {LOWEST_PRIORITY + 1}"
                 f" priorities, not {list(self.ordering)}"
             )
         credit = CreditSettings(
@@ -52,7 +53,7 @@ class ScanConfiguration(_Section):
             fairness_weight=self.fairness_weight,
             usage_window_s=self.usage_window_s,
         )
-        return ScanSettings(credit, self.ordering)
+        return ScanSettings(credit, tuple(QueueRule(ORDERINGS[name]) for name in self.ordering))
 
 
 class AuctionConfiguration(_Section):

@@ -8,16 +8,18 @@ Fails when: never; every workload has a credit.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
+from global_scheduler.knowledge import Floats, Knowledge
 from global_scheduler.ordering.policy import OrderingInput
 
 
+@dataclass(frozen=True, slots=True)
 class CreditOrdering:
     """The credit itself."""
 
-    name = "credit"
+    name: str = "credit"
+    needs: Knowledge = Knowledge.LIVE
 
-    def ordering_credit(self, queue: OrderingInput) -> NDArray[np.float64]:
+    def ordering_credit(self, queue: OrderingInput) -> Floats:
         return queue.credit

@@ -8,16 +8,20 @@ Fails when: never; every workload has a submit time.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
+import numpy as np
+
+from global_scheduler.knowledge import Floats, Knowledge
 from global_scheduler.ordering.policy import OrderingInput
 
 
+@dataclass(frozen=True, slots=True)
 class FifoOrdering:
     """The same credit for all, so that the submit time decides; it never changes, so nothing is ever rewritten."""
 
-    name = "fifo"
+    name: str = "fifo"
+    needs: Knowledge = Knowledge.LIVE
 
-    def ordering_credit(self, queue: OrderingInput) -> NDArray[np.float64]:
+    def ordering_credit(self, queue: OrderingInput) -> Floats:
         return np.zeros(len(queue))

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.tenant import LOWEST_PRIORITY
-from global_scheduler.ordering import policy_named
 from global_scheduler.ordering.policy import OrderingInput, OrderingPolicy
 
 
 def ordering_credits(
     queue: OrderingInput,
     priority: NDArray[np.int8],
-    ordering: tuple[str, ...],
-    plugged_in: tuple[OrderingPolicy, ...] = (),
+    policies: Sequence[OrderingPolicy],
 ) -> NDArray[np.float64]:
-    """Each entry's ordering credit under the policy of its priority; `ordering` names one policy per priority.
+    """Each entry's ordering credit under the policy of its priority; there is one policy per priority.
 
-    Policies that are `plugged_in` are known by their names too, before those of this package.
-
-    Raises ValueError on an unknown policy, and on a policy that gives an entry no finite number.
+    Raises ValueError on a policy that gives an entry no finite number, and OracleNeeded on one that asks for what
+    nobody knows.
     """
-    names = sorted(set(ordering))
-    known = {policy.name: policy for policy in plugged_in}
-    by_policy = {name: (known.get(name) or policy_named(name)).ordering_credit(queue) for name in names}
-    for name, numbers in by_policy.items():
-        if not np.isfinite(numbers).all():
-            raise ValueError(f"the ordering policy {name} gave an entry no finite ordering credit")
-    if len(names) == 1:
-        return by_policy[names[0]]
+    different: list[OrderingPolicy] = []
+    for policy in policies:
+        if policy not in different:
+            different.append(policy)
+    if len(different) == 1:
+        return _finite_credits(different[0], queue)
     chosen = np.empty_like(queue.credit)
-    for name, numbers in by_policy.items():
-        follows = np.array([policy == name for policy in ordering])
-        np.copyto(chosen, numbers, where=follows[priority])
+    for policy in different:
+        follows = np.array([other == policy for other in policies])
+        np.copyto(chosen, _finite_credits(policy, queue), where=follows[priority])
     return chosen
+
+
+def _finite_credits(policy: OrderingPolicy, queue: OrderingInput) -> NDArray[np.float64]:
+    numbers = policy.ordering_credit(queue)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"the ordering policy {policy.name} gave an entry no finite ordering credit")
+    return numbers
 
 
 def total_order(

@@ -34,6 +34,7 @@ _PENDING = f"""
     SELECT count(*), {joined("workload")}, {joined("tenant")}, {packed("submitted_s")}, {joined("gpu_model")},
            {packed("gpus")}, {packed("cpus")}, {packed(f"coalesce(priority, {NOT_RANKED}::smallint)")},
            {packed("level")}, {packed("credit")}, {packed("within_quota")},
+           {packed("submitted_s")}, {packed("0::float8")},
            array_agg(place) FILTER (WHERE more_gpus IS NOT NULL),
            array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL)
       FROM (SELECT *, row_number() OVER () - 1 AS place
@@ -43,8 +44,10 @@ _PENDING = f"""
 _RUNNING = f"""
     SELECT count(*), {joined("workload")}, {packed("attempt")}, {joined("tenant")},
            {packed("coalesce(started_s, dispatched_s)")}, {packed("priority")}, {packed("level")},
-           {packed("within_quota")}, {packed("state = 'PREEMPTING'")}, {joined("charges::text")}
-      FROM (SELECT * FROM attempts WHERE ended_s IS NULL ORDER BY workload, attempt) AS live"""
+           {packed("within_quota")}, {packed("state = 'PREEMPTING'")}, {joined("charges::text")},
+           {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(started_s, 'nan')")}, {packed("attained_gpu_s")}
+      FROM (SELECT a.*, w.submitted_s, 0::float8 AS attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
+             WHERE a.ended_s IS NULL ORDER BY a.workload, a.attempt) AS live"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,9 @@ async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
 def _pending_rows(row: TupleRow) -> PendingRows:
     count = int(row[0])
     more_gpus: list[Mapping[str, int] | None] = [None] * count
-    for place, more in zip(row[11] or (), row[12] or (), strict=True):
+    for place, more in zip(row[13] or (), row[14] or (), strict=True):
         more_gpus[place] = more
     priority = unpacked(row[7], "int2", count)
-    level = unpacked(row[8], "int2", count)
     return PendingRows(
         workloads=[WorkloadId(name) for name in split(row[1])],
         tenants=[TenantId(name) for name in split(row[2])],
@@ -115,11 +117,12 @@ def _pending_rows(row: TupleRow) -> PendingRows:
         gpus=unpacked(row[5], "int4", count),
         cpus=unpacked(row[6], "float8", count),
         more_gpus=more_gpus,
-        level=level,
         stored_priority=[None if value == NOT_RANKED else value for value in priority.tolist()],
-        stored_level=level,
+        stored_level=unpacked(row[8], "int2", count),
         stored_credit=unpacked(row[9], "float8", count),
         stored_within_quota=unpacked(row[10], "bool", count),
+        queued_since_s=unpacked(row[11], "float8", count),
+        attained_gpu_s=unpacked(row[12], "float8", count),
     )
 
 
@@ -147,6 +150,10 @@ def _running_rows(row: TupleRow) -> RunningRows:
         within_quota=unpacked(row[7], "bool", count),
         leaving=unpacked(row[8], "bool", count),
         charges=[known[text] for text in charges],
+        gpus=unpacked(row[10], "int4", count),
+        submitted_s=unpacked(row[11], "float8", count),
+        working_since_s=unpacked(row[12], "float8", count),
+        attained_gpu_s=unpacked(row[13], "float8", count),
     )
 
 

@@ -54,13 +54,14 @@ def compile_kernels() -> None:
         gpus=[1],
         cpus=[0.0],
         more_gpus=[None],
-        level=[0],
         stored_priority=[None],
         stored_level=[0],
         stored_credit=[0.0],
         stored_within_quota=[False],
+        queued_since_s=[0.0],
+        attained_gpu_s=[0.0],
     )
-    running = RunningRows([], none, [], none, none, none, none, none, [])
+    running = RunningRows([], none, [], none, none, none, none, none, [], none, none, none, none)
     tenants = [Tenant(_TENANT, 0, Quota.of({ANY_GPU_MODEL: 1}))]
     scan_pass(build_scan_view(tenants, {}, running, pending, ScanSettings()), 0.0)
 

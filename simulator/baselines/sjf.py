@@ -1,18 +1,18 @@
 """Shortest job first, without preemption, with an oracle (Tiresias §2.2, §3.2).
 
-Rule: who has the least left to do goes first, which is the run time unless an attempt was lost; who finds no room is
-passed over, and nobody who runs is interrupted.
+Rule: the ordering `shortest_remaining`, which is the run time unless an attempt was lost; who finds no room is passed
+over, and nobody who runs is interrupted.
 Invariant: of two that wait and would both find room, the shorter one starts first; nobody is ever preempted.
 Ignores: priorities, quotas, how many GPUs a workload takes; the long may starve.
 """
 
 from __future__ import annotations
 
-from simulator.baselines.srtf import ShortestRemaining
+from global_scheduler.ordering.shortest_remaining import ShortestRemaining
 from simulator.policies.policy import Policy
 
 SJF = Policy(
     name="sjf",
     summary="shortest job first, without preemption, with an oracle (Tiresias §3.2)",
-    ordering=ShortestRemaining("sjf"),
+    ordering=ShortestRemaining(),
 )

@@ -219,15 +219,14 @@ class Attempts:
         world, now = self._world, self._world.clock.now()
         work.queued_since_s = now
         if not world.policy.scans:
-            level = world.policy.levels.queued_level(work, now)
-            work.standing = Standing(0, level)
+            work.standing = Standing(0, world.one.queued_level(work, now))
         world.queue.add(work, now)
         world.news = True
 
     def set_level(self, work: SimulatedWorkload) -> None:
         """The level at which it runs from now on, by the policy; and when to look again."""
         world, now = self._world, self._world.clock.now()
-        level, until_s = world.policy.levels.running_level(work, now)
+        level, until_s = world.one.running_level(work, now)
         if level != work.standing.level:
             self.set_standing(work, Standing(work.standing.priority, level))
         if until_s < now + work.remaining_s:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from global_scheduler.ordering.policy import QueuedWork
+from global_scheduler.knowledge import KnownWork, OracleWork
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import NOT_RANKED, DemandColumns, PendingColumns, RunningColumns, StoredTuples
 from simulator.engine.workloads import SimulatedWorkload
@@ -29,7 +29,6 @@ class WorkloadColumns:
         self.queued = np.zeros(count, np.bool_)
         self.live = np.zeros(count, np.bool_)
         self.kind = np.zeros(count, np.int32)
-        self.level = np.zeros(count, np.int16)
         self.credit = np.zeros(count, np.float64)
         self._tenant = np.zeros(count, np.int32)
         self._submitted_s = np.zeros(count, np.float64)
@@ -37,6 +36,7 @@ class WorkloadColumns:
         self._remaining_s = np.zeros(count, np.float64)
         self._attained_gpu_s = np.zeros(count, np.float64)
         self._queued_since_s = np.zeros(count, np.float64)
+        self._started_s = np.full(count, np.nan)
         self._stored_priority = np.full(count, NOT_RANKED, np.int8)
         self._stored_level = np.zeros(count, np.int16)
         self._stored_credit = np.zeros(count, np.float64)
@@ -71,15 +71,15 @@ class WorkloadColumns:
             self._bucket[self._used], self._amount[self._used] = bucket, amount
             self._used += 1
 
-    def queue(self, work: SimulatedWorkload, level: int) -> None:
+    def queue(self, work: SimulatedWorkload) -> None:
         """It waits from now on; no pass has ranked it."""
         index = work.index
         self.queued[index] = True
         self.kind[index] = work.kind
-        self.level[index] = level
         self._remaining_s[index] = work.remaining_s
         self._attained_gpu_s[index] = work.attained_gpu_s
         self._queued_since_s[index] = work.queued_since_s
+        self._started_s[index] = np.nan
         self._stored_priority[index] = NOT_RANKED
 
     def dispatch(self, work: SimulatedWorkload) -> None:
@@ -94,7 +94,7 @@ class WorkloadColumns:
 
     def start(self, work: SimulatedWorkload) -> None:
         """Its attempt runs from now on."""
-        self._since_s[work.index] = work.started_s
+        self._since_s[work.index] = self._started_s[work.index] = work.started_s
 
     def stand(self, work: SimulatedWorkload) -> None:
         """Its attempt's standing, and whether it is within quota, are these from now on."""
@@ -118,7 +118,6 @@ class WorkloadColumns:
             workloads=tuple(self._names[pending].tolist()),
             tenant=self._tenant[pending],
             submitted_s=self._submitted_s[pending],
-            level=self.level[pending],
             demand=self._demand(pending),
             stored=StoredTuples(
                 self._stored_priority[pending],
@@ -127,12 +126,8 @@ class WorkloadColumns:
                 self._stored_within[pending],
                 checked=False,
             ),
-            work=QueuedWork(
-                gpus=self._gpus[pending],
-                remaining_s=self._remaining_s[pending],
-                attained_gpu_s=self._attained_gpu_s[pending],
-                queued_since_s=self._queued_since_s[pending],
-            ),
+            known=self._known(pending),
+            oracle=OracleWork(self._remaining_s[pending]),
             checked=False,
         )
 
@@ -149,6 +144,8 @@ class WorkloadColumns:
             level=self._running_level[rows],
             within_quota=self._within[rows],
             leaving=self._leaving[rows],
+            known=self._known(rows),
+            oracle=OracleWork(self._remaining_s[rows]),
             demand=self._demand(rows),
             checked=False,
         )
@@ -167,6 +164,15 @@ class WorkloadColumns:
         self._stored_credit[pending] = plan.credit
         self._stored_within[pending] = plan.within_quota
         self.credit[pending] = plan.credit
+
+    def _known(self, rows: Integers) -> KnownWork:
+        return KnownWork(
+            gpus=self._gpus[rows],
+            submitted_s=self._submitted_s[rows],
+            queued_since_s=self._queued_since_s[rows],
+            attained_gpu_s=self._attained_gpu_s[rows],
+            started_s=self._started_s[rows],
+        )
 
     def _demand(self, rows: Integers) -> DemandColumns:
         lengths = self._charges[rows]

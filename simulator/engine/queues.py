@@ -9,10 +9,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from global_scheduler.ordering.policy import OrderingInput, OrderingPolicy, QueuedWork
 from simulator.engine.columns import WorkloadColumns
+from simulator.engine.one_workload import OneWorkload
 from simulator.engine.workloads import SimulatedWorkload
-from simulator.policies.levels import LevelPolicy
 
 QueueKey: TypeAlias = tuple[int, int, float, float, int]
 """(priority, level, -credit, submit time, index): the one order (design §4); the index is that of (submit time, id)."""
@@ -57,18 +56,12 @@ class RankedQueue:
     not depend on how many wait.
     """
 
-    def __init__(self, ordering: OrderingPolicy, levels: LevelPolicy) -> None:
-        self._ordering = ordering
-        self._levels = levels
+    def __init__(self, one: OneWorkload) -> None:
+        self._one = one
         self._heaps: dict[int, list[tuple[QueueKey, SimulatedWorkload]]] = {}
         self._passed_over: dict[int, list[tuple[QueueKey, SimulatedWorkload]]] = {}
         self._blocked: set[int] = set()
         self._waiting: dict[int, QueueKey] = {}
-        # What an ordering policy looks at, of the one entry that comes in: made once.
-        self._entry = np.zeros((5, 1))
-        self._entry_submitted_s = self._entry[0]
-        self._entry_work = QueuedWork(self._entry[1], self._entry[2], self._entry[3], self._entry[4])
-        self._no_credit = np.zeros(1)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -139,23 +132,18 @@ class RankedQueue:
             heapq.heappop(heap)
 
     def _key(self, work: SimulatedWorkload, now: float) -> QueueKey:
-        level = 0 if self._levels.moves_with_time else self._levels.queued_level(work, now)
-        row = self._entry
-        row[0, 0], row[1, 0], row[2, 0] = work.submitted_s, work.gpus, work.remaining_s
-        row[3, 0], row[4, 0] = work.attained_gpu_s, work.queued_since_s
-        queue = OrderingInput(self._entry_submitted_s, self._no_credit, now, self._entry_work)
-        credit = float(self._ordering.ordering_credit(queue)[0])
-        return (0, level, -credit, work.submitted_s, work.index)
+        # Levels that move with time are ordered as the ordering policy orders.
+        level = 0 if self._one.moves_with_time else work.standing.level
+        return (0, level, -self._one.ordering_credit(work, now), work.submitted_s, work.index)
 
 
 class ScannedQueue:
     """Ranked by scan passes: who came in since the last one waits for the next."""
 
-    def __init__(self, columns: WorkloadColumns, workloads: Sequence[SimulatedWorkload], levels: LevelPolicy) -> None:
+    def __init__(self, columns: WorkloadColumns, workloads: Sequence[SimulatedWorkload]) -> None:
         """`workloads` are all that were submitted, by index; more may come."""
         self._columns = columns
         self._workloads = workloads
-        self._levels = levels
         self._waiting = 0
         self._order = np.zeros(0, np.int64)
         self._kinds = np.zeros(0, np.int32)
@@ -167,7 +155,7 @@ class ScannedQueue:
         return self._waiting
 
     def add(self, work: SimulatedWorkload, now: float) -> None:
-        self._columns.queue(work, self._levels.queued_level(work, now))
+        self._columns.queue(work)
         self._waiting += 1
 
     def remove(self, work: SimulatedWorkload) -> None:

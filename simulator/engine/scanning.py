@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from domain.identifiers import TenantId
 from domain.tenant import LOWEST_PRIORITY, Tenant
 from global_scheduler.credit import CreditSettings
-from global_scheduler.ordering.policy import OrderingPolicy
 from global_scheduler.quota_buckets import QuotaBuckets
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_plan import ScanPlan
-from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.scan_settings import QueueRule, ScanSettings
 from global_scheduler.scan_view import ScanView, TenantColumns
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.tenant_use import TenantUse
@@ -27,7 +26,7 @@ class Scanner:
         self,
         tenants: Sequence[Tenant],
         names: Sequence[str],
-        ordering: OrderingPolicy,
+        rule: QueueRule,
         usage_window_s: float,
         use: TenantUse,
     ) -> None:
@@ -45,8 +44,7 @@ class Scanner:
         self._use = use
         self._settings = ScanSettings(
             credit=CreditSettings(usage_window_s=usage_window_s),
-            ordering=(ordering.name,) * (LOWEST_PRIORITY + 1),
-            plugged_in=(ordering,),
+            rules=(rule,) * (LOWEST_PRIORITY + 1),
         )
 
     def scan(self, now: float) -> tuple[NDArray[np.int64], ScanPlan]:

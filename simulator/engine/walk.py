@@ -14,12 +14,12 @@ from domain.rank import QueuePosition, Standing
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Lot
+from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import Queue
 from simulator.engine.regions import RegionRoom, Win
 from simulator.engine.settings import CostSettings
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.policies.allocation import ExpectedEnd, Reservation
-from simulator.policies.levels import LevelPolicy
 from simulator.policies.work import Work
 
 
@@ -40,7 +40,7 @@ class Walk:
         self,
         queue: Queue,
         room: RegionRoom,
-        levels: LevelPolicy,
+        one: OneWorkload,
         dispatch: Callable[[SimulatedWorkload, Lot, Win], None],
         running: Callable[[], Sequence[SimulatedWorkload]],
         use_of_tenants: Sequence[int],
@@ -48,7 +48,9 @@ class Walk:
     ) -> None:
         self._queue = queue
         self._room = room
-        self._levels = levels
+        self._one = one
+        self._levels_now: dict[int, int] = {}
+        """The levels at which workloads wait in this walk, by index, where they move with time."""
         self._dispatch = dispatch
         self._running = running
         self._use_of_tenants = use_of_tenants
@@ -69,6 +71,7 @@ class Walk:
         self.now = now
         self.refused = []
         self._cpus_of_tenants = []
+        self._levels_now = {}
         growths = self._room.growths
         if growths != self._growths or not self._room.keeps_refusals:
             self._refused_shapes = {}
@@ -152,9 +155,12 @@ class Walk:
 
     def standing_of(self, work: SimulatedWorkload) -> Standing:
         """At what it waits now."""
-        if not self._levels.moves_with_time:
+        if not self._one.moves_with_time:
             return work.standing
-        return Standing(work.standing.priority, self._levels.queued_level(work, self.now))
+        level = self._levels_now.get(work.index)
+        if level is None:
+            level = self._levels_now[work.index] = self._one.queued_level(work, self.now)
+        return Standing(work.standing.priority, level)
 
     def lot_of(self, work: SimulatedWorkload) -> Lot:
         """The workload as it is put up for auction."""

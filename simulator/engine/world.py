@@ -17,6 +17,7 @@ from domain.tenant import Tenant
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import EventQueue
+from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import Queue
 from simulator.engine.recorder import Recorder
 from simulator.engine.regions import RegionRoom
@@ -37,6 +38,8 @@ class World:
     rng: np.random.Generator
     clock: ManualClock
     events: EventQueue
+    one: OneWorkload
+    """Asks the policy's orderings and levels."""
     queue: Queue
     room: RegionRoom
     recorder: Recorder

@@ -11,10 +11,12 @@ from domain.clock import ManualClock
 from domain.fleet import Fleet
 from domain.tenant import Tenant
 from formats.trace_workload import greatest_gpus_per_machine
+from global_scheduler.scan_settings import QueueRule
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue
 from simulator.engine.intake import Intake
+from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import RankedQueue, ScannedQueue
 from simulator.engine.recorder import Recorder
 from simulator.engine.regions import RegionRoom
@@ -36,6 +38,7 @@ def make_world(
     start_s: float,
 ) -> World:
     """An empty world at `start_s`; `tenants` by name. Its queue is for a policy that makes no scan passes."""
+    one = OneWorkload(policy.ordering, policy.levels)
     world = World(
         fleet=fleet,
         tenants=tenants,
@@ -44,7 +47,8 @@ def make_world(
         rng=np.random.default_rng(seed),
         clock=ManualClock(-math.inf),
         events=EventQueue(),
-        queue=RankedQueue(policy.ordering, policy.levels),
+        one=one,
+        queue=RankedQueue(one),
         room=RegionRoom(fleet, remembers=settings.negative_cache, beyond_walks=settings.negative_cache_outlives_scans),
         recorder=Recorder(fleet),
         log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
@@ -63,9 +67,11 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
     policy = world.policy
     if not policy.scans:
         return None
-    scanner = Scanner(world.tenants, names, policy.ordering, world.settings.usage_window_s, world.tenant_use)
+    scanner = Scanner(
+        world.tenants, names, QueueRule(policy.ordering, policy.levels), world.settings.usage_window_s, world.tenant_use
+    )
     world.columns = scanner.columns
-    world.queue = ScannedQueue(scanner.columns, world.workloads, policy.levels)
+    world.queue = ScannedQueue(scanner.columns, world.workloads)
     return scanner
 
 
@@ -90,7 +96,7 @@ def make_walk(world: World, attempts: Attempts) -> Walk:
     return Walk(
         world.queue,
         world.room,
-        world.policy.levels,
+        world.one,
         attempts.dispatch,
         lambda: list(world.live.values()),
         world.tenant_gpus,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering.policy import OrderingPolicy
 from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
 from regional_scheduler.reclaiming.policy import ReclaimingPolicy
 from simulator.policies.allocation import AllocationPolicy, FirstThatFits
-from simulator.policies.levels import LevelPolicy, OneLevel
 from simulator.policies.placement import Consolidated, PlacementPolicy
 from simulator.policies.region_choice import LateBinding, RegionChoice
 
@@ -25,7 +25,8 @@ class Policy:
     scans: bool = False
     """True: scan passes decide on priority, quota and credit (MAST §4.2), so that tenants matter. False: all are at
     priority 0 and within quota, and the ordering policy alone decides."""
-    levels: LevelPolicy = OneLevel()
+    levels: LevelPolicy | None = None
+    """None: all are at level 0, and nobody evicts anybody of the same priority."""
     allocation: AllocationPolicy = FirstThatFits()
     placement: PlacementPolicy = Consolidated()
     region_choice: RegionChoice = LateBinding()

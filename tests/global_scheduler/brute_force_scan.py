@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from domain.identifiers import GpuModel
 from domain.resources import capacity_millicpus, request_millicpus
 from domain.tenant import LOWEST_PRIORITY, Tenant
+from global_scheduler.levels.attained_service import AttainedService
 from tests.global_scheduler.scan_worlds import Live, Queued, World
 
 
@@ -20,6 +21,7 @@ class BruteForcePlan:
     order: list[str]
     live_within_quota: dict[str, bool]
     live_priority: dict[str, int]
+    live_level: dict[str, int]
 
 
 def brute_force_scan(world: World, now: float) -> BruteForcePlan:
@@ -27,6 +29,7 @@ def brute_force_scan(world: World, now: float) -> BruteForcePlan:
     tuples: dict[str, tuple[int, int, float, bool]] = {}
     live_within: dict[str, bool] = {}
     live_priority: dict[str, int] = {}
+    live_level: dict[str, int] = {}
     for tenant in world.tenants:
         live = sorted(
             (row for row in world.live if row.tenant == tenant.tenant), key=lambda row: (row.started_s, row.workload)
@@ -36,6 +39,8 @@ def brute_force_scan(world: World, now: float) -> BruteForcePlan:
         for row in live:
             live_within[row.workload] = row.workload in within
             live_priority[row.workload] = tenant.priority if row.workload in within else LOWEST_PRIORITY
+            level = _live_level(world, row, live_priority[row.workload], now)
+            live_level[row.workload] = row.level if row.leaving else level
             if row.leaving and row.within_quota == (row.workload in within):
                 live_priority[row.workload] = row.priority
         queue = [row for row in world.queued if row.tenant == tenant.tenant]
@@ -46,13 +51,14 @@ def brute_force_scan(world: World, now: float) -> BruteForcePlan:
             if fits:
                 use.update(charge)
             priority = tenant.priority if fits else LOWEST_PRIORITY
-            ordering = credit[entry.workload] if world.settings.ordering[priority] == "credit" else 0.0
-            tuples[entry.workload] = (priority, entry.level, ordering, fits)
+            rule = world.settings.rules[priority]
+            ordering = credit[entry.workload] if rule.ordering.name == "credit" else 0.0
+            tuples[entry.workload] = (priority, _level(world, priority, entry.attained_gpu_s), ordering, fits)
     submitted_s = {row.workload: row.submitted_s for row in world.queued}
     order = sorted(
         tuples, key=lambda name: (tuples[name][0], tuples[name][1], -tuples[name][2], submitted_s[name], name)
     )
-    return BruteForcePlan(tuples, order, live_within, live_priority)
+    return BruteForcePlan(tuples, order, live_within, live_priority, live_level)
 
 
 def credit_of(world: World, row: Queued, now: float) -> float:
@@ -80,6 +86,20 @@ def credit_of(world: World, row: Queued, now: float) -> float:
     else:
         age = age_s * settings.age_weight_per_s
     return age + settings.fairness_weight * (1.0 - ratio)
+
+
+def _level(world: World, priority: int, attained_gpu_s: float) -> int:
+    """How many of the thresholds have been reached; a hundred-thousandth of a second is no matter."""
+    levels = world.settings.rules[priority].levels
+    if levels is None:
+        return 0
+    assert isinstance(levels, AttainedService)
+    return sum(attained_gpu_s + 1e-5 >= threshold for threshold in levels.thresholds_gpu_s)
+
+
+def _live_level(world: World, row: Live, priority: int, now: float) -> int:
+    ran_s = 0.0 if row.set_up else now - row.started_s + 1e-5
+    return _level(world, priority, row.attained_gpu_s + ran_s * row.held_gpus)
 
 
 def limit_of(tenant: Tenant, bucket: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -10,8 +11,10 @@ from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId, WorkloadId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from global_scheduler.credit import CreditSettings
+from global_scheduler.levels.attained_service import AttainedService
+from global_scheduler.ordering import ORDERINGS
 from global_scheduler.scan_plan import ScanPlan
-from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.scan_settings import QueueRule, ScanSettings
 from global_scheduler.scan_view import ScanView
 from global_scheduler.usage_window import WindowedUse
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
@@ -28,7 +31,7 @@ class Queued:
     submitted_s: float
     gpus: dict[str, int]
     cpus: float = 0.0
-    level: int = 0
+    attained_gpu_s: float = 0.0
     stored: tuple[int, int, float, bool] | None = None
 
 
@@ -45,6 +48,14 @@ class Live:
     level: int = 0
     leaving: bool = False
     attempt: int = 1
+    attained_gpu_s: float = 0.0
+    """In earlier attempts."""
+    set_up: bool = False
+    """It has not begun to work yet."""
+
+    @property
+    def held_gpus(self) -> int:
+        return sum(amount for bucket, amount in self.charges.items() if bucket != "cpus")
 
 
 @dataclass(frozen=True)
@@ -85,11 +96,12 @@ def pending_rows(queued: tuple[Queued, ...]) -> PendingRows:
         gpus=[gpus for _, gpus in first],
         cpus=[row.cpus for row in queued],
         more_gpus=[dict(list(row.gpus.items())[1:]) or None for row in queued],
-        level=[row.level for row in queued],
         stored_priority=[row.stored[0] if row.stored else None for row in queued],
         stored_level=[row.stored[1] if row.stored else 0 for row in queued],
         stored_credit=[row.stored[2] if row.stored else 0.0 for row in queued],
         stored_within_quota=[row.stored[3] if row.stored else False for row in queued],
+        queued_since_s=[row.submitted_s for row in queued],
+        attained_gpu_s=[row.attained_gpu_s for row in queued],
     )
 
 
@@ -105,6 +117,10 @@ def running_rows(live: tuple[Live, ...]) -> RunningRows:
         within_quota=[row.within_quota for row in live],
         leaving=[row.leaving for row in live],
         charges=[row.charges for row in live],
+        gpus=[row.held_gpus for row in live],
+        submitted_s=[row.started_s for row in live],
+        working_since_s=[math.nan if row.set_up else row.started_s for row in live],
+        attained_gpu_s=[row.attained_gpu_s for row in live],
     )
 
 
@@ -124,7 +140,11 @@ def after(world: World, view: ScanView, plan: ScanPlan) -> World:
     for row in world.live:
         change = changes.get((WorkloadId(row.workload), row.attempt))
         live.append(
-            replace(row, within_quota=change.within_quota, priority=change.standing.priority) if change else row
+            replace(
+                row, within_quota=change.within_quota, priority=change.standing.priority, level=change.standing.level
+            )
+            if change
+            else row
         )
     return replace(
         world,
@@ -135,10 +155,13 @@ def after(world: World, view: ScanView, plan: ScanPlan) -> World:
 
 NOW_S = 10_000.0
 
+TWO_THRESHOLDS = AttainedService((100.0, 1_000.0))
+
 _MODELS = ("A100", "H100", "V100", ANY_GPU_MODEL)
 _NAMES = ("ash", "birch", "cedar")
 _gpus = st.dictionaries(st.sampled_from(_MODELS), st.integers(0, 4), max_size=3)
 _cpus = st.sampled_from((0.0, 0.5, 1.0, 2.25))
+_attained = st.sampled_from((0.0, 99.0, 100.0, 101.5, 5_000.0))
 _times = st.one_of(st.sampled_from((0.0, 9_000.0, 9_950.0, 9_999.5)), st.floats(-100.0, 10_100.0))
 
 
@@ -165,7 +188,7 @@ def worlds(draw: st.DrawFn) -> World:
             draw(_times),
             draw(_gpus),
             draw(_cpus),
-            draw(st.integers(0, 2)),
+            draw(_attained),
             draw(st.none() | st.tuples(st.integers(0, 6), st.integers(0, 2), st.just(6.0), st.booleans())),
         )
         for number in draw(st.permutations(range(draw(st.integers(0, 14)))))
@@ -180,6 +203,8 @@ def worlds(draw: st.DrawFn) -> World:
             draw(st.integers(0, 6)),
             draw(st.integers(0, 2)),
             draw(st.integers(0, 4)) == 0,
+            attained_gpu_s=draw(_attained),
+            set_up=draw(st.booleans()),
         )
         for number in draw(st.permutations(range(draw(st.integers(0, 8)))))
     )
@@ -188,10 +213,12 @@ def worlds(draw: st.DrawFn) -> World:
         for name in names
         if draw(st.booleans())
     )
-    ordering = tuple(draw(st.sampled_from(("credit", "credit", "fifo"))) for _ in range(7))
+    orderings = tuple(draw(st.sampled_from(("credit", "credit", "fifo"))) for _ in range(7))
+    levels = draw(st.none() | st.just(TWO_THRESHOLDS))
+    rules = tuple(QueueRule(ORDERINGS[name], levels if draw(st.booleans()) else None) for name in orderings)
     resolution_s = draw(st.sampled_from((0.0, 60.0)))
     credit = CreditSettings(age_cap_s=5_000.0, age_resolution_s=resolution_s)
-    return World(tenants, queued, live, use, ScanSettings(credit, ordering))
+    return World(tenants, queued, live, use, ScanSettings(credit, rules))
 
 
 _quota_gpus = st.dictionaries(st.sampled_from(_MODELS), st.integers(0, 8), max_size=3)

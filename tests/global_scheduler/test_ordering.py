@@ -8,11 +8,16 @@ from numpy.typing import NDArray
 
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler import ordering
-from global_scheduler.ordering import POLICIES, policy_named
+from global_scheduler.knowledge import Knowledge, OracleNeeded
+from global_scheduler.levels.attained_service import AttainedService
+from global_scheduler.ordering import ORDERINGS
+from global_scheduler.ordering.credit import CreditOrdering
+from global_scheduler.ordering.fifo import FifoOrdering
 from global_scheduler.ordering.policy import OrderingInput
+from global_scheduler.ordering.shortest_remaining import ShortestRemaining
 from global_scheduler.ordering.total_order import total_order
 from global_scheduler.scan_pass import scan_pass
-from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.scan_settings import QueueRule, ScanSettings
 from global_scheduler.usage_window import WindowedUse
 from tests.global_scheduler.scan_worlds import NOW_S, Queued, World, tenant
 
@@ -37,16 +42,16 @@ def test_credit_orders_within_a_priority() -> None:
 
 
 def test_fifo_orders_by_submit_time() -> None:
-    assert names_in_order(ScanSettings(ordering=("fifo",) * 7)) == ["w1", "w2", "w3", "w4"]
+    assert names_in_order(ScanSettings(rules=(QueueRule(FifoOrdering()),) * 7)) == ["w1", "w2", "w3", "w4"]
 
 
 def test_each_priority_has_its_own_policy() -> None:
-    first_come = tuple("fifo" if priority == LOWEST_PRIORITY else "credit" for priority in range(7))
-    assert names_in_order(ScanSettings(ordering=first_come)) == ["w2", "w1", "w3", "w4"]
+    first_come = (*(QueueRule() for _ in range(LOWEST_PRIORITY)), QueueRule(FifoOrdering()))
+    assert names_in_order(ScanSettings(rules=first_come)) == ["w2", "w1", "w3", "w4"]
 
 
 def test_a_fifo_priority_stores_no_credit_that_would_change() -> None:
-    view = World(TENANTS, QUEUED, settings=ScanSettings(ordering=("fifo",) * 7)).view()
+    view = World(TENANTS, QUEUED, settings=ScanSettings(rules=(QueueRule(FifoOrdering()),) * 7)).view()
     plan = scan_pass(view, NOW_S)
     assert plan.credit.tolist() == [0.0] * 4
     assert plan.scan_credit.min() > 0.0
@@ -54,12 +59,14 @@ def test_a_fifo_priority_stores_no_credit_that_would_change() -> None:
 
 def test_level_comes_before_credit_and_after_priority() -> None:
     queued = (
-        Queued("w1", "modest", 0.0, {"any": 9}, level=0),
-        Queued("w2", "modest", 9_000.0, {"any": 1}, level=2),
-        Queued("w3", "modest", 9_500.0, {"any": 1}, level=0),
-        Queued("w4", "modest", 9_600.0, {"any": 1}, level=1),
+        Queued("w1", "modest", 0.0, {"any": 9}),
+        Queued("w2", "modest", 9_000.0, {"any": 1}, attained_gpu_s=250.0),
+        Queued("w3", "modest", 9_500.0, {"any": 1}),
+        Queued("w4", "modest", 9_600.0, {"any": 1}, attained_gpu_s=150.0),
     )
-    assert names_in_order(ScanSettings(), queued) == ["w3", "w4", "w2", "w1"]
+    levels = ScanSettings(rules=(QueueRule(CreditOrdering(), AttainedService((100.0, 200.0))),) * 7)
+    assert names_in_order(levels, queued) == ["w3", "w4", "w2", "w1"]
+    assert names_in_order(ScanSettings(), queued) == ["w2", "w3", "w4", "w1"]
 
 
 def test_many_levels_do_not_wrap_around() -> None:
@@ -69,13 +76,14 @@ def test_many_levels_do_not_wrap_around() -> None:
     assert total_order(priority[::-1].copy(), level[::-1].copy(), np.zeros(4)).tolist() == [3, 2, 1, 0]
 
 
-def test_an_unknown_policy_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="no ordering policy 'lifo'; there are credit, fifo"):
-        policy_named("lifo")
-    with pytest.raises(ValueError, match="lifo"):
-        names_in_order(ScanSettings(ordering=("lifo",) * 7))
-    with pytest.raises(ValueError, match="7 ordering policies"):
-        ScanSettings(ordering=("credit",))
+def test_there_is_one_rule_per_priority() -> None:
+    with pytest.raises(ValueError, match="7 rules"):
+        ScanSettings(rules=(QueueRule(),))
+
+
+def test_what_only_an_oracle_knows_is_never_given_to_a_service() -> None:
+    with pytest.raises(OracleNeeded, match="shortest_remaining needs to know how long"):
+        names_in_order(ScanSettings(rules=(QueueRule(ShortestRemaining()),) * 7))
 
 
 @dataclass(frozen=True)
@@ -83,21 +91,21 @@ class Undecided:
     """A policy gone wrong."""
 
     name: str = "undecided"
+    needs: Knowledge = Knowledge.LIVE
 
     def ordering_credit(self, queue: OrderingInput) -> NDArray[np.float64]:
         return np.full(len(queue), np.nan)
 
 
-def test_a_policy_without_an_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "POLICIES", {"undecided": Undecided()})
+def test_a_policy_without_an_answer_is_refused() -> None:
     with pytest.raises(ValueError, match="the ordering policy undecided gave an entry no finite"):
-        names_in_order(ScanSettings(ordering=("undecided",) * 7))
+        names_in_order(ScanSettings(rules=(QueueRule(Undecided()),) * 7))
 
 
 def test_every_policy_is_one_file_that_says_what_it_does_and_is_registered_under_its_name() -> None:
     modules = {info.name for info in pkgutil.iter_modules(ordering.__path__)} - {"policy", "total_order"}
-    assert modules == set(POLICIES)
-    for name, policy in POLICIES.items():
+    assert modules == set(ORDERINGS)
+    for name, policy in ORDERINGS.items():
         assert policy.name == name
         text = importlib.import_module(f"global_scheduler.ordering.{name}").__doc__ or ""
         for heading in ("Rule: ", "Invariant: ", "Ignores: ", "Fails when: ", "§"):

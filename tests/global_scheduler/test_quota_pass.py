@@ -79,12 +79,12 @@ def test_quota_that_came_free_goes_to_the_oldest_live_attempts_before_the_queue(
     assert within(tenant("t", any=7), queued, live) == ["w1"]
 
 
-def test_a_promoted_attempt_gets_its_tenants_priority_and_keeps_its_level() -> None:
-    _, plan = scan(tenant("t", priority=2, any=8), live=[Live("r1", "t", 1.0, {"any": 8}, False, level=3, attempt=4)])
+def test_a_promoted_attempt_gets_its_tenants_priority_and_the_level_that_it_has_there() -> None:
+    _, plan = scan(tenant("t", priority=2, any=8), live=[Live("r1", "t", 1.0, {"any": 8}, False, attempt=4)])
     (change,) = plan.reclassifications
     assert change.promoted
     assert (change.key.workload, change.key.attempt) == ("r1", 4)
-    assert (change.was_standing, change.standing) == (Standing(6, 3), Standing(2, 3))
+    assert (change.was_standing, change.standing) == (Standing(6, 0), Standing(2, 0))
 
 
 def test_a_quota_that_shrank_costs_the_newest_first_and_only_as_many_as_needed() -> None:

@@ -6,18 +6,22 @@ import pytest
 from domain.rank import QueuePosition, Standing
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import CreditSettings
+from global_scheduler.ordering.credit import CreditOrdering
 from global_scheduler.scan_pass import scan_pass
-from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.scan_settings import QueueRule, ScanSettings
 from tests.global_scheduler.brute_force_scan import brute_force_scan
-from tests.global_scheduler.scan_worlds import NOW_S, Live, Queued, World, after, tenant
+from tests.global_scheduler.scan_worlds import NOW_S, TWO_THRESHOLDS, Live, Queued, World, after, tenant
+
+WITH_LEVELS = ScanSettings(rules=(QueueRule(CreditOrdering(), TWO_THRESHOLDS),) * 7)
 
 WORLD = World(
     (tenant("low", priority=LOWEST_PRIORITY, any=8), tenant("high", priority=1, any=8)),
     (
-        Queued("w1", "low", 9_000.0, {"any": 8}, level=2),
+        Queued("w1", "low", 9_000.0, {"any": 8}, attained_gpu_s=1_000.0),
         Queued("w2", "high", 9_100.0, {"any": 8}),
         Queued("w3", "high", 9_200.0, {"any": 8}),
     ),
+    settings=WITH_LEVELS,
 )
 
 

@@ -37,6 +37,7 @@ def test_the_plan_is_that_of_the_brute_force(world: World) -> None:
     then = after(world, view, plan)
     assert {row.workload: row.within_quota for row in then.live} == oracle.live_within_quota
     assert {row.workload: row.priority for row in then.live} == oracle.live_priority
+    assert {row.workload: row.level for row in then.live} == oracle.live_level
     stored = {row.workload: row.stored for row in world.queued}
     assert [view.pending.workloads[entry] for entry in plan.changed] == [
         name for name in view.pending.workloads if stored[name] != oracle.tuples[name]

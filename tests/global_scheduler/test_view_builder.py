@@ -52,15 +52,15 @@ def test_a_model_without_its_own_bucket_is_charged_to_any() -> None:
 
 def test_rows_stand_by_time_and_name_whatever_their_order() -> None:
     rows = (
-        Queued("w3", "ash", 5.0, {"A100": 3}, level=3, stored=(1, 2, 0.5, True)),
-        Queued("w2", "birch", 5.0, {"H100": 2}, level=2),
-        Queued("w1", "ash", 9.0, {"A100": 1}, level=1),
-        Queued("w4", "ash", 1.0, {}, level=4),
+        Queued("w3", "ash", 5.0, {"A100": 3}, attained_gpu_s=3, stored=(1, 2, 0.5, True)),
+        Queued("w2", "birch", 5.0, {"H100": 2}, attained_gpu_s=2),
+        Queued("w1", "ash", 9.0, {"A100": 1}, attained_gpu_s=1),
+        Queued("w4", "ash", 1.0, {}, attained_gpu_s=4),
     )
     pending = view_of(*rows).pending
     assert pending.workloads == ("w4", "w2", "w3", "w1")
     assert pending.tenant.tolist() == [0, 1, 0, 0]
-    assert pending.level.tolist() == [4, 2, 3, 1]
+    assert pending.known.attained_gpu_s.tolist() == [4, 2, 3, 1]
     assert pending.demand.amount.tolist() == [2, 3, 1]
     assert pending.demand.offsets.tolist() == [0, 0, 1, 2, 3]
     assert pending.stored.priority.tolist() == [NOT_RANKED, NOT_RANKED, 1, NOT_RANKED]
@@ -129,7 +129,7 @@ _ROWS = pending_rows((Queued("w1", "ash", 1.0, {"A100": 1}), Queued("w2", "ash",
         (replace(_ROWS, tenants=[TenantId("ash")]), "tenants has 1 elements for 2"),
         (replace(_ROWS, stored_credit=[1.0, 2.0, 3.0]), "stored_credit has 3 elements for 2"),
         (replace(_ROWS, more_gpus=[None]), "more_gpus has 1 elements for 2"),
-        (replace(_ROWS, level=[0, -1]), "levels must be from 0"),
+        (replace(_ROWS, attained_gpu_s=[0.0, -1.0]), "attained service must be finite and not negative"),
         (replace(_ROWS, workloads=[WorkloadId("w1")] * 2, submitted_s=[1.0, 1.0]), "each named once"),
     ],
 )

@@ -150,7 +150,7 @@ def test_the_quota_counts_gpus_and_cpus() -> None:
 
 def test_there_are_seven_priority_levels() -> None:
     """ "Currently, MAST uses seven priority levels." """
-    assert len(SETTINGS.ordering) == LOWEST_PRIORITY + 1 == 7
+    assert len(SETTINGS.rules) == LOWEST_PRIORITY + 1 == 7
 
 
 def test_one_pass_updates_all_as_the_state_of_one_workload_affects_others() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from formats.trace import TraceRow
-from simulator.baselines.las import LAS, AttainedService
+from global_scheduler.levels.attained_service import AttainedService
+from simulator.baselines.las import LAS
 from simulator.policies.registry import policies
 from simulator.results.run_record import AttemptEnd
 from tests.simulator.engine.checked_run import CheckedRun, checked_run, one_region, row

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.trace import TraceRow
-from simulator.baselines.gandiva import SLICE_S
-from simulator.baselines.las import AttainedService
-from simulator.baselines.srsf import RemainingService
-from simulator.policies.levels import LevelPolicy
+from global_scheduler.levels.time_slice import SLICE_S
 from tests.simulator.baselines.runs import one_machine, row, run
 
 
@@ -101,54 +97,6 @@ def test_srsf_weighs_time_by_gpus() -> None:
     assert done.first_starts["narrow"] == 10.0
     assert done.first_starts["wide"] == 510.0
     assert run("sjf", one_machine(2), rows).first_starts["wide"] == 10.0
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """As much of a workload as a level policy looks at."""
-
-    remaining_s: float
-    gpus: int
-    started_s: float
-    index: int = 0
-    tenant: int = 0
-    shape: int = 0
-    eligible: tuple[int, ...] = (0,)
-    own_region: int = 0
-    submitted_s: float = 0.0
-    queued_since_s: float = 0.0
-    attained_s: float = 0.0
-    attained_gpu_s: float = 0.0
-
-
-@given(st.floats(0.1, 1e7), st.integers(1, 512), st.floats(0.0, 2e9), st.floats(1.1, 10.0), st.floats(1.0, 3600.0))
-def test_never_does_a_level_of_remaining_service_change_but_at_its_crossing(
-    remaining_s: float, gpus: int, started_s: float, factor: float, first: float
-) -> None:
-    levels = RemainingService(first, factor)
-    _check_crossings(levels, _Attempt(remaining_s, gpus, started_s), step=-1)
-
-
-@given(st.floats(0.0, 4000.0), st.integers(1, 512), st.floats(0.0, 2e9))
-def test_never_does_a_level_of_attained_service_change_but_at_its_crossing(
-    attained_gpu_s: float, gpus: int, started_s: float
-) -> None:
-    levels = AttainedService((100.0, 1000.0, 3200.0))
-    _check_crossings(levels, _Attempt(1e6, gpus, started_s, attained_gpu_s=attained_gpu_s), step=1)
-
-
-def _check_crossings(levels: LevelPolicy, attempt: _Attempt, step: int) -> None:
-    """From crossing to crossing: each leads to the next level, at a later time."""
-    now = attempt.started_s
-    level, until_s = levels.running_level(attempt, now)
-    assert abs(level - levels.queued_level(attempt, now)) <= 1
-    while not math.isinf(until_s):
-        assert until_s > now
-        assert levels.running_level(attempt, now + (until_s - now) / 3).level == level
-        now = until_s
-        following, until_s = levels.running_level(attempt, now)
-        assert following == level + step
-        level = following
 
 
 def test_gandiva_takes_turns_in_slices() -> None:

@@ -6,6 +6,7 @@ view, the scan pass, a memory for each region, and rounds over windows with hint
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -209,11 +210,12 @@ class LiveDriver:
             gpus=[demand.gpus for demand in demands],
             cpus=[demand.cpus for demand in demands],
             more_gpus=[demand.more_gpus or None for demand in demands],
-            level=[0 for _ in entries],
             stored_priority=[None if known is None else known.standing.priority for known in stored],
             stored_level=[0 for _ in entries],
             stored_credit=[0.0 if known is None else known.credit for known in stored],
             stored_within_quota=[known is not None and known.within_quota for known in stored],
+            queued_since_s=[entry.workload.submitted_s for entry in entries],
+            attained_gpu_s=[0.0 for _ in entries],
         )
 
     def _running_rows(self) -> RunningRows:
@@ -228,6 +230,10 @@ class LiveDriver:
             within_quota=[attempt.within_quota for attempt in live],
             leaving=[attempt.state is State.PREEMPTING for attempt in live],
             charges=[attempt.charges for attempt in live],
+            gpus=[sum(len(placement.gpu_indices) for placement in attempt.placements) for attempt in live],
+            submitted_s=[attempt.submitted_s for attempt in live],
+            working_since_s=[math.nan if attempt.started_s is None else attempt.started_s for attempt in live],
+            attained_gpu_s=[0.0 for _ in live],
         )
 
     def _windowed_use(self, now: float) -> Mapping[TenantId, WindowedUse]:

@@ -12,9 +12,11 @@ from domain.placement import Holding
 from domain.rank import QueuePosition, Standing
 from domain.tenant import quota_charges
 from domain.workload import Workload, WorkloadSpecification
+from global_scheduler.scan_settings import QueueRule
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.baselines.mast import MAST
+from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import Queue, ScannedQueue
 from simulator.engine.regions import RegionRoom, Win
 from simulator.engine.scanning import Scanner
@@ -45,12 +47,12 @@ class SimulatedDriver:
         self._regions = {region.region: number for number, region in enumerate(run.fleet.regions)}
         self._use = TenantUse(len(self._tenants), USAGE_WINDOW_S, run.events[0].t)
         names = [str(workload.workload) for workload in run.workloads]
-        self._scanner = Scanner(self._tenants, names, MAST.ordering, USAGE_WINDOW_S, self._use)
+        self._scanner = Scanner(self._tenants, names, QueueRule(MAST.ordering), USAGE_WINDOW_S, self._use)
         self._room = RegionRoom(run.fleet)
         self._kinds = Kinds()
         self._works = [self._work_of(index, workload) for index, workload in enumerate(run.workloads)]
         self._by_name = {work.workload.workload: work for work in self._works}
-        self._queue = ScannedQueue(self._scanner.columns, self._works, MAST.levels)
+        self._queue = ScannedQueue(self._scanner.columns, self._works)
 
     def _work_of(self, index: int, workload: Workload) -> SimulatedWorkload:
         specification = workload.specification
@@ -206,6 +208,8 @@ def auction_by_walk(
 ) -> None:
     """One auction after the other along the queue, as the policy `mast` has it."""
     # Whose use of what is only for policies that ask.
-    walk = Walk(queue, room, MAST.levels, dispatch, list, [], WalkFacts([], 0, 0.0, CostSettings()))
+    walk = Walk(
+        queue, room, OneWorkload(MAST.ordering, None), dispatch, list, [], WalkFacts([], 0, 0.0, CostSettings())
+    )
     walk.begin(now)
     MAST.allocation.allocate(walk)

@@ -14,7 +14,6 @@ from domain.plan import Plan
 from domain.workload import Workload
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
-from simulator.baselines.mast import MAST
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.queues import ScannedQueue
 from simulator.engine.regions import RegionRoom, Win
@@ -46,7 +45,7 @@ def auction_as_simulated(plan: WorldPlan) -> History:
     works = [_work_of(index, arrival.workload, room, kinds) for index, arrival in enumerate(arrivals)]
     by_name = {work.workload.workload: work for work in works}
     columns = WorkloadColumns([str(work.workload.workload) for work in works], {})
-    queue = ScannedQueue(columns, works, MAST.levels)
+    queue = ScannedQueue(columns, works)
 
     def auction_pass(scan_pass: int, lots: tuple[Lot, ...], now: float) -> None:
         won: dict[WorkloadId, Plan] = {}

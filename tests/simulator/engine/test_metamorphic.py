@@ -24,9 +24,9 @@ from domain.identifiers import (
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.trace import TraceRow
-from simulator.baselines.gandiva import TimeSlice
-from simulator.baselines.las import AttainedService
-from simulator.baselines.srsf import RemainingService
+from global_scheduler.levels.attained_service import AttainedService
+from global_scheduler.levels.remaining_service import RemainingService
+from global_scheduler.levels.time_slice import TimeSlice
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies

@@ -1,0 +1,25 @@
+"""Ordering by size, the smallest first ("SF": Tiresias §3.2.1, Table 1).
+
+Rule: who asks for the fewest GPUs goes first, then who came first.
+Invariant: of two that wait and would both find room, the one that asks for fewer GPUs starts first.
+Ignores: run times, and how long somebody has waited: the large may starve.
+Fails when: never; every workload says how many GPUs it wants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from global_scheduler.knowledge import Floats, Knowledge
+from global_scheduler.ordering.policy import OrderingInput
+
+
+@dataclass(frozen=True, slots=True)
+class FewestGpus:
+    """The fewer GPUs, the greater the credit."""
+
+    name: str = "fewest_gpus"
+    needs: Knowledge = Knowledge.LIVE
+
+    def ordering_credit(self, queue: OrderingInput) -> Floats:
+        return -queue.known.gpus
