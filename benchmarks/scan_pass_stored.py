@@ -154,7 +154,7 @@ async def measure(database: Database, pending: int, changed_share: float) -> Non
 async def _acquire(connection: AnyConnection, duration_s: float) -> Lease:
     lease = await lease_store.acquire(connection, GLOBAL_LEASE, "benchmark", "nowhere:0", 0, duration_s)
     if lease is None:
-        raise RuntimeError("somebody else holds the lease in a new database")
+        raise RuntimeError("another process holds the lease in a new database")
     return lease
 
 

@@ -1,4 +1,4 @@
-"""What events say besides the common fields (docs/events.md), for whoever tells them: the service and the simulator."""
+"""What events say besides the common fields (docs/events.md), as the service and the simulator both write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tenants.yaml: who may use how much, and how important that is."""
+"""tenants.yaml: what each tenant may use, and how important that is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Job traces as CSV: one workload per row, read as a stream; rows that make no sense are counted and shown.
 
 The columns are those of docs/formats.md. The names that public traces use for the same things are understood
-too (`job_id`, `virtual_cluster`, ...), and columns that nobody knows are left out and listed.
+too (`job_id`, `virtual_cluster`, ...), and unknown columns are left out and listed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cells of a row in a table of jobs: what they must look like, and what is told of a row that is left out."""
+"""The cells of a row in a table of jobs: what they must look like, and what is reported of a row that is left out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write constraints.txt: the versions that pip chooses today for a new environment, all of them, one per line.
 
 Run it with ``make constraints``. It names packages and versions only: where packages come from is the configuration
-of whoever installs.
+of the one who installs.
 """
 
 import re

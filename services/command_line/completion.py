@@ -21,5 +21,5 @@ def complete_workload(context: typer.Context, incomplete: str) -> list[tuple[str
                 if workload.workload.startswith(incomplete)
             ]
     except TopmastError:
-        # Somebody pressed the tabulator key: that is no place for an error.
+        # A tabulator key was pressed: that is no place for an error.
         return []

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from topmast import Client
 
 READING_ATTEMPTS = 3
-"""About a second when nobody answers: people are waiting."""
+"""About a second when nothing answers: people are waiting."""
 CHANGING_ATTEMPTS = 4
 """About three seconds: enough for a tier that comes back, and what was meant to happen happens."""
 

@@ -63,17 +63,17 @@ def _sentence(error: Exception) -> str:
 def reported(*, in_full: bool = False) -> Iterator[None]:
     """Ends the command with the right exit code, and a sentence on standard error, when what is inside fails.
 
-    `in_full` is for servers, whose standard error is their log: what nobody foresaw is told with its traceback.
+    `in_full` is for servers, whose standard error is their log: an unforeseen error is logged with its traceback.
     """
     try:
         yield
     except (typer.TyperException, typer.Exit, typer.Abort):
-        # Wrong usage, which typer itself tells; or an exit that was decided on.
+        # Wrong usage, which typer itself reports; or an exit that was decided on.
         raise
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except BrokenPipeError:
-        # Whoever read our output (`| head`) has enough. What is left in the buffer must not be tried again at exit.
+        # The reader of our output (`| head`) has enough. What is left in the buffer must not be tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(ExitCode.BROKEN_PIPE) from None
     except Exception as error:

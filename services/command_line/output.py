@@ -109,7 +109,7 @@ def as_json(value: object) -> object:
 
 
 def note(text: str) -> None:
-    """A remark for whoever sits there, on standard error."""
+    """A remark for the user, on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -27,12 +27,12 @@ def figures_view(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
     """A column for each run."""
     from simulator.report.overview import figures_table
 
-    told = figures_table(labels, figures)
-    return Table("Figures", ("figure", *told.head[1:]), told.rows, right=frozenset(range(1, len(told.head))))
+    shown = figures_table(labels, figures)
+    return Table("Figures", ("figure", *shown.head[1:]), shown.rows, right=frozenset(range(1, len(shown.head))))
 
 
 def pairs_view(comparison: Comparison) -> Table:
-    """A row for each policy against the baseline: who won, and what it came to with its 95 % confidence interval."""
+    """A row for each policy against the baseline: which won, and what it came to with its 95 % confidence interval."""
     head = (
         f"against {comparison.policies[0]}",
         "workloads",

@@ -157,13 +157,13 @@ def change_line(workload: Workload) -> str:
         words.append(f"in {workload.region}")
     if workload.attempts:
         words.append(f"attempt {workload.attempts[-1].attempt}")
-    told = [
+    parts = [
         " ".join(words),
         progress_words(workload),
         queue_words(workload) if not workload.region or workload.state == "PENDING" else "",
         workload.reason,
     ]
-    return "; ".join(part for part in told if part)
+    return "; ".join(part for part in parts if part)
 
 
 def count_by_state(workloads: Iterable[Workload]) -> str:

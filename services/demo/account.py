@@ -18,7 +18,7 @@ _ENDS = ("evicted", "completed", "failed", "cancelled")
 
 @dataclass(slots=True)
 class _Life:
-    """What the log tells of one workload."""
+    """What the log says of one workload."""
 
     submitted_s: float
     tenant: str

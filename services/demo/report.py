@@ -75,8 +75,8 @@ def _training(summary: dict[str, JsonValue]) -> Table:
         table.add_column(heading)
     stories = summary["real_training"]
     for story in stories if isinstance(stories, list) else []:
-        told = mapping(story)
+        training = mapping(story)
         table.add_row(
-            *(str(told[key]) for key in ("name", "state", "attempts", "preempted", "resumed_at_step", "steps"))
+            *(str(training[key]) for key in ("name", "state", "attempts", "preempted", "resumed_at_step", "steps"))
         )
     return table

@@ -1,4 +1,4 @@
-"""Runs the demo: brings a service up, submits, watches, takes it down, and gives an account that anybody can check."""
+"""Runs the demo: brings a service up, submits, watches, takes it down, and gives an account that can be checked."""
 
 from __future__ import annotations
 

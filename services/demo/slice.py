@@ -124,7 +124,7 @@ def _with_table(
     regions: Sequence[EmptyRegion],
     rng: np.random.Generator,
 ) -> WorkloadSpecification:
-    """Now and then a table, of those that are in a region that can host the workload: nobody moves tables here yet."""
+    """Now and then a table, of those that are in a region that can host the workload: tables do not move here yet."""
     draw, which = rng.random(), int(rng.integers(1 << 30))
     if draw >= _TABLE_SHARE or specification.demand.total_gpus == 0:
         return specification

@@ -266,7 +266,7 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         asyncio.run(host_until_told())
-    except Exception as error:  # noqa: BLE001 - whatever it was, who waits for the host is told
+    except Exception as error:  # noqa: BLE001 - whatever it was, the process that waits for the host learns it
         _log.exception("the host failed")
         say(HostState.FAILED, f"{type(error).__name__}: {error}", "")
         return 1

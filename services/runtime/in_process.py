@@ -67,7 +67,7 @@ class InProcessService:
             await self.stop(name)
 
     def raise_if_broken(self) -> None:
-        """Raises what ended a tier that nobody has stopped."""
+        """Raises what ended a tier that was not stopped."""
         for task in self._running.values():
             if task.done():
                 task.result()

@@ -34,7 +34,7 @@ from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
 
-_TENANT = TenantId("nobody")
+_TENANT = TenantId("warm-up")
 _NAME = WorkloadId("nothing")
 
 

@@ -52,7 +52,7 @@ def up(
     layout.host_log.parent.mkdir(parents=True, exist_ok=True)
     host = _spawn_host(options, layout.host_log)
     deadline = time.monotonic() + patience_s
-    told = ""
+    last_stage = ""
     while time.monotonic() < deadline:
         record = read_host_record(layout.host_record)
         if record is not None and record.process_id == host:
@@ -61,14 +61,14 @@ def up(
             if record.state is HostState.FAILED:
                 os.waitpid(host, 0)
                 raise ServiceNotStarted(f"{record.stage} (log: {layout.host_log})")
-            if record.stage != told:
-                told = record.stage
-                progress(told)
+            if record.stage != last_stage:
+                last_stage = record.stage
+                progress(last_stage)
         if os.waitpid(host, os.WNOHANG)[0]:
             raise ServiceNotStarted(f"the host process ended at once; its log says:\n{_log_tail(layout.host_log)}")
         time.sleep(_POLL_REAL_S)
     os.kill(host, signal.SIGTERM)
-    raise ServiceNotStarted(f"not ready after {patience_s:.0f} s, busy with {told or 'nothing yet'}")
+    raise ServiceNotStarted(f"not ready after {patience_s:.0f} s, busy with {last_stage or 'nothing yet'}")
 
 
 def _spawn_host(options: HostOptions, log: Path) -> int:

@@ -1,4 +1,4 @@
-"""One tier in one process, whoever started it: opens the database, serves, works, until it is asked to stop."""
+"""One tier in one process, however it was started: opens the database, serves, works, until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def forget_for_collection() -> None:
 
 async def _listen(tier: Tier, listen: str) -> int:
     """Waits while the port is still held by a predecessor that has not quite gone."""
-    told = False
+    announced = False
     while True:
         try:
             return await tier.start(listen)
         except RuntimeError as error:
-            if not told:
+            if not announced:
                 _log.warning("cannot listen yet", address=listen, error=str(error))
-                told = True
+                announced = True
             await asyncio.sleep(_BIND_RETRY_REAL_S)
 
 

@@ -115,7 +115,7 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
 
 
 def _tenants_for(policy: Policy, inputs: SimulationInputs) -> tuple[Tenant, ...]:
-    """Who makes no scan passes knows neither priority nor quota: all are at the highest, and nothing reaches a quota.
+    """A policy without scan passes knows neither priority nor quota: all are at the highest, and nothing reaches a quota.
 
     So the log of such a run is valid with these tenants. Weights of fair shares stay.
     """

@@ -31,7 +31,7 @@ class LoggedRun:
 
     run: FinishedRun
     validation: ValidationReport | None
-    """None: nobody asked."""
+    """None: not asked for."""
 
 
 @dataclass(frozen=True, slots=True)

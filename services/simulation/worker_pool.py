@@ -1,7 +1,7 @@
 """Several runs at once, each in a worker process; progress comes back while they run.
 
 Workers are spawned, not forked: each begins with a clean interpreter and finds compiled kernels on disk. They do not
-hear Ctrl-C, which a terminal sends to all processes of a command: whoever started them ends them.
+hear Ctrl-C, which a terminal sends to all processes of a command: the process that started them ends them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simulator.engine.simulation import RunProgress
 from simulator.policies.registry import policy_called
 
 LOOK_S = 0.2
-"""So often somebody looks whether to go on, and hears of the progress of each run."""
+"""So often it is asked whether to go on, and hears of the progress of each run."""
 ENDING_S = 10.0
 """So long a worker that was told to end may take before it is killed."""
 
@@ -56,11 +56,11 @@ class _Failure:
 
     source: str
     problems: tuple[FieldProblem, ...]
-    told: str
+    traceback: str
 
 
 class WorkerDied(Exception):
-    """A worker ended without an answer, or with one that nobody foresaw."""
+    """A worker ended without an answer, or with an unforeseen one."""
 
 
 _Answer: TypeAlias = RunProgress | FinishedRun | _Failure
@@ -136,7 +136,7 @@ def _answer_of(connection: Connection, process: BaseProcess, request: RunRequest
     if isinstance(answer, _Failure):
         if answer.problems:
             raise FormatError(answer.source, answer.problems)
-        raise WorkerDied(f"{what} failed:\n{answer.told}")
+        raise WorkerDied(f"{what} failed:\n{answer.traceback}")
     return answer
 
 
@@ -153,7 +153,7 @@ def _end(workers: Sequence[tuple[Connection, BaseProcess]]) -> None:
 
 
 def work(setup: WorkerSetup, connection: Connection) -> None:
-    """A worker: takes requests and answers each, until nobody is at the other end."""
+    """A worker: takes requests and answers each, until the other end is closed."""
     from services.runtime.kernels import compile_kernels
 
     compile_kernels()
@@ -169,7 +169,7 @@ def work(setup: WorkerSetup, connection: Connection) -> None:
             answer = _Failure(error.source, error.problems, str(error))
         except ConnectionError:
             return
-        except Exception:  # noqa: BLE001 -- told to whoever asked, who raises it
+        except Exception:  # noqa: BLE001 -- sent to the caller, which raises it
             answer = _Failure("", (), traceback.format_exc())
         try:
             connection.send(answer)

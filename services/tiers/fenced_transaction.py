@@ -1,4 +1,4 @@
-"""Transactions in the name of a lease: what whoever comes late would write is refused."""
+"""Transactions in the name of a lease: what a latecomer would write is refused."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _PORTS = range(20_000, 32_768)
 
 
 def free_port(host: str) -> int:
-    """A port that is free now, and that is likely to stay so: nobody gets it who just asks for any port.
+    """A port that is free now, and that is likely to stay so: a process that asks for any port does not get it.
 
     Raises OSError when there is none, or the host is not ours.
     """

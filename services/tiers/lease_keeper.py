@@ -31,7 +31,7 @@ class LeaseKeeper:
 
     @property
     def certain(self) -> bool:
-        """True when nobody else can have the lease at this moment, whatever happened to this process meanwhile."""
+        """True when no other process can have the lease at this moment, whatever happened to this process meanwhile."""
         return asyncio.get_running_loop().time() < self._certain_until_real_s
 
     async def wait_until_held(self) -> Lease:
@@ -55,7 +55,7 @@ class LeaseKeeper:
             await asyncio.sleep(self._duration_s / 3)
 
     async def keep(self, lease: Lease) -> None:
-        """Renews; ends when it is lost to somebody else. While the database is away, holding on is all one can do."""
+        """Renews; ends when another process has it. While the database is away, holding on is all one can do."""
         while True:
             await asyncio.sleep(self._duration_s / 3)
             asked_real_s = asyncio.get_running_loop().time()
@@ -73,7 +73,7 @@ class LeaseKeeper:
             self._certain_until_real_s = asked_real_s + self._duration_s
 
     async def release(self, lease: Lease) -> None:
-        """Gives the lease up, so that whoever stands by need not wait for its end."""
+        """Gives the lease up, so that a standby need not wait for its end."""
         try:
             await self._database.run(
                 lambda connection: lease_store.release(connection, lease), give_up_after_s=self._duration_s

@@ -41,7 +41,7 @@ from simulator.engine.event_queue import Happens
 from simulator.engine.regions import Win
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
-from simulator.results.run_record import NOBODY
+from simulator.results.run_record import NO_ROW
 
 
 class Attempts:
@@ -204,7 +204,7 @@ class Attempts:
         eviction = work.run.eviction
         if eviction is None or end.next_state is not State.PENDING:
             raise ValueError(f"a simulated attempt is evicted or completes: {end}")
-        by = NOBODY if eviction.by is None or work.makes_room_for is None else work.makes_room_for.index
+        by = NO_ROW if eviction.by is None or work.makes_room_for is None else work.makes_room_for.index
         world.recorder.evicted(work, eviction.cause, end, by)
         if world.log is not None:
             world.log.evicted(work, eviction, end)

@@ -17,7 +17,7 @@ from domain.fleet import Fleet, MachineState
 from domain.life_cycle import State
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.results.run_record import (
-    NOBODY,
+    NO_ROW,
     AttemptEnd,
     AttemptTable,
     Integers,
@@ -71,7 +71,7 @@ class _AttemptRow:
     started_s: float = math.nan
     ended_s: float = math.nan
     end: int = AttemptEnd.RUNNING
-    evicted_by: int = NOBODY
+    evicted_by: int = NO_ROW
     progress_at_end: float = math.nan
     progress_kept: float = math.nan
 
@@ -123,7 +123,7 @@ class Recorder:
         self._first_started_s.setdefault(work.index, now)
 
     def evicted(self, work: SimulatedWorkload, cause: EvictionCause, end: RecordEnd, by: int) -> None:
-        """`by`: the workload, by index, that its place was for; NOBODY when it was for none."""
+        """`by`: the workload, by index, that its place was for; NO_ROW when it was for none."""
         row = self._rows[work.row]
         row.ended_s, row.end, row.evicted_by = end.ended_s, _ENDS[cause], by
         row.progress_at_end, row.progress_kept = end.progress, end.checkpoint_progress
@@ -137,7 +137,7 @@ class Recorder:
     def machine_changed(self, region: int, machine: int, state: MachineState, now: float) -> None:
         """The machine at that place of the region is in this state from now on."""
         number = self._tables.number(region, machine)
-        if number == NOBODY:
+        if number == NO_ROW:
             return
         if not state.counts_for_training:
             self._down_since.setdefault(number, now)
@@ -244,7 +244,7 @@ class _MachineNumbers:
         for position, region in enumerate(fleet.regions):
             self._first.append(len(numbers))
             for machine in region.machines():
-                numbers.append(len(names) if machine.gpus else NOBODY)
+                numbers.append(len(names) if machine.gpus else NO_ROW)
                 if machine.gpus:
                     names.append(str(machine.machine))
                     regions.append(position)

@@ -30,10 +30,10 @@ def _ratio_panel(comparison: Comparison) -> Panel:
         ("queueing", [(pair, pair.queueing_s) for pair in comparison.pairs]),
     )
     for series, (what, pairs) in enumerate(contrasts):
-        told = [(pair, contrast) for pair, contrast in pairs if contrast is not None]
-        farthest = max([farthest, *(1.05 * c.ratio.high for _, c in told if isfinite(c.ratio.high))])
-        traces.append(_ratios(what, series, baseline, told))
-        rows += [_contrast_row(pair, what, contrast) for pair, contrast in told]
+        known = [(pair, contrast) for pair, contrast in pairs if contrast is not None]
+        farthest = max([farthest, *(1.05 * c.ratio.high for _, c in known if isfinite(c.ratio.high))])
+        traces.append(_ratios(what, series, baseline, known))
+        rows += [_contrast_row(pair, what, contrast) for pair, contrast in known]
     layout: dict[str, JsonValue] = {
         "xaxis": {"title": {"text": f"mean, × that under {baseline}"}, "range": [0, farthest]},
         "yaxis": {"type": "category", "range": [len(comparison.pairs) - 0.4, -0.6], "showgrid": False},
@@ -70,15 +70,15 @@ def _ratio_panel(comparison: Comparison) -> Panel:
 
 
 def _ratios(
-    what: str, series: int, baseline: str, told: Sequence[tuple[PairedComparison, Contrast]]
+    what: str, series: int, baseline: str, contrasts: Sequence[tuple[PairedComparison, Contrast]]
 ) -> dict[str, JsonValue]:
-    ratios = [contrast.ratio for _, contrast in told]
+    ratios = [contrast.ratio for _, contrast in contrasts]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": f"mean {what} time",
         "x": numbers([ratio.value for ratio in ratios]),
-        "y": texts([pair.policy for pair, _ in told]),
+        "y": texts([pair.policy for pair, _ in contrasts]),
         "error_x": {
             "type": "data",
             "symmetric": False,
@@ -143,7 +143,7 @@ def _winners_panel(comparison: Comparison) -> Panel:
     explanation = f"Workloads that completed at least a second sooner (won) or later (lost) than under {baseline}."
     return Panel(
         "winners",
-        "Who won, who lost",
+        "Workloads won and lost",
         explanation,
         (Picture("", traces, layout),),
         (_counts_table(pairs), *(table for pair in pairs for table in _job_tables(pair) if table.rows)),
@@ -212,16 +212,18 @@ def _words(name: str) -> str:
 
 
 def _aggregate(name: str, aggregate: Aggregate) -> str:
-    told: Callable[[float], str] = number
+    format_mean: Callable[[float], str] = number
     if name in _RATES:
-        told = percent
+        format_mean = percent
     elif name.endswith("_gpu_s"):
-        told = gpu_hours
+        format_mean = gpu_hours
     elif name.endswith("_s"):
-        told = duration
+        format_mean = duration
     if aggregate.seeds == 0:
         return NOTHING
-    return told(aggregate.mean) + (f" ± {told(aggregate.standard_deviation)}" if aggregate.seeds > 1 else "")
+    return format_mean(aggregate.mean) + (
+        f" ± {format_mean(aggregate.standard_deviation)}" if aggregate.seeds > 1 else ""
+    )
 
 
 def _probability(p: float) -> str:

@@ -60,7 +60,7 @@ def _distribution_panel(
     values_of: Callable[[RunRecord], Reals],
 ) -> Panel:
     sorted_values = [np.sort(values_of(run.record)) for run in runs]
-    told = [(run.label, values) for run, values in zip(runs, sorted_values, strict=True) if len(values)]
+    drawn = [(run.label, values) for run, values in zip(runs, sorted_values, strict=True) if len(values)]
     traces: tuple[dict[str, JsonValue], ...] = tuple(
         {
             "type": "scatter",
@@ -79,16 +79,16 @@ def _distribution_panel(
         "yaxis": {"title": {"text": "% of workloads"}, "range": [0, 101]},
     }
     table = Table(
-        ("share of workloads", *(label for label, _ in told)),
+        ("share of workloads", *(label for label, _ in drawn)),
         tuple(
-            (f"{100 * level:g} %", *(duration(float(_quantiles(values, np.array([level]))[0])) for _, values in told))
+            (f"{100 * level:g} %", *(duration(float(_quantiles(values, np.array([level]))[0])) for _, values in drawn))
             for level in _TOLD_LEVELS
         ),
         caption="within",
     )
-    pictures = (Picture("", traces, layout),) if told else ()
-    nothing = "" if told else " No workload completed, so there is nothing to show."
-    return Panel(name, title, explanation + nothing, pictures, (table,) if told else ())
+    pictures = (Picture("", traces, layout),) if drawn else ()
+    nothing = "" if drawn else " No workload completed, so there is nothing to show."
+    return Panel(name, title, explanation + nothing, pictures, (table,) if drawn else ())
 
 
 def waiting_panels(runs: Sequence[LabelledRun]) -> tuple[Panel, Panel]:

@@ -22,7 +22,7 @@ _LANE_PX = 5
 _WINDOWS_S = (600.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0)
 """Lengths of the busiest window."""
 _READABLE_BARS = 700
-"""More make a picture that nobody can read."""
+"""More make an unreadable picture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
 
 def figures_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
     """One column per run; rows that no run knows anything about are left out."""
-    rows = [(name, *(told(run) for run in figures)) for name, told in _ROWS]
+    rows = [(name, *(format_figure(run) for run in figures)) for name, format_figure in _ROWS]
     known = [row for row in rows if any(cell not in (NOTHING, f"{NOTHING} (0 s)") for cell in row[1:])]
     return Table(("", *labels), tuple(known))
 
@@ -61,7 +61,7 @@ def facts(record: RunRecord, figures: RunFigures) -> tuple[tuple[str, str], ...]
         ("from", moment(record.started_s)),
         ("until", moment(record.ended_s)),
     )  # fmt: skip
-    return tuple((name, told) for name, told in found if told)
+    return tuple((name, text) for name, text in found if text)
 
 
 def broken_off_sentence(label: str, record: RunRecord, figures: RunFigures) -> str:

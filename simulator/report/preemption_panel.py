@@ -1,4 +1,4 @@
-"""Who preempted whom: by tenant, and by priority."""
+"""Preemptions by tenant and by priority: victims against the workloads that they made way for."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from simulator.report.ranking import largest_and_others
 from simulator.report.wording import gpu_hours, number
 from simulator.results.figures import rows_of
 from simulator.results.grouping import sums_by_group
-from simulator.results.run_record import NOBODY, AttemptEnd, Integers, Reals, RunRecord
+from simulator.results.run_record import NO_ROW, AttemptEnd, Integers, Reals, RunRecord
 
 
 def preemption_panel(runs: Sequence[LabelledRun]) -> Panel:
-    """Matrices of those who were preempted (rows) and those for whom (columns)."""
+    """Matrices of victims (rows) and the workloads that they made way for (columns)."""
     pictures, tables = [], []
     for run in runs:
         record = run.record
-        victims = np.flatnonzero((record.attempts.end == AttemptEnd.PREEMPTED) & (record.attempts.evicted_by != NOBODY))
+        victims = np.flatnonzero((record.attempts.end == AttemptEnd.PREEMPTED) & (record.attempts.evicted_by != NO_ROW))
         if not len(victims):
             continue
         gpu_s = rows_of(record).held_gpu_s[victims]
@@ -36,10 +36,12 @@ def preemption_panel(runs: Sequence[LabelledRun]) -> Panel:
             )
             pictures.append(Picture(label, (_heat(names, counts, held),), _layout(len(names))))
             tables.append(_table(label, names, counts, held))
-    title = "Who preempted whom"
+    title = "Preemptions"
     if not pictures:
-        return Panel("preemptions", title, "Nobody was preempted.", (), ())
-    explanation = "Attempts that were preempted, by whose they were (rows) and for whom they made room (columns)."
+        return Panel("preemptions", title, "No attempt was preempted.", (), ())
+    explanation = (
+        "Attempts that were preempted, by the victim (rows) and by the workload that needed the capacity (columns)."
+    )
     return Panel("preemptions", title, explanation, tuple(pictures), tuple(tables))
 
 
@@ -56,7 +58,7 @@ def _tenants(record: RunRecord, victims: Integers) -> tuple[tuple[str, ...], Int
 
 
 def _priorities(record: RunRecord, victims: Integers) -> tuple[tuple[str, ...], Integers, Integers]:
-    """The standing with which attempts ran; of those who made them go, that of their first attempt."""
+    """The standing with which attempts ran; of the workloads that preempted them, that of their first attempt."""
     names = tuple(str(priority) for priority in range(LOWEST_PRIORITY + 1))
     return names, record.attempts.priority[victims], record.workloads.priority[record.attempts.evicted_by[victims]]
 

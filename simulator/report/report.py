@@ -76,14 +76,14 @@ def report_of(
         gantt_panel(drawn, choice),
     ]
     policies = [run.label for run in drawn]
-    told = title or (f"{', '.join(policies)} on {runs[0].trace}" if runs[0].trace else ", ".join(policies))
-    return page(told, _head(runs, figures, labels, drawn), panels)
+    heading = title or (f"{', '.join(policies)} on {runs[0].trace}" if runs[0].trace else ", ".join(policies))
+    return page(heading, _head(runs, figures, labels, drawn), panels)
 
 
 def _head(
     runs: Sequence[RunRecord], figures: Sequence[RunFigures], labels: Sequence[str], drawn: Sequence[LabelledRun]
 ) -> str:
-    told = "".join(
+    fact_list = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(what)}</dd></div>" for name, what in facts(runs[0], figures[0])
     )
     sentences = [broken_off_sentence(*one) for one in zip(labels, runs, figures, strict=True)]
@@ -100,7 +100,7 @@ def _head(
         shown = ", ".join(f"{run.label} (seed {run.record.seed})" for run in drawn)
         seeds = f"<p>{count_of(len(runs), 'run')}; the pictures show {escape(shown)}.</p>"
     return (
-        f"<dl class=facts>{told}</dl>{warnings}{cards}{seeds}"
+        f"<dl class=facts>{fact_list}</dl>{warnings}{cards}{seeds}"
         f"<section class=figures><h2>Figures</h2>{table_html(figures_table(labels, figures))}</section>"
     )
 

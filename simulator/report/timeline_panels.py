@@ -89,14 +89,14 @@ def region_panel(runs: Sequence[LabelledRun]) -> Panel:
                  "line": {"color": "@muted", "dash": "dash", "width": 1}}
             ]  # fmt: skip
         pictures.append(Picture(run.label, traces, layout))
-        told = _told(len(middles))
+        points = _table_points(len(middles))
         head = (
             f"{time_unit(record.ended_s - record.started_s)[0]} since the beginning",
             *(record.regions[region] for region in shown),
         )
         rows = tuple(
             (f"{(middles[at] - record.started_s) / unit:.4g}", *(percent(float(rates[region][at])) for region in shown))
-            for at in told
+            for at in points
         )
         tables.append(Table(head, rows, caption=f"{run.label}: demand, share of the supply"))
     explanation = (
@@ -192,14 +192,14 @@ class _Lines:
             y["range"] = [0, most]
         return {"xaxis": self._axis, "yaxis": y, "hovermode": "x unified"}
 
-    def table(self, told: Callable[[float], str], caption: str) -> Table:
+    def table(self, format_value: Callable[[float], str], caption: str) -> Table:
         middles = ((self._edges[:-1] + self._edges[1:]) / 2 - self._edges[0]) / self._unit
         unit = time_unit(float(self._edges[-1] - self._edges[0]))[0]
         return Table(
             (f"{unit} since the beginning", *(run.label for run in self._runs)),
             tuple(
-                (f"{middles[at]:.4g}", *(told(float(values[at])) for values in self._values))
-                for at in _told(len(middles))
+                (f"{middles[at]:.4g}", *(format_value(float(values[at])) for values in self._values))
+                for at in _table_points(len(middles))
             ),
             caption=caption,
         )
@@ -214,6 +214,6 @@ def _time_axis(records: Sequence[RunRecord]) -> tuple[Reals, dict[str, JsonValue
     return edges, {"title": {"text": f"{name} since the beginning"}, "rangemode": "tozero"}, unit
 
 
-def _told(points: int) -> list[int]:
-    """Which points a table tells."""
+def _table_points(points: int) -> list[int]:
+    """Which points a table shows."""
     return [int(at) for at in np.unique(np.linspace(0, points - 1, min(points, _TOLD_SPANS)).astype(np.int64))]

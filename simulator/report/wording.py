@@ -21,8 +21,8 @@ def duration(seconds: float | None) -> str:
     unit, length = next(((unit, length) for unit, length in _UNITS if abs(seconds) >= length), ("s", 1.0))
     amount = seconds / length
     # Neither a power of ten nor a zero with a sign.
-    told = f"{amount:,.0f}" if abs(amount) >= 999.5 else f"{amount + 0.0:.3g}"
-    return f"{told} {unit}"
+    number = f"{amount:,.0f}" if abs(amount) >= 999.5 else f"{amount + 0.0:.3g}"
+    return f"{number} {unit}"
 
 
 def percent(share: float | None) -> str:
@@ -69,6 +69,6 @@ def log_duration_axis(title: str) -> dict[str, JsonValue]:
         "type": "log",
         "title": {"text": title},
         "tickvals": [seconds for seconds, _ in ticks],
-        "ticktext": [told for _, told in ticks],
+        "ticktext": [label for _, label in ticks],
         "minor": {"showgrid": False},
     }

@@ -206,7 +206,9 @@ def compare_runs(
     return Comparison(
         trace=runs[0].trace,
         policies=policies,
-        aggregates={policy: _aggregates([told for told in figures if told.policy == policy]) for policy in policies},
+        aggregates={
+            policy: _aggregates([figure for figure in figures if figure.policy == policy]) for policy in policies
+        },
         pairs=tuple(
             _pair(policy, of_policy[policy], policies[0], of_policy[policies[0]], generator, resamples)
             for policy in policies[1:]
@@ -334,8 +336,8 @@ def _contrasts(
 
 
 def _aggregates(figures: Sequence[RunFigures]) -> dict[str, Aggregate]:
-    told = [_flat(figure) for figure in figures]
-    return {name: _aggregate([values[name] for values in told]) for name in _AGGREGATED}
+    flat = [_flat(figure) for figure in figures]
+    return {name: _aggregate([values[name] for values in flat]) for name in _AGGREGATED}
 
 
 def _flat(figures: RunFigures) -> dict[str, float | None]:

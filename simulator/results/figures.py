@@ -13,7 +13,7 @@ from simulator.results.capacity import held_curve, overloaded_gpu_seconds, reser
 from simulator.results.distribution import Distribution, distribution_of, number_or_null, rate_or_null
 from simulator.results.group_figures import GroupFigures, RunRows, figures_by_group, gpu_classes
 from simulator.results.holdings import MachineLevels, gpu_seconds_of_attempts, holdings_of
-from simulator.results.run_record import NOBODY, AttemptEnd, Integers, RunRecord, WorkloadEnd
+from simulator.results.run_record import NO_ROW, AttemptEnd, Integers, RunRecord, WorkloadEnd
 from simulator.results.service_levels import DEFAULT_LIMITS_S, decided_waits
 from simulator.results.waits import queueing_of_workloads, waits_of
 from simulator.results.work import work_of_attempts
@@ -21,7 +21,7 @@ from simulator.results.work import work_of_attempts
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What the run itself took, as measured by whoever ran it."""
+    """What the run itself took, as its caller measured it."""
 
     wall_s: float
     peak_rss_mib: float
@@ -71,7 +71,7 @@ class RunFigures:
 
     @property
     def events_per_s(self) -> float | None:
-        """Of the event queue, in real time; None when nobody measured it."""
+        """Of the event queue, in real time; None when it was not measured."""
         if self.events is None or not self.wall_s:
             return None
         return self.events / self.wall_s
@@ -245,8 +245,8 @@ def _allocation_by_region(
 
 
 def last_regions(record: RunRecord) -> Integers:
-    """The region of each workload's last attempt, or NOBODY."""
-    regions = np.full(len(record.workloads), NOBODY, dtype=np.int64)
+    """The region of each workload's last attempt, or NO_ROW."""
+    regions = np.full(len(record.workloads), NO_ROW, dtype=np.int64)
     # Attempts are in the order of dispatch: of several of a workload the last one stays.
     regions[record.attempts.workload] = record.attempts.region
     return regions

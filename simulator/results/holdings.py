@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.results.grouping import sums_by_group
-from simulator.results.run_record import NOBODY, Integers, Reals, RunRecord
+from simulator.results.run_record import NO_ROW, Integers, Reals, RunRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +24,7 @@ class Holdings:
     region: Integers
     gpus: Integers
     reserved_s: Reals
-    """From here on nobody else could get it."""
+    """From here on no other attempt could get it."""
     from_s: Reals
     """From here on its victims were gone."""
     until_s: Reals
@@ -56,7 +56,7 @@ def held_from_s(record: RunRecord) -> Reals:
     """For each attempt the time from which it alone had its capacity."""
     attempts = record.attempts
     from_s = attempts.dispatched_s.copy()
-    victims = np.flatnonzero((attempts.evicted_by != NOBODY) & ~np.isnan(attempts.ended_s))
+    victims = np.flatnonzero((attempts.evicted_by != NO_ROW) & ~np.isnan(attempts.ended_s))
     if not len(victims):
         return from_s
     # The attempt that a victim made room for: that workload's newest one when the victim was gone.

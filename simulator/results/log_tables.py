@@ -11,7 +11,7 @@ from domain.events import EventKind
 from domain.fleet import Fleet
 from domain.tenant import LOWEST_PRIORITY
 from simulator.results.run_record import (
-    NOBODY,
+    NO_ROW,
     AttemptEnd,
     AttemptTable,
     Integers,
@@ -125,7 +125,7 @@ class LogTables:
         self.workloads: dict[str, WorkloadRow] = {}
         self.attempts: list[AttemptRow] = []
         self.tenant_priority: dict[str, int] = {}
-        """Of those of whom a workload within quota was seen."""
+        """Of the tenants that had a workload within quota."""
         self.down_since: dict[int | None, float] = {}
         """By position of the machine; None stands for those without GPUs."""
         self.not_there_because: dict[int | None, set[EventKind]] = {}
@@ -205,7 +205,7 @@ class LogTables:
         )
 
     def _priority(self, row: WorkloadRow) -> int:
-        """Of its first attempt; else its tenant's, as far as the log tells it; else as it was last ranked."""
+        """Of its first attempt; else its tenant's, as far as the log says; else as it was last ranked."""
         if row.first_attempt is not None:
             return row.first_attempt.priority
         ranked = LOWEST_PRIORITY if row.ranked_priority is None else row.ranked_priority
@@ -225,7 +225,7 @@ def _attempt_table(rows: Sequence[AttemptRow], positions: dict[str, int], run_en
         started_s=_real(row.started_s for row in rows),
         ended_s=_real(row.ended_s for row in rows),
         end=_whole(row.end for row in rows),
-        evicted_by=_whole(NOBODY if row.evicted_by is None else positions.get(row.evicted_by, NOBODY) for row in rows),
+        evicted_by=_whole(NO_ROW if row.evicted_by is None else positions.get(row.evicted_by, NO_ROW) for row in rows),
         gpus=_whole(row.gpus for row in rows),
         progress_at_start=_real(row.progress_at_start for row in rows),
         progress_at_end=_real(ends),

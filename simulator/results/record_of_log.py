@@ -1,6 +1,6 @@
 """The tables of a run from its event log (docs/events.md), of the simulator or of the live service.
 
-The log is read as a stream, in its order. It is trusted to be legal (`topmast validate` tells whether it is); what
+The log is read as a stream, in its order. It is trusted to be legal (`topmast validate` says whether it is); what
 cannot be read as a run at all is refused with its line.
 """
 

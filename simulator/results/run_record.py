@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-NOBODY = -1
+NO_ROW = -1
 """In place of a position: there is none."""
 
 
@@ -63,7 +63,7 @@ class WorkloadTable:
     """Of all base tasks together."""
     submitted_s: Reals
     work_s: Reals
-    """Seconds of work in all, on what it asked for; not a number when nobody knows."""
+    """Seconds of work in all, on what it asked for; not a number when it is unknown."""
     first_started_s: Reals
     ended_s: Reals
     """Completed, failed or cancelled."""
@@ -94,7 +94,7 @@ class AttemptTable:
     end: Integers
     """AttemptEnd."""
     evicted_by: Integers
-    """Position of the workload that it made room for, or NOBODY."""
+    """Position of the workload that it made room for, or NO_ROW."""
     gpus: Integers
     """As it was dispatched."""
     progress_at_start: Reals

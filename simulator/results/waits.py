@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.results.grouping import sums_by_group
-from simulator.results.run_record import NOBODY, Flags, Integers, Reals, RunRecord, WorkloadEnd
+from simulator.results.run_record import NO_ROW, Flags, Integers, Reals, RunRecord, WorkloadEnd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,11 +21,11 @@ class Waits:
 
     workload: Integers
     attempt: Integers
-    """Position of the attempt that ran at last, or NOBODY."""
+    """Position of the attempt that ran at last, or NO_ROW."""
     priority: Integers
     """Of that attempt, else of the workload."""
     region: Integers
-    """Of that attempt, or NOBODY."""
+    """Of that attempt, or NO_ROW."""
     from_s: Reals
     until_s: Reals
     """It ran; else it was given up, or the run was over."""
@@ -65,12 +65,12 @@ def waits_of(record: RunRecord) -> Waits:
         & (given_up_s > pending_since)
     )
     open_ones = np.flatnonzero(waiting)
-    nobody = np.full(len(open_ones), NOBODY, dtype=np.int64)
+    no_row = np.full(len(open_ones), NO_ROW, dtype=np.int64)
     return Waits(
         workload=np.concatenate((owner, open_ones)),
-        attempt=np.concatenate((order, nobody)),
+        attempt=np.concatenate((order, no_row)),
         priority=np.concatenate((attempts.priority[order], workloads.priority[open_ones])),
-        region=np.concatenate((attempts.region[order], nobody)),
+        region=np.concatenate((attempts.region[order], no_row)),
         from_s=np.concatenate((from_s, pending_since[open_ones])),
         until_s=np.concatenate((attempts.started_s[order], given_up_s[open_ones])),
         ran=np.concatenate((np.ones(len(order), dtype=np.bool_), np.zeros(len(open_ones), dtype=np.bool_))),

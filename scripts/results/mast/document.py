@@ -179,13 +179,13 @@ def _memory(setup: Mapping[str, JsonValue], runs: Sequence[Run]) -> str:
     same = all(
         len({run.kept["decisions"] for run in find(shown, "memory", load)}) == 1 for load in {r.load for r in shown}
     )
-    told = "The digests of the decisions are equal" if same else "THE DIGESTS DIFFER, which must not be"
+    verdict = "The digests of the decisions are equal" if same else "THE DIGESTS DIFFER, which must not be"
     return f"""
 ## The negative cache
 
 The paper (§4.3): a negative cache that is emptied with each scan pass answers about 80 % of the questions. Ours outlives scan passes, for it ends an
 entry as soon as there may be room ([decision 007](../decisions/007-room-and-refusals.md)); it never refuses what could be placed. So it can neither cost nor gain
-start latency in simulated time. {told}: the gain is computing time alone. On the days {first} to {last - 1} of the trace, those with the
+start latency in simulated time. {verdict}: the gain is computing time alone. On the days {first} to {last - 1} of the trace, those with the
 most work submitted ({setup["window_workloads"]:,} jobs), under `mast`:
 
 {tables.memory(shown)}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from scripts.results.mast.kept import Run, find
 from scripts.results.mast.tables import NOTHING, percent, seconds
 
-Told = Callable[[Run], str]
+Figure = Callable[[Run], str]
 
 
 def in_short(runs: Sequence[Run]) -> str:
@@ -39,7 +39,7 @@ def not_as_good(runs: Sequence[Run]) -> str:
 - **1.3 % is exceeded in some hours.** Nearly all violations within quota are of priority 3 and below. The quotas add up to about 2.3
   times the fleet at load 1.0 (2.7 times at 1.3), so more may be within quota than there are GPUs; then the lower priorities wait. MAST's quotas are not published.
 - **Whole waits are much longer** than the time within quota: at priority 1, {_by_load(runs, "mast", _whole(1))} exceed the limit at the three loads, at priority 3
-  {_by_load(runs, "mast", _whole(3))}. They wait over quota, where nothing is promised. Who does not accept that split should read these numbers: by them MAST
+  {_by_load(runs, "mast", _whole(3))}. They wait over quota, where nothing is promised. A reader who does not accept that split should read these numbers: by them MAST
   does **not** keep its level at P95 at loads 1.0 and 1.3, and is worse than federated at load 1.3
   (federated, priority 1: {_at(runs, 1.3, "federated", _whole(1))}, priority 3: {_at(runs, 1.3, "federated", _whole(3))}).
 - **Federated is much better than the paper's 50 %, and waits less than MAST at load 1.3**: mean {_at(runs, 1.3, "federated", _queueing)} against {_at(runs, 1.3, "mast", _queueing)}, P95
@@ -47,7 +47,7 @@ def not_as_good(runs: Sequence[Run]) -> str:
   of the GPUs against {_at(runs, 1.3, "mast", _allocation)}, and large workloads wait {_at(runs, 1.3, "federated", _large)} on average against {_at(runs, 1.3, "mast", _large)}. Presumably
   a queue for each region lets small jobs slip into pieces that the global queue keeps filling with large ones, and 84 % of the jobs take one GPU.
   That it hardly fails high priorities is no wonder on this trace: 84 % of the jobs take one GPU, there is one GPU model, so nearly every
-  region has somebody to evict. Where data limits the regions, it is worse for priorities 0–2 ({_data(runs, "federated", _worst_high)} in the worst eight hours), and so is
+  region has something to evict. Where data limits the regions, it is worse for priorities 0–2 ({_data(runs, "federated", _worst_high)} in the worst eight hours), and so is
   MAST ({_data(runs, "mast", _worst_high)}): a workload that can run in one small region only waits for that one.
 - **98 % allocation is not reached.** Starting containers is not the cause: it is counted as allocated, and makes only about half a per
   cent. What is left over are GPUs in pieces: gangs of up to 64 GPUs wait while machines of other regions have room for fewer, regions of 8 and
@@ -65,17 +65,17 @@ def not_as_good(runs: Sequence[Run]) -> str:
 """
 
 
-def _by_load(runs: Sequence[Run], policy: str, told: Told) -> str:
+def _by_load(runs: Sequence[Run], policy: str, figure: Figure) -> str:
     """The three loads, one after the other."""
-    return " / ".join(told(run) for run in runs if run.experiment == "anywhere" and run.policy == policy) or NOTHING
+    return " / ".join(figure(run) for run in runs if run.experiment == "anywhere" and run.policy == policy) or NOTHING
 
 
-def _at(runs: Sequence[Run], load: float, policy: str, told: Told) -> str:
-    return next((told(run) for run in find(runs, "anywhere", load, policy)), NOTHING)
+def _at(runs: Sequence[Run], load: float, policy: str, figure: Figure) -> str:
+    return next((figure(run) for run in find(runs, "anywhere", load, policy)), NOTHING)
 
 
-def _data(runs: Sequence[Run], policy: str, told: Told) -> str:
-    return next((told(run) for run in find(runs, "tables", 1.0, policy)), NOTHING)
+def _data(runs: Sequence[Run], policy: str, figure: Figure) -> str:
+    return next((figure(run) for run in find(runs, "tables", 1.0, policy)), NOTHING)
 
 
 def _memory(runs: Sequence[Run], memory: str) -> str:
@@ -100,7 +100,7 @@ def _worst_high(run: Run) -> str:
     return percent(run.of_service("worst_8_hours_of_0_to_2"))
 
 
-def _whole(priority: int) -> Told:
+def _whole(priority: int) -> Figure:
     return lambda run: percent(run.of_priority(priority, "violation_rate_of_whole_waits"), 0)
 
 

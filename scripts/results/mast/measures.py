@@ -71,7 +71,7 @@ def measures_of(case: Case, record: RunRecord, history: QuotaHistory | None) -> 
 
 
 def decisions_of(record: RunRecord) -> str:
-    """A digest of who was dispatched when and where, and how it ended: equal for equal decisions."""
+    """A digest of what was dispatched when and where, and how it ended: equal for equal decisions."""
     attempts, shares = record.attempts, record.shares
     digest = hashlib.sha256()
     columns: tuple[Integers | Reals, ...] = (
@@ -154,8 +154,13 @@ def _above(waits: Waits, violated: Flags, judged: Flags) -> JsonValue:
 
 def _large(record: RunRecord, waits: Waits) -> JsonValue:
     large = waits.ran & (record.workloads.gpus[waits.workload] >= LARGE_GPUS)
-    told = distribution_of(waits.seconds[large])
-    return [told.count, _rounded(told.mean, 1), _rounded(told.p50, 1), _rounded(told.p95, 1)]
+    distribution = distribution_of(waits.seconds[large])
+    return [
+        distribution.count,
+        _rounded(distribution.mean, 1),
+        _rounded(distribution.p50, 1),
+        _rounded(distribution.p95, 1),
+    ]
 
 
 # Allocation.

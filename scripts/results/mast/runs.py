@@ -36,7 +36,7 @@ def run_case(rows: Sequence[TraceRow], case: Case) -> Measured:
     policy = policy_called(case.policy)
     if case.experiment == "memory":
         simulate(replace(given, rows=given.rows[:20]), policy, case.settings, RUN_SEED)  # kernels are loaded
-    # Events cost questions of their own: where those are counted, none are told.
+    # Events cost questions of their own: where those are counted, none are written.
     history = None if case.experiment == "memory" else QuotaHistory()
     begun_s = time.perf_counter()
     record = simulate(given, policy, case.settings, RUN_SEED, sink=history)
@@ -53,8 +53,8 @@ def run_all(trace: Path, cases: Sequence[Case], processes: int) -> list[Measured
     for measured in _as_they_end(trace, cases, processes):
         case, _, wall_s = measured
         done[case] = measured
-        told = f"{case.experiment} load {case.load:g} {case.policy} {case.memory}"
-        print(f"{len(done)} of {len(cases)}: {told}, {wall_s:.1f} s", file=sys.stderr, flush=True)
+        label = f"{case.experiment} load {case.load:g} {case.policy} {case.memory}"
+        print(f"{len(done)} of {len(cases)}: {label}, {wall_s:.1f} s", file=sys.stderr, flush=True)
     return [done[case] for case in cases]
 
 

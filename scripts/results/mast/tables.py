@@ -92,13 +92,13 @@ def latencies(runs: Sequence[Run]) -> str:
     head = ("load", "policy", "waits that end", *(str(priority) for priority in PRIORITIES))
     rows = []
     for run in runs:
-        for told, name in (
+        for label, name in (
             ("within quota: time within quota", "p95_within_s"),
             ("within quota: whole wait", "p95_whole_within_s"),
             ("over quota: whole wait", "p95_over_s"),
         ):
             values = [seconds(run.of_priority(priority, name)) for priority in PRIORITIES]
-            rows.append([f"{run.load:g}", run.policy, told, *values])
+            rows.append([f"{run.load:g}", run.policy, label, *values])
     return table(head, rows)
 
 
@@ -153,7 +153,7 @@ def memory(runs: Sequence[Run]) -> str:
         "load", "refusals are remembered", "decisions", "questions", "answered from memory", "plans",
         "spared, of all questions", "start latency of large workloads, mean", "P95"
     )  # fmt: skip
-    told = {"kept": "as long as they hold", "per_pass": "within a scan pass (the paper)", "none": "not at all"}
+    memories = {"kept": "as long as they hold", "per_pass": "within a scan pass (the paper)", "none": "not at all"}
     rows = []
     all_questions = {run.load: run.number("questions") for run in runs if run.memory == "none"}
     for run in runs:
@@ -162,7 +162,7 @@ def memory(runs: Sequence[Run]) -> str:
         rows.append(
             [
                 f"{run.load:g}",
-                told[run.memory],
+                memories[run.memory],
                 f"`{run.kept['decisions']}`",
                 f"{run.number('questions'):,.0f}",
                 percent(rate),

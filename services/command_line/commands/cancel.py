@@ -14,7 +14,7 @@ from services.command_line.output import show_json, show_line
 WorkloadArguments = Annotated[
     list[str], typer.Argument(metavar="WORKLOAD...", autocompletion=complete_workload, show_default=False)
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for whoever looks at it later.", show_default=False)]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; shown with the workload.", show_default=False)]
 
 
 def cancel(

@@ -136,7 +136,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _FinishedRun:
     """A finished run and its figures."""
 
     label: str
@@ -193,29 +193,29 @@ def _compare(asked: _Asked) -> None:
     with Interruption() as interruption:
         runs = _run_all(asked, inputs, interruption)
     missing = [request for request, run in zip(asked.requests, runs, strict=True) if run is None]
-    told = [
-        _Told(f"{request.policy}, seed {request.seed}", run, figures_of_run(run))
+    finished = [
+        _FinishedRun(f"{request.policy}, seed {request.seed}", run, figures_of_run(run))
         for request, run in zip(asked.requests, runs, strict=True)
         if run is not None
     ]
     # Policy by policy, as in the report.
     order = list(dict.fromkeys(request.policy for request in asked.requests))
-    told.sort(key=lambda one: (order.index(one.figures.policy), one.figures.seed))
-    comparison = _comparison(told)
-    if asked.report is not None and told:
-        _write_report(asked.report, told, comparison)
-    _show(asked, inputs, told, comparison, missing)
+    finished.sort(key=lambda one: (order.index(one.figures.policy), one.figures.seed))
+    comparison = _comparison(finished)
+    if asked.report is not None and finished:
+        _write_report(asked.report, finished, comparison)
+    _show(asked, inputs, finished, comparison, missing)
     if missing:
         unfinished = ", ".join(f"{request.policy} (seed {request.seed})" for request in missing)
         note(f"interrupted: {counted(len(missing), 'run')} of {len(runs)} not finished and left out: {unfinished}")
-    if any(one.run.laws for one in told):
+    if any(one.run.laws for one in finished):
         raise typer.Exit(ExitCode.NOT_WELL)
     if missing:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
 def _run_all(asked: _Asked, inputs: SimulationInputs, interruption: Interruption) -> list[FinishedRun | None]:
-    """By the position of its request; None for what was not finished when somebody wished to stop."""
+    """By the position of its request; None for what was not finished when the user broke off."""
     from services.simulation.cache import default_folder
     from services.simulation.worker_pool import WorkerSetup, run_all
 
@@ -238,66 +238,66 @@ def _run_all(asked: _Asked, inputs: SimulationInputs, interruption: Interruption
     return runs
 
 
-def _comparison(told: Sequence[_Told]) -> Comparison | None:
+def _comparison(finished: Sequence[_FinishedRun]) -> Comparison | None:
     """Of those policies that have a seed in common with the first one; None when there are not two."""
     import numpy as np
 
     from simulator.results.comparison import compare_runs
 
-    if not told:
+    if not finished:
         return None
-    baseline = told[0].figures.policy
-    seeds = {one.figures.seed for one in told if one.figures.policy == baseline}
-    paired = {one.figures.policy for one in told if one.figures.seed in seeds}
-    compared = [one for one in told if one.figures.policy in paired]
+    baseline = finished[0].figures.policy
+    seeds = {one.figures.seed for one in finished if one.figures.policy == baseline}
+    paired = {one.figures.policy for one in finished if one.figures.seed in seeds}
+    compared = [one for one in finished if one.figures.policy in paired]
     if len(paired) < 2:
         return None
     figures = [one.figures for one in compared]
     return compare_runs([one.run.record for one in compared], figures, np.random.default_rng(min(seeds)))
 
 
-def _seeds_are_alike(told: Sequence[_Told]) -> bool:
+def _seeds_are_alike(finished: Sequence[_FinishedRun]) -> bool:
     """Whether there are several runs of every policy, and they differ in nothing but their seed."""
     by_policy: dict[str, list[RunFigures]] = {}
-    for one in told:
+    for one in finished:
         alike = replace(one.figures, seed=0, wall_s=None, peak_rss_mib=None)
         by_policy.setdefault(alike.policy, []).append(alike)
     return bool(by_policy) and all(len(runs) > 1 and all(run == runs[0] for run in runs) for runs in by_policy.values())
 
 
-def _write_report(path: Path, told: Sequence[_Told], comparison: Comparison | None) -> None:
+def _write_report(path: Path, finished: Sequence[_FinishedRun], comparison: Comparison | None) -> None:
     from simulator.report.report import write_report
 
-    write_report(path, [one.run.record for one in told], [one.figures for one in told], comparison)
+    write_report(path, [one.run.record for one in finished], [one.figures for one in finished], comparison)
 
 
 def _show(
     asked: _Asked,
     inputs: SimulationInputs,
-    told: Sequence[_Told],
+    finished: Sequence[_FinishedRun],
     comparison: Comparison | None,
     missing: Sequence[RunRequest],
 ) -> None:
     if asked.as_json:
         show_json(
             {
-                "report": str(asked.report) if asked.report is not None and told else None,
-                "runs": [run_document(one.run, one.figures) for one in told],
+                "report": str(asked.report) if asked.report is not None and finished else None,
+                "runs": [run_document(one.run, one.figures) for one in finished],
                 "comparison": None if comparison is None else comparison.as_json(),
                 "missing": [{"policy": request.policy, "seed": request.seed} for request in missing],
                 "inputs": inputs_document(inputs, asked.settings),
             }
         )
-    elif told:
-        several = len({one.figures.seed for one in told}) > 1
-        labels = [one.label if several else one.figures.policy for one in told]
-        tables = [figures_view(labels, [one.figures for one in told])]
+    elif finished:
+        several = len({one.figures.seed for one in finished}) > 1
+        labels = [one.label if several else one.figures.policy for one in finished]
+        tables = [figures_view(labels, [one.figures for one in finished])]
         if comparison is not None:
             tables.append(pairs_view(comparison))
         show(*tables)
-    if _seeds_are_alike(told):
+    if _seeds_are_alike(finished):
         note("all seeds gave the same runs: nothing here is drawn from them, so one is enough")
-    for one in told:
+    for one in finished:
         tell_run(one.label, one.run, one.figures, inputs)
-    if asked.report is not None and told:
+    if asked.report is not None and finished:
         note(f"the page is in {asked.report}")

@@ -11,14 +11,14 @@ from services.command_line.workload_view import attempts_table, details_table, p
 def get(workload: WorkloadArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
     """Show a workload: what was submitted, its state, its attempts, where its tasks are."""
     with connect(address) as client:
-        told = client.get(workload)
+        workload_details = client.get(workload)
     if as_json:
-        show_json(told)
+        show_json(workload_details)
         return
-    tables = [details_table(told)]
-    if told.attempts:
-        tables.append(attempts_table(told.attempts))
-        newest = told.attempts[-1]
+    tables = [details_table(workload_details)]
+    if workload_details.attempts:
+        tables.append(attempts_table(workload_details.attempts))
+        newest = workload_details.attempts[-1]
         if newest.ended_s is None and newest.placements:
             tables.append(placements_table(newest))
     show(*tables)

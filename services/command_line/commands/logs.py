@@ -37,7 +37,7 @@ def logs(
 ) -> None:
     """Print what the tasks of a workload printed; each line with its job and task when there are several."""
     with connect(address, patience_s=60.0 if follow else _PATIENCE_S) as client:
-        told = client.get(workload)
-        with LogPrinter.for_workload(told, job, task, as_json) as printer:
+        found = client.get(workload)
+        with LogPrinter.for_workload(found, job, task, as_json) as printer:
             for chunk in client.logs(workload, attempt=attempt, job=job, task=task, follow=follow, tail_lines=tail):
                 printer.print(chunk)

@@ -165,5 +165,5 @@ def _read_run(log: Path, fleet: Fleet, name: str) -> RunRecord:
 def _table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
     from simulator.report.overview import figures_table
 
-    told = figures_table(labels, figures)
-    return Table("Figures", ("figure", *told.head[1:]), told.rows, right=frozenset(range(1, len(told.head))))
+    shown = figures_table(labels, figures)
+    return Table("Figures", ("figure", *shown.head[1:]), shown.rows, right=frozenset(range(1, len(shown.head))))

@@ -29,13 +29,13 @@ def watch(workload: WorkloadArgument, address: AddressOption = None, as_json: Js
 
 def _show_lines(changes: Iterable[Workload], as_json: bool) -> Workload | None:
     now = None
-    told = ""
+    last_line = ""
     for now in changes:
         if as_json:
             show_json(now)
-        elif (line := change_line(now)) != told:
+        elif (line := change_line(now)) != last_line:
             show_line(line)
-            told = line
+            last_line = line
     return now
 
 

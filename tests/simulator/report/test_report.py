@@ -109,7 +109,7 @@ def test_a_live_log_without_gpus_or_completions_has_a_page() -> None:
     page = page_of(record_of_log(log.records, FLEET, policy="live"))
     assert sections_of(page) == ALWAYS
     assert "No workload completed, so there is nothing to show." in page
-    assert "Nobody was preempted." in page
+    assert "No attempt was preempted." in page
     assert "Nothing ran on a GPU" in page
     assert "completion" not in pictures_of(page)
 

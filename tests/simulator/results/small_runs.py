@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulator.results.run_record import (
-    NOBODY,
+    NO_ROW,
     AttemptEnd,
     AttemptTable,
     MachineTable,
@@ -113,7 +113,7 @@ class _Run:
             return False
         attempt: dict[str, float] = {
             "workload": position, "number": len(one.attempts) + 1, "machine": machine, "dispatched": now,
-            "ended": float("nan"), "end": AttemptEnd.RUNNING, "by": NOBODY, "at_start": one.kept,
+            "ended": float("nan"), "end": AttemptEnd.RUNNING, "by": NO_ROW, "at_start": one.kept,
             "at_end": float("nan"), "kept": one.kept,
         }  # fmt: skip
         one.attempts.append(attempt)
@@ -137,7 +137,7 @@ class _Run:
             return machine
         return None
 
-    def stop(self, position: int, now: float, end: AttemptEnd, by: int = NOBODY) -> None:
+    def stop(self, position: int, now: float, end: AttemptEnd, by: int = NO_ROW) -> None:
         one = self.asked[position]
         attempt = one.attempts[-1]
         reached = one.work_s if end == AttemptEnd.COMPLETED else attempt["at_start"] + now - attempt["dispatched"]

@@ -13,7 +13,7 @@ from formats.problems import FormatError
 from simulator.results.conservation import violated_laws
 from simulator.results.figures import figures_of
 from simulator.results.record_of_log import record_of_log
-from simulator.results.run_record import NOBODY, AttemptEnd, RunRecord, WorkloadEnd
+from simulator.results.run_record import NO_ROW, AttemptEnd, RunRecord, WorkloadEnd
 from tests.simulator.log_builder import FLEET, LogBuilder, job, task
 from tests.simulator.reference_run import legal_log
 from tests.simulator.stories import preemption
@@ -43,7 +43,7 @@ def test_a_preemption_is_in_the_tables_as_it_was_in_the_log() -> None:
     assert attempts.started_s.tolist() == [1000.0, 1035.0, 1035.0]
     assert attempts.ended_s.tolist() == [1035.0, 1135.0, 1135.0]
     assert attempts.end.tolist() == [AttemptEnd.PREEMPTED, AttemptEnd.COMPLETED, AttemptEnd.COMPLETED]
-    assert attempts.evicted_by.tolist() == [1, NOBODY, NOBODY]
+    assert attempts.evicted_by.tolist() == [1, NO_ROW, NO_ROW]
     assert attempts.progress_at_start.tolist() == [0.0, 0.0, 35.0]
     assert attempts.progress_kept.tolist() == [35.0, 100.0, 100.0]
     machines = [record.machines.names[machine] for machine in record.shares.machine]
