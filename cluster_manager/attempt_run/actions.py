@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cluster_manager.attempt_run.events import Eviction
-from domain.life_cycle import Happening, State
+from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 
 
@@ -80,8 +80,6 @@ class RecordEnd:
     ended_s: float
     progress: float
     checkpoint_progress: float
-    happening: Happening
-    """What this is in the life of the workload."""
     next_state: State
     """The workload's state from now on; PENDING puts it back into the queue."""
     failed: bool = False

@@ -46,7 +46,7 @@ from cluster_manager.attempt_run.events import (
 )
 from cluster_manager.attempt_run.run import AttemptRun, Phase
 from domain.events import EvictionCause
-from domain.life_cycle import Happening, next_state
+from domain.life_cycle import Happening, State, next_state
 
 Step: TypeAlias = tuple[AttemptRun, tuple[AttemptAction, ...]]
 
@@ -189,7 +189,9 @@ def _advance(run: AttemptRun, event: Progressed | Completed | Gone) -> AttemptRu
 def _start(run: AttemptRun, event: Started, phase: Phase) -> Step:
     if run.started_s is not None:
         return run, ()
-    state = next_state(run.key.workload, run.state, Happening.STARTED) if phase is Phase.RUNNING else run.state
+    state = run.state
+    if state is State.DISPATCHED:
+        state = next_state(run.key.workload, state, Happening.STARTED)
     moved = run._replace(phase=phase, state=state, started_s=event.at_s, history=(*run.history, event))
     return moved, (RecordStart(run.key, event.at_s),)
 
@@ -263,7 +265,6 @@ def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
         ended_s=ended_s,
         progress=run.progress,
         checkpoint_progress=run.checkpoint_progress,
-        happening=happening,
         next_state=state,
         failed=ended_as == "failed",
         not_before_s=not_before_s,

@@ -66,12 +66,12 @@ class AttemptRun(NamedTuple):
         return self.facts.key
 
 
-def dispatched(facts: AttemptFacts) -> AttemptRun:
+def new_run(facts: AttemptFacts) -> AttemptRun:
     """A new attempt: it has its place and waits until that is free."""
     return AttemptRun(facts, Phase.DISPATCHED, State.DISPATCHED, facts.progress_at_start, facts.progress_at_start)
 
 
-def recorded(
+def run_from_record(
     facts: AttemptFacts,
     state: State,
     *,

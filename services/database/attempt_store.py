@@ -12,41 +12,13 @@ from dataclasses import dataclass, field
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from domain.events import EvictionCause, JsonValue
+from cluster_manager.attempt_run.actions import RecordEnd
+from cluster_manager.attempt_run.events import Eviction
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from services.database.connection import AnyConnection
-
-
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """Why a live attempt is being stopped; when preempted, by whom."""
-
-    cause: EvictionCause
-    by: AttemptKey | None = None
-    by_standing: Standing | None = None
-
-    def as_json(self) -> dict[str, JsonValue]:
-        document: dict[str, JsonValue] = {"cause": self.cause.value}
-        if self.by is not None and self.by_standing is not None:
-            document["by"] = self.by.workload
-            document["by_attempt"] = self.by.attempt
-            document["by_priority"] = self.by_standing.priority
-            document["by_level"] = self.by_standing.level
-        return document
-
-    @staticmethod
-    def from_json(document: Mapping[str, object]) -> Eviction:
-        cause = EvictionCause(str(document["cause"]))
-        if "by" not in document:
-            return Eviction(cause)
-        return Eviction(
-            cause,
-            AttemptKey(WorkloadId(str(document["by"])), AttemptNumber(int(str(document["by_attempt"])))),
-            Standing(int(str(document["by_priority"])), int(str(document["by_level"]))),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +57,6 @@ class NewAttempt:
     progress_at_start: float
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptEnd:
-    """How an attempt ended, and what becomes of its workload."""
-
-    key: AttemptKey
-    end: str
-    """completed, failed, cancelled, or the cause of the eviction."""
-    reason: str
-    ended_s: float
-    progress: float
-    checkpoint_progress: float
-    next_state: State
-    """The workload's state from now on; PENDING puts it back into the queue."""
-    failed: bool = False
-    not_before_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +229,16 @@ async def begin_evictions(
     return marked
 
 
+async def change_cause(connection: AnyConnection, keys: Sequence[AttemptKey], eviction: Eviction) -> None:
+    """Live attempts that are leaving already do so for another cause from now on."""
+    if keys:
+        await connection.execute(
+            """UPDATE attempts a SET eviction = %s FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt)
+                WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.eviction IS NOT NULL""",
+            (Jsonb(eviction.as_json()), [key.workload for key in keys], [int(key.attempt) for key in keys]),
+        )
+
+
 async def record_started(connection: AnyConnection, started: Sequence[tuple[AttemptKey, float]]) -> set[AttemptKey]:
     """The gang runs since that time; returns those for which this is news."""
     if not started:
@@ -364,7 +329,7 @@ async def cancellations_requested(connection: AnyConnection, region: RegionId) -
 
 
 async def record_ends(
-    connection: AnyConnection, ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
+    connection: AnyConnection, ends: Sequence[RecordEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
 ) -> set[AttemptKey]:
     """Ends attempts; returns those that were live until now (the fence: a second end of one attempt does nothing).
 
@@ -398,7 +363,7 @@ async def record_ends(
     return ended
 
 
-async def _move_workloads_on(connection: AnyConnection, ends: Sequence[AttemptEnd]) -> None:
+async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd]) -> None:
     """Completed work counts in full; else only what the last checkpoint holds is left."""
     await connection.execute(
         """UPDATE workloads w SET state = u.state, reason = u.reason, failures = w.failures + u.failed::int,
@@ -420,7 +385,7 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[AttemptEn
 
 
 async def _requeue(
-    connection: AnyConnection, ends: Sequence[AttemptEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
+    connection: AnyConnection, ends: Sequence[RecordEnd], requeued: Mapping[WorkloadId, RequeuedEntry]
 ) -> None:
     if not ends:
         return

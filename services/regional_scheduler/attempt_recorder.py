@@ -7,7 +7,7 @@ from domain.placement import AttemptKey
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.agenda import Agenda
-from services.regional_scheduler.live_attempts import end_of, started_s
+from services.regional_scheduler.gang_reports import end_of, start_of
 from services.regional_scheduler.order_desk import OrderDesk
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
@@ -56,15 +56,15 @@ class AttemptRecorder:
             recorded = await record_reports(
                 connection, self._memory.region.region, reported, checkpoints, self._clock.now()
             )
-        for key, since_s in recorded.started:
-            live.mark_started(key, since_s)
+        for key, run in recorded.runs.items():
+            live.move(key, run)
         for end in recorded.ended:
             self._free(end.key)
         for attempt in reported:
             known = live.get(attempt.key)
-            if known is not None and end_of(known, cancel_requested=False, now=self._clock.now()) is not None:
+            if known is not None and end_of(known, self._clock.now()) is not None:
                 raise SessionOver(f"{attempt.key} had ended in the database already")
-            if known is not None and known.started_s is None and started_s(known) is not None:
+            if known is not None and start_of(known) is not None:
                 raise SessionOver(f"{attempt.key} had started in the database already")
 
     def _free(self, key: AttemptKey) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cluster_manager.attempt_run.events import Eviction
+from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.clock import Clock
 from domain.events import Event, EventKind, EvictionCause
 from domain.identifiers import RegionId, TenantId, WorkloadId
@@ -15,7 +17,7 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.rounds import Lot
 from services.database import attempt_store, auction_store, event_store, quota_store
-from services.database.attempt_store import Eviction, NewAttempt
+from services.database.attempt_store import NewAttempt
 from services.database.auction_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -150,19 +152,16 @@ def _live_attempt(
     lot = dispatch.lot
     name = lot.workload.workload
     award = awards[name]
+    specification = lot.workload.specification
     return LiveAttempt(
-        key=lot.key,
-        tenant=lot.workload.specification.tenant,
-        specification=lot.workload.specification,
+        run=new_run(AttemptFacts(lot.key, award.checkpoint_progress, specification.retry, award.failures)),
+        tenant=specification.tenant,
+        specification=specification,
         standing=lot.position.standing,
         within_quota=lot.position.within_quota,
         dispatched_s=now,
-        progress_at_start=award.checkpoint_progress,
-        failures=award.failures,
         charges=charges[name],
         placements=dispatch.plan.placements,
-        progress=award.checkpoint_progress,
-        checkpoint_progress=award.checkpoint_progress,
     )
 
 
@@ -173,7 +172,7 @@ def _new_attempt(attempt: LiveAttempt) -> NewAttempt:
         standing=attempt.standing,
         within_quota=attempt.within_quota,
         dispatched_s=attempt.dispatched_s,
-        progress_at_start=attempt.progress_at_start,
+        progress_at_start=attempt.run.facts.progress_at_start,
         charges=attempt.charges,
         placements=attempt.placements,
     )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
+from domain.events import EvictionCause
 from domain.life_cycle import State
 from domain.placement import AttemptKey
-from services.database.attempt_store import Eviction
+from services.database import attempt_store
 from services.database.connection import AnyConnection
 from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.recording import begin_evictions
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.session_over import SessionOver
+
+LOST = Eviction(EvictionCause.MACHINE_LOST)
 
 
 class Evictor:
@@ -41,6 +45,21 @@ class Evictor:
             raise SessionOver(f"{unexpected[0]} was leaving or had ended in the database already")
         return [attempt.key for attempt, _ in leaving]
 
+    async def write_lost(self, connection: AnyConnection, keys: Iterable[AttemptKey]) -> list[AttemptKey]:
+        """Writes that those of these attempts that are leaving lose a machine, and with it what they were saving."""
+        leaving = [
+            key
+            for key in keys
+            if (attempt := self._memory.live.get(key)) is not None and attempt.state is State.PREEMPTING
+        ]
+        await attempt_store.change_cause(connection, leaving, LOST)
+        return leaving
+
+    def begin_lost(self, keys: Iterable[AttemptKey]) -> None:
+        """What was written counts in memory too."""
+        for key in keys:
+            self.begin_in_book(key, LOST)
+
     def begin(self, keys: Iterable[AttemptKey], eviction: Eviction) -> None:
         """What was written counts in memory too."""
         for key in keys:
@@ -49,7 +68,7 @@ class Evictor:
 
     def begin_in_book(self, key: AttemptKey, eviction: Eviction) -> None:
         """For what the inventory knows already."""
-        self._memory.live.begin_eviction(key, eviction)
+        self._memory.live.begin_eviction(key, eviction, self._clock.now())
         attempt = self._memory.live.get(key)
         if attempt is not None:
             self._agenda.look_at(attempt)

@@ -1,7 +1,8 @@
-"""The attempts of a region that have not ended, what their clusters report, and what follows from it.
+"""The attempts of a region that have not ended: where each stands, what its clusters said last and were asked last.
 
-Everything here is a pure function of the book: who talks to cluster managers and the database is elsewhere. An
-attempt's jobs may sit in several clusters; the attempt is what they report together.
+Where an attempt stands is moved along by the machine in `cluster_manager.attempt_run.machine` alone, which is fed with
+what all of its clusters report (`gang_reports.py`). Orders follow from where it stands, so that they can be given again
+on every new connection. Who talks to cluster managers and the database is elsewhere.
 """
 
 from __future__ import annotations
@@ -10,41 +11,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cluster_manager.attempt_run.actions import AttemptAction
+from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost
+from cluster_manager.attempt_run.machine import step
+from cluster_manager.attempt_run.run import AttemptRun, Phase
+from domain.events import EvictionCause
 from domain.identifiers import ClusterId, MachineId, TenantId
-from domain.life_cycle import Happening, State, next_state
+from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
-from services.database.attempt_store import AttemptEnd, Eviction
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
-
-LOST = "lost"
-"""How an attempt ends when what watched over it is gone, and its machines (as far as anybody knows) are not."""
 
 
 @dataclass(slots=True)
 class LiveAttempt:
     """One attempt between dispatch and end."""
 
-    key: AttemptKey
+    run: AttemptRun
     tenant: TenantId
     specification: WorkloadSpecification
     standing: Standing
     within_quota: bool
     dispatched_s: float
-    progress_at_start: float
-    failures: int
-    """Of the workload, before this attempt."""
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
-    state: State = State.DISPATCHED
-    started_s: float | None = None
-    eviction: Eviction | None = None
-    progress: float = 0.0
-    checkpoint_progress: float = 0.0
-    checkpoint_s: float = 0.0
-    """When the newest checkpoint was heard of, which may be a moment after it was saved."""
-    throughput: float = 0.0
     reports: dict[ClusterId, AttemptStatus] = field(default_factory=dict)
     """What each of its clusters said last."""
     ordered: dict[ClusterId, Order] = field(default_factory=dict)
@@ -52,6 +43,30 @@ class LiveAttempt:
     perhaps_known: set[ClusterId] = field(default_factory=set)
     """Clusters that may have been asked to run it: they were, or a former session may have done it. A complete report
     that does not name it takes the cluster out again."""
+
+    def take(self, event: AttemptEvent) -> tuple[AttemptAction, ...]:
+        """Moves it along; returns what has to be done about it. Raises EventRefused."""
+        self.run, actions = step(self.run, event)
+        return actions
+
+    @property
+    def key(self) -> AttemptKey:
+        return self.run.facts.key
+
+    @property
+    def state(self) -> State:
+        """Its workload's."""
+        return self.run.state
+
+    @property
+    def started_s(self) -> float | None:
+        """Since when it runs, as far as that is recorded."""
+        return self.run.started_s
+
+    @property
+    def eviction(self) -> Eviction | None:
+        """Why it has to leave, if it has to."""
+        return self.run.eviction
 
     @property
     def clusters(self) -> tuple[ClusterId, ...]:
@@ -73,27 +88,30 @@ class Order(StrEnum):
     HOLD = "hold"
     EXECUTE = "execute"
     STOP = "stop"
+    """With time to save its work."""
+    KILL = "kill"
+    """Stop at once."""
 
 
-def wanted_order(attempt: LiveAttempt, cluster: ClusterId, *, blocked: bool) -> Order | None:
-    """What this cluster should be asked now; None when it was asked already or there is nothing to ask.
-
-    `blocked`: an attempt that is leaving still has something on one of its machines.
-    """
+def wanted_order(attempt: LiveAttempt, cluster: ClusterId) -> Order | None:
+    """What this cluster should be asked now; None when it was asked already or there is nothing to ask."""
     report = attempt.reports.get(cluster)
     asked = attempt.ordered.get(cluster)
     if report is not None and report.phase in ENDED_PHASES:
         return None
-    if _must_stop(attempt):
-        if never_ordered(attempt) or asked is Order.STOP:
+    if must_stop(attempt):
+        if never_ordered(attempt) or asked is Order.KILL:
             return None
         # If it had started and nobody knows it there any more, it has to be taken up before it can be stopped in order.
-        lost = report is None and asked is None and attempt.started_s is not None
-        return Order.EXECUTE if lost else Order.STOP
+        if report is None and asked is None and attempt.started_s is not None:
+            return Order.EXECUTE
+        if asked is Order.STOP:
+            return Order.KILL if _stops_at_once(attempt) else None
+        return Order.KILL if _stops_at_once(attempt) or _broke_somewhere(attempt) else Order.STOP
     if report is not None and report.phase is not AttemptPhase.HELD:
         return None
-    if blocked and attempt.started_s is None:
-        return None
+    if attempt.run.phase is Phase.DISPATCHED:
+        return None  # attempts that are leaving are still in its place
     together = len(attempt.clusters) == 1 or attempt.started_s is not None or _held_everywhere(attempt)
     wanted = Order.EXECUTE if together else Order.HOLD
     return None if asked is wanted or asked is Order.EXECUTE else wanted
@@ -103,108 +121,29 @@ def _held_everywhere(attempt: LiveAttempt) -> bool:
     return all(cluster in attempt.reports for cluster in attempt.clusters)
 
 
-def _must_stop(attempt: LiveAttempt) -> bool:
-    """It is being evicted, or it has ended badly in one of its clusters."""
-    return attempt.state is State.PREEMPTING or any(
-        report.phase in ENDED_PHASES and report.phase is not AttemptPhase.COMPLETED
-        for report in attempt.reports.values()
-    )
+def must_stop(attempt: LiveAttempt) -> bool:
+    """It has to leave, or something of it has ended badly."""
+    return attempt.run.phase in (Phase.LEAVING, Phase.BROKEN)
+
+
+def _stops_at_once(attempt: LiveAttempt) -> bool:
+    """The machine that it runs on is lost, or a task of it failed by itself: there is nothing to wait for."""
+    lost = attempt.eviction is not None and attempt.eviction.cause is EvictionCause.MACHINE_LOST
+    return lost or attempt.run.phase is Phase.BROKEN
+
+
+def _broke_somewhere(attempt: LiveAttempt) -> bool:
+    return any(report.phase in (AttemptPhase.FAILED, AttemptPhase.LOST) for report in attempt.reports.values())
 
 
 def never_ordered(attempt: LiveAttempt) -> bool:
     """True when it is to be stopped and no cluster has heard of it: it can end at once."""
-    return _must_stop(attempt) and attempt.started_s is None and not attempt.reports and not attempt.perhaps_known
+    return must_stop(attempt) and attempt.started_s is None and not attempt.reports and not attempt.perhaps_known
 
 
-def started_s(attempt: LiveAttempt) -> float | None:
-    """Since when the whole gang runs; None when it does not yet (or never did)."""
-    reports = [attempt.reports.get(cluster) for cluster in attempt.clusters]
-    times = [report.started_s for report in reports if report is not None and report.started_s > 0]
-    return max(times) if len(times) == len(reports) else None
-
-
-def take_progress(attempt: LiveAttempt) -> None:
-    """Brings progress, checkpoint and throughput up to what the clusters report; nothing ever goes back.
-
-    Emulated jobs work side by side, so that the attempt is as far as the one that is least far; of a real gang only
-    the first task reports.
-    """
-    reports = attempt.reports.values()
-    if not reports:
-        return
-    if attempt.specification.emulated:
-        working = [report for report in reports if report.phase is not AttemptPhase.COMPLETED]
-        if working and len(attempt.reports) < len(attempt.clusters):
-            return
-        far = max(report.progress for report in reports)
-        progress = min((report.progress for report in working), default=far)
-        checkpoint = min((report.checkpoint_progress for report in working), default=far)
-    else:
-        progress = max(report.progress for report in reports)
-        checkpoint = max(report.checkpoint_progress for report in reports)
-    attempt.progress = max(attempt.progress, progress)
-    attempt.checkpoint_progress = max(attempt.checkpoint_progress, checkpoint)
-    attempt.throughput = max(report.throughput for report in reports)
-
-
-def end_of(attempt: LiveAttempt, *, cancel_requested: bool, now: float) -> AttemptEnd | None:
-    """How the attempt has ended and what becomes of its workload; None when it has not ended everywhere."""
-    if never_ordered(attempt):
-        return _end(attempt, _stopped_as(attempt, cancel_requested), now, "before it was started")
-    if not attempt.ended_everywhere:
-        return None
-    # An attempt's own time never goes back, whatever the clocks of other machines say.
-    ended_s = max(attempt.checkpoint_s, *(attempt.reports[cluster].since_s for cluster in attempt.clusters))
-    phases = {attempt.reports[cluster].phase for cluster in attempt.clusters}
-    reason = "; ".join(
-        attempt.reports[cluster].reason for cluster in attempt.clusters if attempt.reports[cluster].reason
-    )
-    if phases == {AttemptPhase.COMPLETED}:
-        return _end(attempt, "completed", ended_s, reason)
-    if AttemptPhase.FAILED in phases:
-        return _end(attempt, "cancelled" if cancel_requested else "failed", ended_s, reason)
-    return _end(attempt, _stopped_as(attempt, cancel_requested), ended_s, reason)
-
-
-def _stopped_as(attempt: LiveAttempt, cancel_requested: bool) -> str:
-    """It ended without having failed by itself: for what it was asked to leave, or lost without anybody's asking."""
-    if cancel_requested:
-        return "cancelled"
-    return LOST if attempt.eviction is None else attempt.eviction.cause.value
-
-
-def _end(attempt: LiveAttempt, ended_as: str, ended_s: float, reason: str) -> AttemptEnd:
-    retry = attempt.specification.retry
-    failures = attempt.failures + 1
-    not_before_s = 0.0
-    match ended_as:
-        case _ if ended_as == LOST:
-            # A failure, but none of the user's: it is always tried again, after a while in which a machine that is
-            # about to be reported lost is.
-            happening = Happening.ATTEMPT_FAILED
-            not_before_s = ended_s + retry.wait_s(1)
-        case "completed":
-            happening = Happening.COMPLETED
-        case "cancelled":
-            happening = Happening.CANCELLED
-        case "failed" if failures > retry.max_retries:
-            happening = Happening.FAILED
-        case "failed":
-            happening = Happening.ATTEMPT_FAILED
-            not_before_s = ended_s + retry.wait_s(failures)
-        case _:
-            happening = Happening.EVICTED
-    return AttemptEnd(
-        key=attempt.key,
-        end="failed" if ended_as == LOST else ended_as,
-        reason=reason,
-        ended_s=ended_s,
-        progress=max(attempt.progress, attempt.checkpoint_progress),
-        checkpoint_progress=attempt.checkpoint_progress,
-        next_state=next_state(attempt.key.workload, attempt.state, happening),
-        failed=ended_as == "failed",
-        not_before_s=not_before_s,
-    )
+def leave_event(eviction: Eviction, now: float) -> LeaveAsked | MachineLost:
+    """What happens to an attempt that has to leave for this cause."""
+    return MachineLost(now) if eviction.cause is EvictionCause.MACHINE_LOST else LeaveAsked(now, eviction)
 
 
 class LiveAttempts:
@@ -235,18 +174,17 @@ class LiveAttempts:
         elif attempt.state is State.DISPATCHED:
             self._dispatched[attempt.key] = attempt
 
-    def mark_started(self, key: AttemptKey, started_s: float) -> None:
-        """The whole gang runs since then; one that is being evicted goes on being evicted."""
+    def move(self, key: AttemptKey, run: AttemptRun) -> None:
+        """It stands there from now on: what the machine said was recorded."""
         attempt = self._attempts[key]
-        attempt.started_s = started_s
-        if attempt.state is State.DISPATCHED:
-            attempt.state = next_state(key.workload, attempt.state, Happening.STARTED)
+        attempt.run = run
+        if run.state is not State.DISPATCHED:
             self._dispatched.pop(key, None)
 
-    def begin_eviction(self, key: AttemptKey, eviction: Eviction) -> None:
+    def begin_eviction(self, key: AttemptKey, eviction: Eviction, now: float) -> None:
+        """It has to leave from now on; with its machine it may be lost while it is leaving already."""
         attempt = self._attempts[key]
-        attempt.state = next_state(key.workload, attempt.state, Happening.EVICTION_BEGAN)
-        attempt.eviction = eviction
+        attempt.take(leave_event(eviction, now))
         self._dispatched.pop(key, None)
         self._note_leaving(attempt)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster_manager.attempt_run.run import AttemptFacts, run_from_record
 from cluster_manager.capacity.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Fleet, MachineState
@@ -69,23 +70,24 @@ def make_memory(
 
 def _live_attempt(stored: StoredAttempt) -> LiveAttempt:
     specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored.specification))
+    run = run_from_record(
+        AttemptFacts(stored.key, stored.progress_at_start, specification.retry, stored.failures),
+        stored.state,
+        progress=stored.progress,
+        checkpoint_progress=stored.checkpoint_progress,
+        checkpoint_s=stored.checkpoint_s or 0.0,
+        started_s=stored.started_s,
+        eviction=stored.eviction,
+    )
     attempt = LiveAttempt(
-        key=stored.key,
+        run=run,
         tenant=stored.tenant,
         specification=specification,
         standing=stored.standing,
         within_quota=stored.within_quota,
         dispatched_s=stored.dispatched_s,
-        progress_at_start=stored.progress_at_start,
-        failures=stored.failures,
         charges=stored.charges,
         placements=stored.placements,
-        state=stored.state,
-        started_s=stored.started_s,
-        eviction=stored.eviction,
-        progress=stored.progress,
-        checkpoint_progress=stored.checkpoint_progress,
-        checkpoint_s=stored.checkpoint_s or 0.0,
     )
     attempt.perhaps_known.update(attempt.clusters)
     return attempt

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
 from domain.fleet import MachineState
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey
-from services.database.attempt_store import Eviction
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
@@ -89,6 +89,7 @@ class MachineMaintenance:
         """
         cause = EvictionCause.DRAINED if state is MachineState.DRAINING else EvictionCause.MACHINE_LOST
         leaving: list[AttemptKey] = []
+        lost: list[AttemptKey] = []
         async with fenced_transaction(self._database, self._lease) as connection:
             changed = await record_machine_state(
                 connection,
@@ -108,9 +109,13 @@ class MachineMaintenance:
                         f"machine {machine} is {present.value}: it cannot become {state.value} from there"
                     )
             if state is not MachineState.UP and not keep_running:
-                leaving = await self._evictor.write(connection, self._memory.live.on(machine), Eviction(cause))
+                there = self._memory.live.on(machine)
+                if cause is EvictionCause.MACHINE_LOST:
+                    lost = await self._evictor.write_lost(connection, there)
+                leaving = await self._evictor.write(connection, there, Eviction(cause))
         if changed:
             self._absent.set_state(machine, state)
+        self._evictor.begin_lost(lost)
         self._evictor.begin(leaving, Eviction(cause))
         return leaving
 

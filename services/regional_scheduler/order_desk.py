@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from domain.events import EvictionCause
+from cluster_manager.attempt_run.events import PlaceFreed
+from cluster_manager.attempt_run.run import Phase
 from domain.fleet import Region
 from domain.identifiers import ClusterId
-from domain.life_cycle import State
 from domain.placement import AttemptKey
-from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+from services.execution.executor import ENDED_PHASES, AttemptStatus
 from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.cluster_link import (
     ClusterLink,
@@ -24,7 +24,7 @@ from services.regional_scheduler.cluster_link import (
     StartOrders,
     stop_orders,
 )
-from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts, Order, wanted_order
+from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts, Order, must_stop, wanted_order
 from services.regional_scheduler.orders import attempt_plan
 
 _log = structlog.get_logger(__name__)
@@ -81,9 +81,13 @@ class OrderDesk:
         if keys:
             self._send(cluster, ForgetOrders(keys))
 
-    def send_due(self) -> None:
+    def send_due(self, now: float) -> None:
         """Gives the orders that are on the agenda to clusters that can be reached; others get theirs when they can."""
         due = self._agenda.take_orders()
+        for key in due:
+            attempt = self._live.get(key)
+            if attempt is not None and attempt.run.phase is Phase.DISPATCHED and not self._live.blocked(attempt):
+                attempt.take(PlaceFreed(now))
         for cluster in self.links:
             if cluster not in self._connections:
                 continue
@@ -93,16 +97,16 @@ class OrderDesk:
                 attempt = self._live.get(key)
                 if attempt is None or cluster not in attempt.clusters:
                     continue
-                order = wanted_order(attempt, cluster, blocked=self._live.blocked(attempt))
+                order = wanted_order(attempt, cluster)
                 if order is None:
                     continue
                 attempt.ordered[cluster] = order
                 attempt.perhaps_known.add(cluster)
-                if order is Order.STOP:
-                    stops.append((key, _grace_s(attempt)))
+                if order in (Order.STOP, Order.KILL):
+                    stops.append((key, attempt.specification.stop_grace_s if order is Order.STOP else 0.0))
                 else:
                     starts.append(attempt)
-                    if attempt.state is State.PREEMPTING:
+                    if must_stop(attempt):
                         self._agenda.give_orders(key)  # taken up again; the order to stop follows
             if starts:
                 self._send(cluster, StartOrders(tuple(attempt_plan(attempt, cluster) for attempt in starts)))
@@ -113,10 +117,3 @@ class OrderDesk:
         connection = self._connections.get(cluster)
         if connection is not None:
             self.links[cluster].send(order, connection)
-
-
-def _grace_s(attempt: LiveAttempt) -> float:
-    """Seconds to save a checkpoint; none where a machine is lost or a task has failed already."""
-    lost = attempt.eviction is not None and attempt.eviction.cause is EvictionCause.MACHINE_LOST
-    broken = any(report.phase in (AttemptPhase.FAILED, AttemptPhase.LOST) for report in attempt.reports.values())
-    return 0.0 if lost or broken else attempt.specification.stop_grace_s

@@ -16,6 +16,6 @@ def attempt_plan(attempt: LiveAttempt, cluster: ClusterId) -> cluster_manager_pb
         specification=specification_to_proto(attempt.specification),
         placements=[placement_to_proto(p) for p in attempt.placements if p.cluster == cluster],
         hold=attempt.ordered.get(cluster) is Order.HOLD,
-        progress=attempt.progress_at_start,
+        progress=attempt.run.facts.progress_at_start,
         started_s=attempt.started_s or 0.0,
     )

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from cluster_manager.attempt_run.actions import RecordCheckpoint, RecordEnd, RecordStart
+from cluster_manager.attempt_run.events import CancellationNoted, Eviction
+from cluster_manager.attempt_run.machine import step
+from cluster_manager.attempt_run.run import AttemptRun
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, RegionId, WorkloadId
 from domain.life_cycle import State
@@ -13,98 +17,108 @@ from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from formats.event_details import placement_details
 from services.database import attempt_store, event_store, quota_store
-from services.database.attempt_store import AttemptEnd, AttemptProgress, Eviction, RequeuedEntry, StoredStanding
+from services.database.attempt_store import AttemptProgress, RequeuedEntry, StoredStanding
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.regional_scheduler.dispatching import evicting_events
-from services.regional_scheduler.live_attempts import LiveAttempt, end_of, started_s
+from services.regional_scheduler.gang_reports import end_of, start_of
+from services.regional_scheduler.live_attempts import LiveAttempt
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """What the transaction wrote; the caller now does the same to its memory."""
 
-    started: tuple[tuple[AttemptKey, float], ...]
-    ended: tuple[AttemptEnd, ...]
+    runs: Mapping[AttemptKey, AttemptRun]
+    """Where the attempts stand of which something was written, ended ones too."""
+    started: tuple[RecordStart, ...]
+    ended: tuple[RecordEnd, ...]
 
 
 async def record_reports(
     connection: AnyConnection,
     region: RegionId,
     reported: Sequence[LiveAttempt],
-    checkpoints: Sequence[tuple[AttemptKey, float, float]],
+    checkpoints: Sequence[RecordCheckpoint],
     now: float,
 ) -> Recorded:
-    """Writes what is new about these attempts, whose reports and progress are up to date in memory.
-
-    `checkpoints` are new ones: (attempt, progress, saved_s).
-    """
-    starts = _starts(reported)
-    ends = await _ends(connection, reported, now)
+    """Writes what is new about these attempts, whose reports and progress are up to date in memory."""
     by_key = {attempt.key: attempt for attempt in reported}
-    started = await attempt_store.record_started(connection, starts)
-    await attempt_store.record_progress(
-        connection,
-        [
-            AttemptProgress(attempt.key, attempt.progress, attempt.checkpoint_progress, attempt.throughput)
-            for attempt in reported
-        ],
+    runs: dict[AttemptKey, AttemptRun] = {}
+    starts, ends = _take_starts(reported, runs), await _take_ends(connection, reported, runs, now)
+    started = await attempt_store.record_started(connection, [(start.key, start.started_s) for start in starts])
+    await attempt_store.record_progress(connection, [_progress_of(attempt) for attempt in reported])
+    await attempt_store.record_checkpoints(
+        connection, [(checkpoint.key, checkpoint.progress, checkpoint.saved_s) for checkpoint in checkpoints]
     )
-    await attempt_store.record_checkpoints(connection, checkpoints)
     requeued = {
         end.key.workload: requeued_entry(by_key[end.key].specification)
         for end in ends
         if end.next_state is State.PENDING
     }
     ended_keys = await attempt_store.record_ends(connection, ends, requeued)
-    ended = tuple(end for end in ends if end.key in ended_keys)
+    recorded = Recorded(
+        {key: run for key, run in runs.items() if key in started or key in ended_keys},
+        tuple(start for start in starts if start.key in started),
+        tuple(end for end in ends if end.key in ended_keys),
+    )
     # A scan pass may have re-classified them since we looked; from here on it cannot, for their rows are locked.
     stands = await attempt_store.stands(connection, [*started, *ended_keys])
     await quota_store.release(
         connection,
-        [(by_key[end.key].tenant, stands[end.key].charges) for end in ended if stands[end.key].within_quota],
+        [(by_key[end.key].tenant, stands[end.key].charges) for end in recorded.ended if stands[end.key].within_quota],
     )
     await event_store.append(
         connection,
         [
-            *(_started_event(region, by_key[key], stands[key], since_s) for key, since_s in starts if key in started),
-            *(_checkpointed_event(region, by_key[key], progress, saved_s) for key, progress, saved_s in checkpoints),
-            *(_ended_event(region, by_key[end.key], stands[end.key], end) for end in ended),
+            *(_started_event(region, by_key[start.key], stands[start.key], start) for start in recorded.started),
+            *(_checkpointed_event(region, by_key[checkpoint.key], checkpoint) for checkpoint in checkpoints),
+            *(_ended_event(region, by_key[end.key], stands[end.key], end) for end in recorded.ended),
         ],
     )
-    if ended:
+    if recorded.ended:
         wake_after_commit(connection, SCAN_CHANNEL)
-    return Recorded(tuple(start for start in starts if start[0] in started), ended)
+    return recorded
 
 
-def _starts(reported: Iterable[LiveAttempt]) -> list[tuple[AttemptKey, float]]:
+def _take_starts(reported: Iterable[LiveAttempt], runs: dict[AttemptKey, AttemptRun]) -> list[RecordStart]:
+    """The starts among these; `runs` gets where their attempts stand then."""
     starts = []
     for attempt in reported:
-        if attempt.started_s is None:
-            since_s = started_s(attempt)
-            if since_s is not None:
-                starts.append((attempt.key, since_s))
+        event = start_of(attempt)
+        if event is not None:
+            runs[attempt.key], actions = step(attempt.run, event)
+            starts += [action for action in actions if isinstance(action, RecordStart)]
     return starts
 
 
-async def _ends(connection: AnyConnection, reported: Sequence[LiveAttempt], now: float) -> list[AttemptEnd]:
+async def _take_ends(
+    connection: AnyConnection, reported: Iterable[LiveAttempt], runs: dict[AttemptKey, AttemptRun], now: float
+) -> list[RecordEnd]:
     """The ends among these; a cancellation that was asked for meanwhile keeps a workload from being queued again."""
-    candidates = [attempt for attempt in reported if end_of(attempt, cancel_requested=False, now=now) is not None]
+    candidates = [(attempt, event) for attempt in reported if (event := end_of(attempt, now)) is not None]
     if not candidates:
         return []
     cursor = await connection.execute(
         # Locked: a cancellation that comes now finds the workload where this transaction leaves it.
         """SELECT workload, cancel_requested FROM workloads WHERE workload = ANY(%s)
             ORDER BY workload FOR NO KEY UPDATE""",
-        ([attempt.key.workload for attempt in candidates],),
+        ([attempt.key.workload for attempt, _ in candidates],),
     )
     cancelled = {row[0] for row in await cursor.fetchall() if row[1]}
     ends = []
-    for attempt in candidates:
-        end = end_of(attempt, cancel_requested=attempt.key.workload in cancelled, now=now)
-        if end is not None:
-            ends.append(end)
+    for attempt, event in candidates:
+        run = runs.get(attempt.key, attempt.run)
+        if attempt.key.workload in cancelled:
+            run, _ = step(run, CancellationNoted(now))
+        runs[attempt.key], actions = step(run, event)
+        ends += [action for action in actions if isinstance(action, RecordEnd)]
     return ends
+
+
+def _progress_of(attempt: LiveAttempt) -> AttemptProgress:
+    run = attempt.run
+    return AttemptProgress(attempt.key, run.progress, run.checkpoint_progress, run.throughput)
 
 
 def requeued_entry(specification: WorkloadSpecification) -> RequeuedEntry:
@@ -148,27 +162,28 @@ def _attempt_event(
     )
 
 
-def _started_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, since_s: float) -> Event:
+def _started_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, start: RecordStart) -> Event:
     return _attempt_event(
         region,
         attempt,
         stands.standing,
-        since_s,
+        start.started_s,
         EventKind.STARTED,
         {
             "placement": placement_details(attempt.placements),
             "within_quota": stands.within_quota,
-            "progress": attempt.progress_at_start,
+            "progress": attempt.run.facts.progress_at_start,
             "emulated": attempt.specification.emulated,
         },
     )
 
 
-def _checkpointed_event(region: RegionId, attempt: LiveAttempt, progress: float, saved_s: float) -> Event:
-    return _attempt_event(region, attempt, attempt.standing, saved_s, EventKind.CHECKPOINTED, {"progress": progress})
+def _checkpointed_event(region: RegionId, attempt: LiveAttempt, checkpoint: RecordCheckpoint) -> Event:
+    details: dict[str, JsonValue] = {"progress": checkpoint.progress}
+    return _attempt_event(region, attempt, attempt.standing, checkpoint.saved_s, EventKind.CHECKPOINTED, details)
 
 
-def _ended_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, end: AttemptEnd) -> Event:
+def _ended_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, end: RecordEnd) -> Event:
     details: dict[str, JsonValue] = {"progress": end.progress, "checkpoint_progress": end.checkpoint_progress}
     if attempt.specification.emulated:
         details["emulated"] = True
@@ -182,7 +197,7 @@ def _ended_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding,
             details |= {"reason": end.reason, "final": end.next_state is State.FAILED}
         case _:
             kind = EventKind.EVICTED
-            eviction: Eviction | None = attempt.eviction
+            eviction = attempt.eviction
             details |= {"cause": end.end} if eviction is None else eviction.as_json()
             details["reason"] = end.reason
     return _attempt_event(region, attempt, stands.standing, end.ended_s, kind, details)

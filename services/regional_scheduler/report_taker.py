@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cluster_manager.attempt_run.actions import RecordCheckpoint
 from domain.clock import Clock
 from domain.identifiers import ClusterId
-from domain.placement import AttemptKey
-from services.execution.executor import ENDED_PHASES, AttemptStatus
+from services.execution.executor import AttemptStatus
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.cluster_link import ClusterReport, LinkLost, LinkMessage, MachineReport
-from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts, started_s, take_progress
+from services.regional_scheduler.gang_reports import take_report
+from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
 from services.regional_scheduler.order_desk import OrderDesk
 
 
@@ -26,15 +27,15 @@ class ReportTaker:
         self._desk = desk
         self._absent = absent
         self._clock = clock
-        self._checkpoints: list[tuple[AttemptKey, float, float]] = []
+        self._checkpoints: list[RecordCheckpoint] = []
         self._machine_reports: list[MachineReport] = []
 
     @property
     def has_checkpoints(self) -> bool:
         return bool(self._checkpoints)
 
-    def take_checkpoints(self) -> list[tuple[AttemptKey, float, float]]:
-        """New ones: (attempt, progress, saved_s)."""
+    def take_checkpoints(self) -> list[RecordCheckpoint]:
+        """New ones."""
         checkpoints, self._checkpoints = self._checkpoints, []
         return checkpoints
 
@@ -78,15 +79,12 @@ class ReportTaker:
 
     def _take_status(self, attempt: LiveAttempt, cluster: ClusterId, status: AttemptStatus) -> None:
         before = attempt.reports.get(cluster)
-        checkpoint_before = attempt.checkpoint_progress
         attempt.reports[cluster] = status
-        take_progress(attempt)
+        for action in take_report(attempt, status, self._clock.now()):
+            # Progress is written now and then as it stands; orders follow from where the attempt stands.
+            if isinstance(action, RecordCheckpoint):
+                self._checkpoints.append(action)
         self._agenda.give_orders(attempt.key)
-        saved = attempt.checkpoint_progress > checkpoint_before and status.phase not in ENDED_PHASES
-        # Of a gang in several clusters one may be a moment ahead: before all of it has started nothing is told of it.
-        if saved and started_s(attempt) is not None:
-            attempt.checkpoint_s = self._clock.now()
-            self._checkpoints.append((attempt.key, attempt.checkpoint_progress, attempt.checkpoint_s))
         if before is None or before.phase is not status.phase or attempt.started_s is None:
             self._agenda.record(attempt.key)
         else:

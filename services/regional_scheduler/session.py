@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 
+from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
 from domain.identifiers import ClusterId
 from services.configuration import Configuration
 from services.database import attempt_store, auction_store, fleet_store, lease_store
-from services.database.attempt_store import Eviction
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
@@ -92,7 +92,7 @@ class RegionSession:
         # 5. Move the auction on: answer, close, or open a round.
         again_in_real_s = await self._auction()
         # 6. Tell the cluster managers. Everything they hear is in the database already.
-        self._desk.send_due()
+        self._desk.send_due(self._clock.now())
         # 7. Wait for something to happen, unless there is more to do.
         if not (dispatched or self._agenda.has_news or self._agenda.has_orders):
             await self._wait(again_in_real_s)

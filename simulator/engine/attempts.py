@@ -31,7 +31,7 @@ from cluster_manager.attempt_run.events import (
     Started,
 )
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import AttemptFacts, dispatched
+from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State
 from domain.rank import Standing
@@ -60,7 +60,7 @@ class Attempts:
         work.attempts += 1
         work.token += 1
         work.key = lot.key
-        work.run = dispatched(AttemptFacts(lot.key, work.progress))
+        work.run = new_run(AttemptFacts(lot.key, work.progress))
         work.region, work.standing = win.region, lot.position.standing
         work.dispatched_s, work.started_s = now, math.nan
         work.happens(Happening.DISPATCHED)

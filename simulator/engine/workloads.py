@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
-from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, dispatched
+from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, new_run
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey
@@ -16,7 +16,7 @@ from domain.workload import Workload
 NO_REGION = -1
 NO_KEY = AttemptKey(WorkloadId(""), AttemptNumber(0))
 NO_STANDING = Standing(0, 0)
-NO_RUN = dispatched(AttemptFacts(NO_KEY, 0.0))
+NO_RUN = new_run(AttemptFacts(NO_KEY, 0.0))
 
 
 @dataclass(slots=True, eq=False)

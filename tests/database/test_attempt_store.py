@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from cluster_manager.attempt_run.actions import RecordEnd
+from cluster_manager.attempt_run.events import Eviction
 from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
 from services.database import attempt_store
-from services.database.attempt_store import AttemptEnd, AttemptProgress, Eviction, RequeuedEntry
+from services.database.attempt_store import AttemptProgress, RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from tests.database.small_world import A100, EAST, dispatch, new_attempt, placement, submission, submit
@@ -30,8 +32,8 @@ def in_one_transaction(database_url: str, story: Callable[[AnyConnection], Await
 
 def end_of(
     key: AttemptKey, ended_as: str, next_state: State, *, progress: float = 50.0, checkpoint: float = 40.0
-) -> AttemptEnd:
-    return AttemptEnd(key, ended_as, "told", 3000.0, progress, checkpoint, next_state, failed=ended_as == "failed")
+) -> RecordEnd:
+    return RecordEnd(key, ended_as, "told", 3000.0, progress, checkpoint, next_state, failed=ended_as == "failed")
 
 
 async def workload_row(connection: AnyConnection) -> tuple[str, int, float, float, int]:

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from domain.fleet import Cluster, Fleet, MachineState, Region, Table
 from domain.identifiers import MachineId, RackId, RegionId, TableId, WorkloadId
 from domain.life_cycle import State
 from services.database import attempt_store, fleet_store, lease_store
-from services.database.attempt_store import AttemptEnd
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL, FleetRefused, RegionSummary
 from services.database.lease_store import LeaseLost
@@ -135,7 +135,7 @@ def test_machine_in_use_must_not_disappear_or_change(database_url: str) -> None:
             )
             await database.run(lambda connection: fleet_store.apply_fleet(connection, renamed))
             assert (await database.run(fleet_store.load_fleet))[0] == renamed
-            end = AttemptEnd(new_attempt(name).key, "completed", "", 60.0, 1.0, 1.0, State.COMPLETED)
+            end = RecordEnd(new_attempt(name).key, "completed", "", 60.0, 1.0, 1.0, State.COMPLETED)
             await database.run(lambda connection: attempt_store.record_ends(connection, [end], {}))
             await database.run(lambda connection: fleet_store.apply_fleet(connection, Fleet(())))
 

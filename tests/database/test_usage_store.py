@@ -5,11 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import State
 from global_scheduler.usage_window import window_averages
 from services.database import attempt_store, usage_store
-from services.database.attempt_store import AttemptEnd, NewAttempt
+from services.database.attempt_store import NewAttempt
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.usage_store import STRETCH_S
@@ -46,7 +47,7 @@ def _attempt(number: int, run: Run) -> NewAttempt:
 
 
 async def _end(connection: AnyConnection, number: int, run: Run) -> None:
-    end = AttemptEnd(_attempt(number, run).key, "completed", "", run.end_s, 0.0, 0.0, State.COMPLETED)
+    end = RecordEnd(_attempt(number, run).key, "completed", "", run.end_s, 0.0, 0.0, State.COMPLETED)
     await attempt_store.record_ends(connection, [end], {})
 
 

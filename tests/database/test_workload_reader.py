@@ -5,12 +5,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from domain.identifiers import AttemptNumber, TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import QueuePosition, Standing
 from services.database import attempt_store, queue_store, workload_reader, workload_store
-from services.database.attempt_store import AttemptEnd, RequeuedEntry
+from services.database.attempt_store import RequeuedEntry
 from services.database.engine import Database
 from services.database.queue_store import RankedEntries
 from services.database.workload_reader import ALL_WORKLOADS, BadPageToken, StoredWorkload, WorkloadFilter
@@ -54,7 +55,7 @@ async def _prepare(database: Database) -> None:
     for number in (1, 2):
         async with database.transaction() as connection:
             await dispatch(connection, new_attempt(WorkloadId(f"w00000{number}"), machine=f"east-b-r0-m{number}"))
-    end = AttemptEnd(AttemptKey(WorkloadId("w000001"), AttemptNumber(1)), "failed", "exit 1", 3e3, 1, 1, State.FAILED)
+    end = RecordEnd(AttemptKey(WorkloadId("w000001"), AttemptNumber(1)), "failed", "exit 1", 3e3, 1, 1, State.FAILED)
     async with database.transaction() as connection:
         await attempt_store.record_ends(connection, [end], {})
         await connection.execute(
@@ -118,7 +119,7 @@ def test_attempts_are_told_with_their_placements(database_url: str) -> None:
             name = WorkloadId("w000001")
             await database.run(lambda connection: submit(connection, [submission(1)]))
             first, second = new_attempt(name), new_attempt(name, 2, machine="east-a-r0-m0", dispatched_s=2500.0)
-            end = AttemptEnd(first.key, "preempted", "made room", 2400.0, 5.0, 4.0, State.PENDING)
+            end = RecordEnd(first.key, "preempted", "made room", 2400.0, 5.0, 4.0, State.PENDING)
             async with database.transaction() as connection:
                 await dispatch(connection, first)
                 await attempt_store.record_started(connection, [(first.key, 2001.0)])

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from domain.events import EventKind
 from domain.identifiers import ANY_GPU_MODEL, JobName, TenantId, WorkloadId
 from domain.life_cycle import State
@@ -11,7 +12,7 @@ from domain.placement import AttemptKey
 from domain.resources import TaskResources
 from domain.workload import Command, JobSpecification, WorkloadSpecification
 from services.database import attempt_store, event_store, workload_reader, workload_store
-from services.database.attempt_store import AttemptEnd, RequeuedEntry
+from services.database.attempt_store import RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import RepeatTransaction
@@ -227,7 +228,7 @@ def test_workload_that_ended_or_never_was_cannot_be_cancelled(database_url: str)
             name = WorkloadId("w000001")
             await database.run(lambda connection: submit(connection, [submission(1)]))
             await database.run(lambda connection: dispatch(connection, new_attempt(name)))
-            end = AttemptEnd(new_attempt(name).key, "completed", "", 60.0, 1.0, 1.0, State.COMPLETED)
+            end = RecordEnd(new_attempt(name).key, "completed", "", 60.0, 1.0, 1.0, State.COMPLETED)
             await database.run(lambda connection: attempt_store.record_ends(connection, [end], {}))
             state = await database.run(lambda connection: workload_store.cancel(connection, name, "late", 70.0))
             assert state is State.COMPLETED
@@ -264,7 +265,7 @@ def test_cancel_of_a_workload_that_returns_to_the_queue_meanwhile_is_repeated(da
             name = WorkloadId("w000001")
             await database.run(lambda connection: submit(connection, [submission(1)]))
             await database.run(lambda connection: dispatch(connection, new_attempt(name)))
-            end = AttemptEnd(new_attempt(name).key, "preempted", "", 60.0, 1.0, 1.0, State.PENDING)
+            end = RecordEnd(new_attempt(name).key, "preempted", "", 60.0, 1.0, 1.0, State.PENDING)
             async with database.transaction() as ending:
                 await attempt_store.record_ends(ending, [end], {name: RequeuedEntry("A100", 8, 0.0)})
                 cancelling = asyncio.create_task(

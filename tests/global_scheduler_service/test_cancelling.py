@@ -3,10 +3,10 @@ import asyncio
 import grpc
 from google.rpc import error_details_pb2
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from domain.identifiers import WorkloadId
 from domain.life_cycle import State
 from services.database import attempt_store
-from services.database.attempt_store import AttemptEnd
 from services.database.channels import REGION_CHANNEL
 from services.database.connection import AnyConnection
 from tests.database.small_world import EAST, dispatch
@@ -61,7 +61,7 @@ def test_what_has_ended_cannot_be_cancelled_and_tells_its_history(database_url: 
         await _cancel(service, cancelled)
         completed = WorkloadId((await service.submit()).workload)
         attempt = attempt_of(completed)
-        end = AttemptEnd(attempt.key, "completed", "", attempt.dispatched_s + 1.0, 600.0, 600.0, State.COMPLETED)
+        end = RecordEnd(attempt.key, "completed", "", attempt.dispatched_s + 1.0, 600.0, 600.0, State.COMPLETED)
 
         async def run(connection: AnyConnection) -> None:
             await dispatch(connection, attempt)

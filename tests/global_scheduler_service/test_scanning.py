@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from cluster_manager.attempt_run.actions import RecordEnd
+from cluster_manager.attempt_run.events import Eviction
 from domain.clock import ManualClock
 from domain.events import EvictionCause
 from domain.identifiers import TenantId, WorkloadId
@@ -221,9 +223,7 @@ def test_what_runs_over_quota_is_promoted_when_quota_frees(database_url: str) ->
         await _run(service, replace(attempt_of(third), standing=_OVER, within_quota=False))
         await _wake(service)
         assert (await _standings(service))[third] == (LOWEST_PRIORITY, False)
-        ended = attempt_store.AttemptEnd(
-            attempt_of(first).key, "completed", "", SystemClock().now(), 600.0, 600.0, State.COMPLETED
-        )
+        ended = RecordEnd(attempt_of(first).key, "completed", "", SystemClock().now(), 600.0, 600.0, State.COMPLETED)
 
         async def complete(connection: AnyConnection) -> None:
             await attempt_store.record_ends(connection, [ended], {})
@@ -298,7 +298,7 @@ def test_attempts_that_changed_since_are_left_alone(database_url: str) -> None:
 
 
 async def _evict(service: Service, workload: WorkloadId) -> None:
-    eviction = attempt_store.Eviction(EvictionCause.DRAINED)
+    eviction = Eviction(EvictionCause.DRAINED)
     await service.database.run(
         lambda connection: attempt_store.begin_evictions(connection, [(attempt_of(workload).key, eviction)])
     )

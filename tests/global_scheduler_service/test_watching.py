@@ -2,11 +2,11 @@ from typing import Any
 
 import grpc
 
+from cluster_manager.attempt_run.actions import RecordEnd
 from domain.events import Event, EventKind, EvictionCause
 from domain.identifiers import WorkloadId
 from domain.life_cycle import State
 from services.database import attempt_store, event_store
-from services.database.attempt_store import AttemptEnd
 from services.database.connection import AnyConnection
 from tests.database.small_world import dispatch
 from tests.global_scheduler_service.service import Service, attempt_of, in_service
@@ -31,7 +31,7 @@ async def _run_and_complete(service: Service, workload: str) -> None:
         await event_store.append(connection, [Event(attempt.dispatched_s, EventKind.STARTED, name, 1)])
 
     async def complete(connection: AnyConnection) -> None:
-        end = AttemptEnd(key, "completed", "", attempt.dispatched_s + 1.0, 600.0, 600.0, State.COMPLETED)
+        end = RecordEnd(key, "completed", "", attempt.dispatched_s + 1.0, 600.0, 600.0, State.COMPLETED)
         await attempt_store.record_ends(connection, [end], {})
         await event_store.append(connection, [Event(attempt.dispatched_s + 1.0, EventKind.COMPLETED, name, 1)])
 
@@ -142,7 +142,7 @@ def test_an_eviction_is_told_with_its_cause(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         workload = WorkloadId((await service.submit()).workload)
         attempt = attempt_of(workload)
-        end = AttemptEnd(
+        end = RecordEnd(
             attempt.key, EvictionCause.DRAINED.value, "", attempt.dispatched_s + 1.0, 9.0, 4.0, State.PENDING
         )
         entry = attempt_store.RequeuedEntry("A100", 8, 0.0)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cluster_manager.attempt_run.actions import AttemptAction, RecordCheckpoint, RecordEnd, Stop
+from cluster_manager.attempt_run.events import CancellationNoted, Eviction, PlaceFreed, Started
+from cluster_manager.attempt_run.machine import step
+from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, TenantId, WorkloadId
 from domain.life_cycle import State
@@ -11,16 +15,14 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Command, Emulated, EntryPoint, JobSpecification, RetryPolicy, WorkloadSpecification
-from services.database.attempt_store import Eviction
 from services.execution.executor import AttemptPhase, AttemptStatus
+from services.regional_scheduler.gang_reports import end_of, start_of, started_s, take_report
 from services.regional_scheduler.live_attempts import (
     LiveAttempt,
     LiveAttempts,
     Order,
-    end_of,
+    leave_event,
     never_ordered,
-    started_s,
-    take_progress,
     wanted_order,
 )
 
@@ -39,15 +41,14 @@ def attempt_in(
         JobSpecification(JobName(f"job-{cluster}"), 1, TaskResources(gpus=1), entry_point or Emulated(duration_s=100.0))
         for cluster in clusters
     )
+    key = AttemptKey(WorkloadId(name), AttemptNumber(1))
     return LiveAttempt(
-        key=AttemptKey(WorkloadId(name), AttemptNumber(1)),
+        run=new_run(AttemptFacts(key, 0.0, retry or RetryPolicy(), failures)),
         tenant=TenantId("vision"),
         specification=WorkloadSpecification(name, TenantId("vision"), jobs, retry=retry or RetryPolicy()),
         standing=Standing(3, 0),
         within_quota=True,
         dispatched_s=0.0,
-        progress_at_start=0.0,
-        failures=failures,
         charges={},
         placements=tuple(
             TaskPlacement(JobName(f"job-{cluster}"), 0, cluster, MachineId(f"{cluster}-{machine}"), (0,), 1000, 1024)
@@ -56,51 +57,72 @@ def attempt_in(
     )
 
 
-def report(attempt: LiveAttempt, cluster: ClusterId, phase: AttemptPhase, **said: object) -> None:
-    """The cluster says this of the attempt."""
-    attempt.reports[cluster] = AttemptStatus(key=attempt.key, phase=phase, since_s=50.0, **said)  # type: ignore[arg-type]  # named fields of the status
+def report(attempt: LiveAttempt, cluster: ClusterId, phase: AttemptPhase, **said: object) -> tuple[AttemptAction, ...]:
+    """The cluster says this of the attempt; what has to be done about it at once."""
+    status = AttemptStatus(key=attempt.key, phase=phase, since_s=50.0, **said)  # type: ignore[arg-type]  # named fields of the status
+    attempt.reports[cluster] = status
+    return take_report(attempt, status, now=51.0)
 
 
-def being_evicted(attempt: LiveAttempt, cause: EvictionCause = EvictionCause.PREEMPTED) -> LiveAttempt:
-    attempt.state = State.PREEMPTING
-    attempt.eviction = Eviction(cause)
+def with_free_place(attempt: LiveAttempt) -> LiveAttempt:
+    attempt.take(PlaceFreed(0.0))
     return attempt
 
 
+def running(attempt: LiveAttempt, since_s: float = 1.0) -> LiveAttempt:
+    """As it is after a restart of its region: nothing was reported yet."""
+    with_free_place(attempt).take(Started(since_s))
+    return attempt
+
+
+def being_evicted(attempt: LiveAttempt, cause: EvictionCause = EvictionCause.PREEMPTED) -> LiveAttempt:
+    attempt.take(leave_event(Eviction(cause), 2.0))
+    return attempt
+
+
+def ended(attempt: LiveAttempt, now: float = 60.0, *, cancelled: bool = False) -> RecordEnd | None:
+    """How it has ended, as it would be recorded."""
+    run, event = attempt.run, end_of(attempt, now)
+    if event is None:
+        return None
+    if cancelled:
+        run, _ = step(run, CancellationNoted(now))
+    (end,) = step(run, event)[1]
+    assert isinstance(end, RecordEnd)
+    return end
+
+
 def test_an_attempt_in_one_cluster_is_executed_at_once() -> None:
-    attempt = attempt_in(EAST_A)
-    assert wanted_order(attempt, EAST_A, blocked=False) is Order.EXECUTE
+    attempt = with_free_place(attempt_in(EAST_A))
+    assert wanted_order(attempt, EAST_A) is Order.EXECUTE
     attempt.ordered[EAST_A] = Order.EXECUTE
-    assert wanted_order(attempt, EAST_A, blocked=False) is None
+    assert wanted_order(attempt, EAST_A) is None
 
 
-def test_nothing_is_started_while_somebody_who_leaves_is_still_on_its_machine() -> None:
-    assert wanted_order(attempt_in(EAST_A), EAST_A, blocked=True) is None
+def test_nothing_is_started_while_an_attempt_that_leaves_is_still_on_its_machine() -> None:
+    assert wanted_order(attempt_in(EAST_A), EAST_A) is None
 
 
 def test_a_gang_in_two_clusters_is_held_in_both_before_it_is_started_in_either() -> None:
-    attempt = attempt_in(EAST_A, EAST_B)
-    assert wanted_order(attempt, EAST_A, blocked=False) is Order.HOLD
+    attempt = with_free_place(attempt_in(EAST_A, EAST_B))
+    assert wanted_order(attempt, EAST_A) is Order.HOLD
     attempt.ordered = {EAST_A: Order.HOLD, EAST_B: Order.HOLD}
     report(attempt, EAST_A, AttemptPhase.HELD)
-    assert wanted_order(attempt, EAST_A, blocked=False) is None, "the other one does not hold its part yet"
+    assert wanted_order(attempt, EAST_A) is None, "the other one does not hold its part yet"
     report(attempt, EAST_B, AttemptPhase.HELD)
-    assert wanted_order(attempt, EAST_A, blocked=False) is Order.EXECUTE
-    assert wanted_order(attempt, EAST_B, blocked=False) is Order.EXECUTE
+    assert wanted_order(attempt, EAST_A) is Order.EXECUTE
+    assert wanted_order(attempt, EAST_B) is Order.EXECUTE
 
 
 def test_what_ran_before_a_restart_is_ordered_again_so_that_it_is_adopted() -> None:
-    attempt = attempt_in(EAST_A, EAST_B)
-    attempt.started_s = 10.0
-    attempt.state = State.RUNNING
-    assert wanted_order(attempt, EAST_A, blocked=True) is Order.EXECUTE
+    assert wanted_order(running(attempt_in(EAST_A, EAST_B), since_s=10.0), EAST_A) is Order.EXECUTE
 
 
-def test_an_attempt_that_nobody_has_heard_of_ends_at_once_when_it_is_evicted() -> None:
+def test_an_attempt_that_no_cluster_has_heard_of_ends_at_once_when_it_is_evicted() -> None:
     attempt = being_evicted(attempt_in(EAST_A))
     assert never_ordered(attempt)
-    assert wanted_order(attempt, EAST_A, blocked=False) is None
-    end = end_of(attempt, cancel_requested=False, now=7.0)
+    assert wanted_order(attempt, EAST_A) is None
+    end = ended(attempt, now=7.0)
     assert end is not None
     assert (end.end, end.next_state, end.ended_s) == ("preempted", State.PENDING, 7.0)
 
@@ -108,81 +130,99 @@ def test_an_attempt_that_nobody_has_heard_of_ends_at_once_when_it_is_evicted() -
 def test_an_attempt_that_a_cluster_may_know_is_stopped_there_first() -> None:
     attempt = being_evicted(attempt_in(EAST_A))
     attempt.perhaps_known.add(EAST_A)
-    assert wanted_order(attempt, EAST_A, blocked=False) is Order.STOP
-    assert end_of(attempt, cancel_requested=False, now=7.0) is None
+    assert wanted_order(attempt, EAST_A) is Order.STOP
+    assert end_of(attempt, now=7.0) is None
 
 
 def test_a_started_attempt_that_its_cluster_lost_is_taken_up_before_it_is_stopped() -> None:
-    attempt = being_evicted(attempt_in(EAST_A))
-    attempt.started_s = 3.0
-    assert wanted_order(attempt, EAST_A, blocked=False) is Order.EXECUTE
+    attempt = being_evicted(running(attempt_in(EAST_A)))
+    assert wanted_order(attempt, EAST_A) is Order.EXECUTE
     attempt.ordered[EAST_A] = Order.EXECUTE
-    assert wanted_order(attempt, EAST_A, blocked=False) is Order.STOP
+    assert wanted_order(attempt, EAST_A) is Order.STOP
 
 
-def test_when_it_fails_in_one_cluster_it_is_stopped_in_the_other_and_then_failed() -> None:
-    attempt = attempt_in(EAST_A, EAST_B)
-    attempt.state = State.RUNNING
-    attempt.started_s = 1.0
-    report(attempt, EAST_A, AttemptPhase.FAILED, reason="exit code 1", started_s=1.0)
+def test_a_victim_whose_machine_is_lost_meanwhile_is_stopped_at_once() -> None:
+    attempt = being_evicted(running(attempt_in(EAST_A, EAST_B)))
+    attempt.ordered = {EAST_A: Order.STOP, EAST_B: Order.STOP}
+    assert wanted_order(attempt, EAST_B) is None
+    being_evicted(attempt, EvictionCause.MACHINE_LOST)
+    assert wanted_order(attempt, EAST_B) is Order.KILL
+    attempt.ordered[EAST_B] = Order.KILL
+    assert wanted_order(attempt, EAST_B) is None
+
+
+def test_when_it_fails_in_one_cluster_it_is_stopped_at_once_in_the_other_and_then_failed() -> None:
+    attempt = running(attempt_in(EAST_A, EAST_B))
+    attempt.ordered = {EAST_A: Order.EXECUTE, EAST_B: Order.EXECUTE}
     report(attempt, EAST_B, AttemptPhase.RUNNING, started_s=1.0)
-    assert wanted_order(attempt, EAST_B, blocked=False) is Order.STOP
-    assert end_of(attempt, cancel_requested=False, now=60.0) is None
+    actions = report(attempt, EAST_A, AttemptPhase.FAILED, reason="exit code 1", started_s=1.0)
+    assert Stop(attempt.key, saves=False) in actions
+    assert wanted_order(attempt, EAST_B) is Order.KILL
+    assert end_of(attempt, now=60.0) is None
     report(attempt, EAST_B, AttemptPhase.STOPPED, started_s=1.0)
-    end = end_of(attempt, cancel_requested=False, now=60.0)
+    end = ended(attempt)
     assert end is not None
     assert (end.end, end.next_state, end.reason, end.failed) == ("failed", State.FAILED, "exit code 1", True)
 
 
-def test_a_failed_attempt_waits_longer_with_each_failure_until_no_retry_is_left() -> None:
-    retry = RetryPolicy(max_retries=2, backoff_s=10.0, backoff_cap_s=600.0)
-    waits = []
-    for failures in range(3):
-        attempt = attempt_in(EAST_A, retry=retry, failures=failures)
-        attempt.state = State.RUNNING
-        report(attempt, EAST_A, AttemptPhase.FAILED, started_s=1.0)
-        end = end_of(attempt, cancel_requested=False, now=60.0)
-        assert end is not None
-        waits.append((end.next_state, end.not_before_s))
-    assert waits == [(State.PENDING, 60.0), (State.PENDING, 70.0), (State.FAILED, 0.0)]
-
-
 @pytest.mark.parametrize(
-    ("phase", "cancel_requested", "ended_as", "next_state"),
+    ("phase", "cancelled", "ended_as", "next_state"),
     [
         (AttemptPhase.COMPLETED, False, "completed", State.COMPLETED),
         (AttemptPhase.COMPLETED, True, "completed", State.COMPLETED),
         (AttemptPhase.STOPPED, True, "cancelled", State.CANCELLED),
+        (AttemptPhase.STOPPED, False, "failed", State.PENDING),
         (AttemptPhase.LOST, False, "failed", State.PENDING),
         (AttemptPhase.LOST, True, "cancelled", State.CANCELLED),
+        (AttemptPhase.FAILED, False, "failed", State.FAILED),
         (AttemptPhase.FAILED, True, "cancelled", State.CANCELLED),
     ],
 )
-def test_how_it_ends(phase: AttemptPhase, cancel_requested: bool, ended_as: str, next_state: State) -> None:
-    attempt = attempt_in(EAST_A)
-    attempt.state = State.RUNNING
+def test_how_it_ends(phase: AttemptPhase, cancelled: bool, ended_as: str, next_state: State) -> None:
+    attempt = running(attempt_in(EAST_A))
     report(attempt, EAST_A, phase, started_s=1.0)
-    end = end_of(attempt, cancel_requested=cancel_requested, now=60.0)
+    end = ended(attempt, cancelled=cancelled)
     assert end is not None
     assert (end.end, end.next_state) == (ended_as, next_state)
 
 
 def test_an_attempt_that_is_lost_with_its_machine_is_evicted() -> None:
-    attempt = being_evicted(attempt_in(EAST_A), EvictionCause.MACHINE_LOST)
+    attempt = being_evicted(running(attempt_in(EAST_A)), EvictionCause.MACHINE_LOST)
     report(attempt, EAST_A, AttemptPhase.LOST, started_s=1.0)
-    end = end_of(attempt, cancel_requested=False, now=60.0)
+    end = ended(attempt)
     assert end is not None
     assert (end.end, end.next_state, end.not_before_s) == ("machine_lost", State.PENDING, 0.0)
 
 
-def test_an_attempt_that_is_lost_alone_is_tried_again_after_a_while_and_no_failure_of_the_user() -> None:
-    attempt = attempt_in(EAST_A, retry=RetryPolicy(max_retries=0, backoff_s=10.0), failures=0)
-    attempt.state = State.RUNNING
-    report(attempt, EAST_A, AttemptPhase.LOST, reason="its runner is gone", started_s=1.0)
-    end = end_of(attempt, cancel_requested=False, now=60.0)
+def test_an_attempt_that_fails_while_it_leaves_has_failed() -> None:
+    attempt = being_evicted(running(attempt_in(EAST_A)))
+    report(attempt, EAST_A, AttemptPhase.FAILED, started_s=1.0)
+    end = ended(attempt)
     assert end is not None
-    assert (end.end, end.next_state, end.failed) == ("failed", State.PENDING, False)
-    assert end.not_before_s == 50.0 + 10.0
+    assert end.end == "failed"
+
+
+def test_a_report_of_an_end_that_came_with_the_start_is_both() -> None:
+    attempt = with_free_place(attempt_in(EAST_A))
+    report(attempt, EAST_A, AttemptPhase.COMPLETED, started_s=3.0, progress=100.0, checkpoint_progress=100.0)
+    assert start_of(attempt) == Started(3.0)
+    end = ended(attempt)
+    assert end is not None
+    assert (end.end, end.progress, end.ended_s) == ("completed", 100.0, 50.0)
+
+
+def test_a_checkpoint_is_told_when_the_whole_gang_has_started_and_once() -> None:
+    attempt = with_free_place(attempt_in(EAST_A, EAST_B))
+    far = {"progress": 30.0, "checkpoint_progress": 20.0, "started_s": 4.0}
+    assert not _checkpoints(report(attempt, EAST_A, AttemptPhase.RUNNING, **far))
+    assert _checkpoints(report(attempt, EAST_B, AttemptPhase.RUNNING, **far)) == [
+        RecordCheckpoint(attempt.key, 20.0, 51.0)
+    ]
+    assert not _checkpoints(report(attempt, EAST_B, AttemptPhase.RUNNING, **far))
+
+
+def _checkpoints(actions: tuple[AttemptAction, ...]) -> list[AttemptAction]:
+    return [action for action in actions if isinstance(action, RecordCheckpoint)]
 
 
 def test_an_attempt_has_started_when_its_last_cluster_has() -> None:
@@ -197,22 +237,18 @@ def test_emulated_jobs_are_as_far_as_the_one_that_is_least_far() -> None:
     attempt = attempt_in(EAST_A, EAST_B)
     report(attempt, EAST_A, AttemptPhase.RUNNING, progress=30.0, checkpoint_progress=30.0)
     report(attempt, EAST_B, AttemptPhase.RUNNING, progress=40.0, checkpoint_progress=20.0)
-    take_progress(attempt)
-    assert (attempt.progress, attempt.checkpoint_progress) == (30.0, 20.0)
+    assert (attempt.run.progress, attempt.run.checkpoint_progress) == (30.0, 20.0)
     report(attempt, EAST_A, AttemptPhase.COMPLETED, progress=50.0, checkpoint_progress=50.0)
     report(attempt, EAST_B, AttemptPhase.RUNNING, progress=80.0, checkpoint_progress=80.0)
-    take_progress(attempt)
-    assert (attempt.progress, attempt.checkpoint_progress) == (80.0, 80.0)
+    assert (attempt.run.progress, attempt.run.checkpoint_progress) == (80.0, 80.0)
 
 
 def test_of_a_real_gang_the_one_that_reports_counts_and_progress_never_goes_back() -> None:
     attempt = attempt_in(EAST_A, EAST_B, entry_point=Command(("train",)))
     report(attempt, EAST_A, AttemptPhase.RUNNING, progress=200.0, checkpoint_progress=100.0)
     report(attempt, EAST_B, AttemptPhase.RUNNING)
-    take_progress(attempt)
     report(attempt, EAST_A, AttemptPhase.RUNNING, progress=150.0, checkpoint_progress=100.0)
-    take_progress(attempt)
-    assert (attempt.progress, attempt.checkpoint_progress) == (200.0, 100.0)
+    assert (attempt.run.progress, attempt.run.checkpoint_progress) == (200.0, 100.0)
 
 
 def test_a_newcomer_is_blocked_by_those_who_leave_its_machines_and_by_nobody_else() -> None:
@@ -220,7 +256,7 @@ def test_a_newcomer_is_blocked_by_those_who_leave_its_machines_and_by_nobody_els
     elsewhere = attempt_in(EAST_A, name="elsewhere", machine="n")
     live = LiveAttempts([victim, newcomer, other, elsewhere])
     assert not live.blocked(newcomer)
-    live.begin_eviction(victim.key, Eviction(EvictionCause.PREEMPTED, newcomer.key, newcomer.standing))
+    live.begin_eviction(victim.key, Eviction(EvictionCause.PREEMPTED, newcomer.key, newcomer.standing), now=5.0)
     assert live.blocked(newcomer)
     assert not live.blocked(elsewhere)
     assert not live.blocked(victim), "it does not wait for itself"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster_manager.attempt_run.events import Eviction
 from domain.events import EventKind, EvictionCause
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber, MachineId, WorkloadId
@@ -16,7 +17,6 @@ from domain.tenant import LOWEST_PRIORITY
 from services.clock import SystemClock
 from services.configuration import Configuration
 from services.database import attempt_store, event_store, fleet_store, quota_store, reclassification_store
-from services.database.attempt_store import Eviction
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease, LeaseLost

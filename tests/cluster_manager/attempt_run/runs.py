@@ -23,7 +23,7 @@ from cluster_manager.attempt_run.events import (
 )
 from cluster_manager.attempt_run.invariants import check
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, Phase, dispatched
+from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, Phase, new_run
 from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.placement import AttemptKey
@@ -87,7 +87,7 @@ class CheckedRun:
 
 def attempt(retry: RetryPolicy | None = None, failures: int = 0) -> CheckedRun:
     """A new attempt."""
-    run = dispatched(AttemptFacts(KEY, START, retry or RetryPolicy(), failures))
+    run = new_run(AttemptFacts(KEY, START, retry or RetryPolicy(), failures))
     check(run)
     return CheckedRun(run)
 

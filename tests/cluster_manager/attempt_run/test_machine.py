@@ -37,7 +37,7 @@ from cluster_manager.attempt_run.invariants import BrokenRun, check
 from cluster_manager.attempt_run.machine import TABLE, EventRefused, step
 from cluster_manager.attempt_run.run import Phase
 from domain.events import EvictionCause
-from domain.life_cycle import Happening, State
+from domain.life_cycle import State
 from domain.workload import RetryPolicy
 from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, KEY, PREEMPTED, START, CheckedRun, attempt_in
 
@@ -100,7 +100,7 @@ def test_it_is_set_up_when_its_place_is_free_and_ends_when_it_has_completed(new_
     assert checked.take(PlaceFreed(5.0)) == (SetUp(KEY, START),)
     assert checked.take(Started(8.0)) == (RecordStart(KEY, 8.0),)
     assert checked.take(Completed(68.0, START + 60.0, START + 60.0)) == (
-        RecordEnd(KEY, "completed", "", 68.0, START + 60.0, START + 60.0, Happening.COMPLETED, State.COMPLETED),
+        RecordEnd(KEY, "completed", "", 68.0, START + 60.0, START + 60.0, State.COMPLETED),
     )
 
 
@@ -156,7 +156,6 @@ def test_a_victim_is_stopped_with_time_to_save_and_returns_to_the_queue_with_wha
         35.0,
         START + 30.0,
         START + 30.0,
-        Happening.EVICTED,
         State.PENDING,
     )
 

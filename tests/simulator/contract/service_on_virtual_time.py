@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cluster_manager.attempt_run.events import Progressed
 from domain.clock import ManualClock
 from domain.events import Event
 from domain.fleet import Fleet
@@ -35,7 +36,8 @@ from services.execution.executor import AttemptPhase, AttemptStatus
 from services.global_scheduler.scan_loop import ScanLoop
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.dispatching import dispatch_awards
-from services.regional_scheduler.live_attempts import LiveAttempt, take_progress
+from services.regional_scheduler.gang_reports import take_report
+from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
@@ -182,16 +184,16 @@ class ServiceOnVirtualTime:
         if attempt.state is not State.DISPATCHED:
             return
         del self._newcomers[attempt.key]
-        await self._report(newcomer.region, attempt, AttemptPhase.RUNNING, attempt.progress_at_start, now)
-        newcomer.region.memory.live.mark_started(attempt.key, now)
-        remaining_s = _work_s(attempt) - attempt.progress_at_start
+        kept = attempt.run.facts.progress_at_start
+        await self._report(newcomer.region, attempt, AttemptPhase.RUNNING, kept, now)
+        remaining_s = _work_s(attempt) - kept
         self._at(now + remaining_s, Happens.COMPLETION, (newcomer.region, attempt))
 
     async def _end(self, region: _Region, attempt: LiveAttempt, kind: Happens, now: float) -> None:
         completed = kind is Happens.COMPLETION
         if completed and attempt.state is not State.RUNNING:
             return
-        progress = _work_s(attempt) if completed else attempt.progress
+        progress = _work_s(attempt) if completed else attempt.run.progress
         await self._report(
             region, attempt, AttemptPhase.COMPLETED if completed else AttemptPhase.STOPPED, progress, now
         )
@@ -212,9 +214,11 @@ class ServiceOnVirtualTime:
         status = AttemptStatus(attempt.key, phase, now, progress, progress, 1.0, "", True, started_s)
         for cluster in attempt.clusters:
             attempt.reports[cluster] = status
-        take_progress(attempt)
+        take_report(attempt, status, now)
         name = region.memory.region.region
-        await self.database.run(lambda connection: record_reports(connection, name, [attempt], [], now))
+        recorded = await self.database.run(lambda connection: record_reports(connection, name, [attempt], [], now))
+        for key, run in recorded.runs.items():
+            region.memory.live.move(key, run)
 
     # What is decided.
 
@@ -262,7 +266,7 @@ class ServiceOnVirtualTime:
             memory.live.add(attempt)
         victims: dict[AttemptKey, int] = {attempt.key: 0 for attempt in dispatched.attempts}
         for key, eviction in dispatched.evictions:
-            memory.live.begin_eviction(key, eviction)
+            memory.live.begin_eviction(key, eviction, now)
             if eviction.by is None:
                 raise ValueError(f"nobody needs the room of {key}")
             victims[eviction.by] += 1
@@ -285,13 +289,14 @@ class ServiceOnVirtualTime:
         self._newcomers.pop(key, None)
         save_s = 0.0
         if attempt.started_s is not None:
-            attempt.progress = min(_work_s(attempt), attempt.progress_at_start + (now - attempt.started_s))
+            kept = attempt.run.facts.progress_at_start
+            attempt.take(Progressed(now, min(_work_s(attempt), kept + (now - attempt.started_s)), kept))
             save_s = self.settings.costs.checkpoint_save_s
         self._at(now + save_s, Happens.VACATED, (region, attempt))
 
     def _set_up(self, newcomer: _Newcomer, now: float) -> None:
         costs = self.settings.costs
-        restore_s = costs.restore_s if newcomer.attempt.progress_at_start > 0 else 0.0
+        restore_s = costs.restore_s if newcomer.attempt.run.facts.progress_at_start > 0 else 0.0
         self._at(now + costs.container_start_s + restore_s, Happens.START, newcomer)
 
 

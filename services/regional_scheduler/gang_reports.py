@@ -1,0 +1,86 @@
+"""What the clusters of an attempt report together, as events of its run: pure functions of the reports.
+
+An attempt's jobs may sit in several clusters. It has started when the last of them has, it is as far as the job that is
+least far, it is broken as soon as something of it has ended badly, and it has ended when it has everywhere.
+"""
+
+from __future__ import annotations
+
+from cluster_manager.attempt_run.actions import AttemptAction
+from cluster_manager.attempt_run.events import (
+    AttemptEvent,
+    CheckpointSaved,
+    Completed,
+    Gone,
+    Progressed,
+    Started,
+    TaskFailed,
+    TaskLost,
+)
+from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+from services.regional_scheduler.live_attempts import LiveAttempt, must_stop, never_ordered
+
+
+def started_s(attempt: LiveAttempt) -> float | None:
+    """Since when the whole gang runs; None when it does not yet (or never did)."""
+    reports = [attempt.reports.get(cluster) for cluster in attempt.clusters]
+    times = [report.started_s for report in reports if report is not None and report.started_s > 0]
+    return max(times) if len(times) == len(reports) else None
+
+
+def take_report(attempt: LiveAttempt, status: AttemptStatus, now: float) -> tuple[AttemptAction, ...]:
+    """What follows at once from what a cluster has just said, once it stands in the attempt's reports.
+
+    Starts and ends do not: they are recorded first (`start_of`, `end_of`).
+    """
+    actions: list[AttemptAction] = []
+    for event in _progress_events(attempt, status, now):
+        actions += attempt.take(event)
+    phases = [report.phase for report in attempt.reports.values() if report.phase in ENDED_PHASES]
+    if AttemptPhase.FAILED in phases:
+        actions += attempt.take(TaskFailed(now))
+    elif not must_stop(attempt) and any(phase is not AttemptPhase.COMPLETED for phase in phases):
+        actions += attempt.take(TaskLost(now))
+    return tuple(actions)
+
+
+def _progress_events(attempt: LiveAttempt, status: AttemptStatus, now: float) -> list[AttemptEvent]:
+    """How far it is: emulated jobs work side by side, so that the attempt is as far as the one that is least far; of a
+    real gang only the first task reports.
+    """
+    reports = attempt.reports.values()
+    if attempt.specification.emulated:
+        working = [report for report in reports if report.phase is not AttemptPhase.COMPLETED]
+        if working and len(attempt.reports) < len(attempt.clusters):
+            return []
+        far = max(report.progress for report in reports)
+        progress = min((report.progress for report in working), default=far)
+        checkpoint = min((report.checkpoint_progress for report in working), default=far)
+    else:
+        progress = max(report.progress for report in reports)
+        checkpoint = max(report.checkpoint_progress for report in reports)
+    events: list[AttemptEvent] = []
+    # Of a gang in several clusters one may be a moment ahead: before all of it has started nothing is told of it.
+    if status.phase not in ENDED_PHASES and started_s(attempt) is not None:
+        events.append(CheckpointSaved(now, checkpoint))
+    return [*events, Progressed(now, progress, checkpoint, max(report.throughput for report in reports))]
+
+
+def start_of(attempt: LiveAttempt) -> Started | None:
+    """Its start, unless that is recorded already or has yet to come."""
+    since_s = started_s(attempt) if attempt.started_s is None else None
+    return None if since_s is None else Started(since_s)
+
+
+def end_of(attempt: LiveAttempt, now: float) -> Completed | Gone | None:
+    """Its end; None when it has not ended everywhere."""
+    if never_ordered(attempt):
+        return Gone(now, reason="before it was started")
+    if not attempt.ended_everywhere:
+        return None
+    reports = [attempt.reports[cluster] for cluster in attempt.clusters]
+    ended_s = max(report.since_s for report in reports)
+    reason = "; ".join(report.reason for report in reports if report.reason)
+    if all(report.phase is AttemptPhase.COMPLETED for report in reports):
+        return Completed(ended_s, reason=reason)
+    return Gone(ended_s, reason=reason)
