@@ -43,6 +43,11 @@ class MachineState(StrEnum):
         return self in _FAILED
 
     @property
+    def is_lent(self) -> bool:
+        """Whether an inference cluster has lent it and does not have it back yet, be it up or down."""
+        return self in _LENT
+
+    @property
     def counts_for_training(self) -> bool:
         """Whether it works and is training's to use, if only until what runs on it has left."""
         return self in _FOR_TRAINING
@@ -51,6 +56,9 @@ class MachineState(StrEnum):
 _TAKING_WORK = frozenset({MachineState.UP, MachineState.ON_LOAN})
 _FAILED = frozenset(
     {MachineState.DOWN, MachineState.SERVING_DOWN, MachineState.ON_LOAN_DOWN, MachineState.RETURNING_DOWN}
+)
+_LENT = frozenset(
+    {MachineState.ON_LOAN, MachineState.ON_LOAN_DOWN, MachineState.RETURNING, MachineState.RETURNING_DOWN}
 )
 _FOR_TRAINING = _TAKING_WORK | {MachineState.DRAINING, MachineState.RETURNING}
 

@@ -29,6 +29,8 @@ class RegionStatus:
     gpus: int
     gpus_in_use: int
     live_attempts: int
+    machines_on_loan: int = 0
+    """Lent by inference clusters, or on their way back to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def status_from_proto(message: global_scheduler_pb2.GetStatusResponse) -> Status
                 region.gpus,
                 region.gpus_in_use,
                 region.live_attempts,
+                region.machines_on_loan,
             )
             for region in message.regions
         ),

@@ -34,6 +34,7 @@ class RegionSummary:
     gpus: int
     gpus_in_use: int
     live_attempts: int
+    machines_on_loan: int
 
 
 class _MachineRow(NamedTuple):
@@ -129,12 +130,17 @@ async def fleet_revision(connection: AnyConnection) -> int:
 async def summarise_regions(connection: AnyConnection) -> list[RegionSummary]:
     """All regions, in the order of the fleet."""
     cursor = await connection.execute(
-        """SELECT r.region, count(DISTINCT c.cluster), count(m.machine), count(m.machine) FILTER (WHERE m.state = 'up'),
-                  coalesce(sum(m.gpus), 0)::bigint, coalesce(max(a.gpus), 0)::bigint, coalesce(max(a.attempts), 0)
+        """SELECT r.region, count(DISTINCT c.cluster), count(m.machine), count(m.machine) FILTER (WHERE m.state = ANY(%s)),
+                  coalesce(sum(m.gpus), 0)::bigint, coalesce(max(a.gpus), 0)::bigint, coalesce(max(a.attempts), 0),
+                  count(m.machine) FILTER (WHERE m.state = ANY(%s))
              FROM regions r LEFT JOIN clusters c USING (region) LEFT JOIN machines m USING (cluster)
              LEFT JOIN (SELECT region, sum(gpus) AS gpus, count(*) AS attempts FROM attempts WHERE ended_s IS NULL
                          GROUP BY region) a USING (region)
-            GROUP BY r.region, r.position ORDER BY r.position, r.region"""
+            GROUP BY r.region, r.position ORDER BY r.position, r.region""",
+        (
+            [state.value for state in MachineState if state.takes_work],
+            [state.value for state in MachineState if state.is_lent],
+        ),
     )
     return [RegionSummary(RegionId(row[0]), *row[1:]) for row in await cursor.fetchall()]
 

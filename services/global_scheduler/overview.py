@@ -51,6 +51,7 @@ def overview_message(overview: Overview, now: float) -> messages.GetStatusRespon
                 gpus=region.gpus,
                 gpus_in_use=region.gpus_in_use,
                 live_attempts=region.live_attempts,
+                machines_on_loan=region.machines_on_loan,
             )
             for region in overview.regions
         ],

@@ -29,7 +29,8 @@ class AbsentClusters:
         }
         self._inventory = inventory
         self._absent_since = dict.fromkeys(self._machines, now_real_s)
-        self._closed: dict[ClusterId, dict[MachineId, None]] = {}
+        self._closed: dict[ClusterId, dict[MachineId, MachineState]] = {}
+        """The machines that would take work, and their true state."""
 
     def lost(self, cluster: ClusterId, now_real_s: float) -> None:
         """Its manager cannot be reached any more."""
@@ -38,16 +39,16 @@ class AbsentClusters:
     def reached(self, cluster: ClusterId) -> None:
         """Its manager is back: whatever was closed for it is open again."""
         self._absent_since.pop(cluster, None)
-        for machine in self._closed.pop(cluster, {}):
-            self._inventory.set_machine_state(machine, MachineState.UP)
+        for machine, state in self._closed.pop(cluster, {}).items():
+            self._inventory.set_machine_state(machine, state)
 
     def set_state(self, machine: MachineId, state: MachineState) -> None:
         """Somebody has set this machine's state on purpose: that counts, as soon as its cluster can be reached."""
         for cluster, closed in self._closed.items():
             if machine in self._machines[cluster]:
                 closed.pop(machine, None)
-                if state is MachineState.UP:
-                    closed[machine] = None
+                if state.takes_work:
+                    closed[machine] = state
                     state = MachineState.DRAINING
         self._inventory.set_machine_state(machine, state)
 
@@ -56,8 +57,9 @@ class AbsentClusters:
         for cluster, since_real_s in self._absent_since.items():
             if cluster in self._closed or now_real_s - since_real_s < PATIENCE_REAL_S:
                 continue
-            up = [m for m in self._machines[cluster] if self._inventory.machine_state(m) is MachineState.UP]
-            self._closed[cluster] = dict.fromkeys(up)
-            for machine in up:
+            states = {machine: self._inventory.machine_state(machine) for machine in self._machines[cluster]}
+            closed = {machine: state for machine, state in states.items() if state.takes_work}
+            self._closed[cluster] = closed
+            for machine in closed:
                 self._inventory.set_machine_state(machine, MachineState.DRAINING)
-            _log.warning("cluster manager away: no new work for its machines", cluster=cluster, machines=len(up))
+            _log.warning("cluster manager away: no new work for its machines", cluster=cluster, machines=len(closed))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from domain.fleet import MachineState
 from domain.identifiers import MachineId
+from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
 from services.regional_scheduler.cluster_link import LinkMessage
 from services.regional_scheduler.session_over import SessionOver
@@ -14,11 +14,10 @@ from services.regional_scheduler.session_over import SessionOver
 
 @dataclass(slots=True)
 class MachineRequest:
-    """Somebody wants a machine in another state; `evicted` is answered with the attempts that have to leave for it."""
+    """This is to happen to a machine; `evicted` is answered with the attempts that have to leave for it."""
 
     machine: MachineId
-    state: MachineState
-    only_from: tuple[MachineState, ...]
+    happening: MachineHappening
     reason: str
     keep_running: bool
     evicted: asyncio.Future[list[AttemptKey]]

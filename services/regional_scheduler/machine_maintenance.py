@@ -7,22 +7,23 @@ from collections.abc import Iterable
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
-from domain.fleet import MachineState
 from domain.identifiers import MachineId
+from domain.machine_life_cycle import MachineHappening, MachineTransitionRefused, machine_rows
 from domain.placement import AttemptKey
+from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.evictor import Evictor
 from services.regional_scheduler.inbox import MachineRequest
-from services.regional_scheduler.machine_states import machine_state, record_machine_state
+from services.regional_scheduler.machine_states import machine_state, record_machine_happening
 from services.regional_scheduler.region_memory import RegionMemory
 from services.tiers.fenced_transaction import fenced_transaction
 
 
 class MachineStateRefused(Exception):
-    """The machine is in a state from which it cannot come into the one that is wanted; changes nothing."""
+    """What is wanted cannot happen to the machine in the state in which it is; changes nothing."""
 
 
 class MachineMaintenance:
@@ -47,10 +48,9 @@ class MachineMaintenance:
     async def take_reports(self, reports: Iterable[MachineReport]) -> None:
         """What cluster managers see. A machine that is being drained stays so when it turns out to be up."""
         for report in reports:
-            state = MachineState.UP if report.up else MachineState.DOWN
-            only_from = (MachineState.DOWN,) if report.up else (MachineState.UP, MachineState.DRAINING)
+            happening = MachineHappening.REPAIRED if report.up else MachineHappening.FAILED
             try:
-                await self._change(report.machine, state, report.reason, only_from, keep_running=False)
+                await self._change(report.machine, happening, report.reason, keep_running=report.up)
             except MachineStateRefused:
                 continue  # known already
 
@@ -59,11 +59,7 @@ class MachineMaintenance:
         for request in requests:
             try:
                 evicted = await self._change(
-                    request.machine,
-                    request.state,
-                    request.reason,
-                    request.only_from,
-                    keep_running=request.keep_running,
+                    request.machine, request.happening, request.reason, keep_running=request.keep_running
                 )
             except MachineStateRefused as refused:
                 _fail(request, refused)
@@ -77,47 +73,42 @@ class MachineMaintenance:
     async def _change(
         self,
         machine: MachineId,
-        state: MachineState,
+        happening: MachineHappening,
         reason: str,
-        only_from: tuple[MachineState, ...],
         *,
         keep_running: bool,
     ) -> list[AttemptKey]:
-        """Records the state and who has to leave, in one transaction; returns who does.
+        """Records the state and what has to leave, in one transaction; returns what does.
 
-        A machine that is in that state already keeps it, and what still runs there has to leave all the same.
+        A machine to which that has happened already stays as it is, and what still runs there has to leave all the same.
         """
-        cause = EvictionCause.DRAINED if state is MachineState.DRAINING else EvictionCause.MACHINE_LOST
+        cause = EvictionCause.DRAINED if happening is MachineHappening.DRAINED else EvictionCause.MACHINE_LOST
         leaving: list[AttemptKey] = []
         lost: list[AttemptKey] = []
         async with fenced_transaction(self._database, self._lease) as connection:
-            changed = await record_machine_state(
-                connection,
-                self._memory.region.region,
-                machine,
-                state,
-                reason,
-                self._clock.now(),
-                only_from=only_from,
+            state = await record_machine_happening(
+                connection, self._memory.region.region, machine, happening, reason, self._clock.now()
             )
-            if not changed:
-                present = await machine_state(connection, machine)
-                if present is None:
-                    raise MachineStateRefused(f"there is no machine {machine} any more")
-                if present is not state:
-                    raise MachineStateRefused(
-                        f"machine {machine} is {present.value}: it cannot become {state.value} from there"
-                    )
-            if state is not MachineState.UP and not keep_running:
+            if state is None:
+                await self._check_happened(connection, machine, happening)
+            if not keep_running:
                 there = self._memory.live.on(machine)
                 if cause is EvictionCause.MACHINE_LOST:
                     lost = await self._evictor.write_lost(connection, there)
                 leaving = await self._evictor.write(connection, there, Eviction(cause))
-        if changed:
+        if state is not None:
             self._absent.set_state(machine, state)
         self._evictor.begin_lost(lost)
         self._evictor.begin(leaving, Eviction(cause))
         return leaving
+
+    async def _check_happened(self, connection: AnyConnection, machine: MachineId, happening: MachineHappening) -> None:
+        """Raises MachineStateRefused unless the machine is as if that had happened to it."""
+        present = await machine_state(connection, machine)
+        if present is None:
+            raise MachineStateRefused(f"there is no machine {machine} any more")
+        if present not in {after for _, after in machine_rows(happening)}:
+            raise MachineStateRefused(str(MachineTransitionRefused(machine, present, happening)))
 
 
 def _fail(request: MachineRequest, error: Exception) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from domain.events import Event, EventKind
+from domain.events import Event
 from domain.fleet import MachineState
 from domain.identifiers import ClusterId, MachineId, RegionId
+from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening, machine_rows
 from services.database import event_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
-
-_KINDS = {
-    MachineState.UP: EventKind.MACHINE_UP,
-    MachineState.DRAINING: EventKind.MACHINE_DRAINING,
-    MachineState.DOWN: EventKind.MACHINE_DOWN,
-}
 
 
 async def machine_state(connection: AnyConnection, machine: MachineId) -> MachineState | None:
@@ -23,35 +18,27 @@ async def machine_state(connection: AnyConnection, machine: MachineId) -> Machin
     return None if row is None else MachineState(row[0])
 
 
-async def record_machine_state(
+async def record_machine_happening(
     connection: AnyConnection,
     region: RegionId,
     machine: MachineId,
-    state: MachineState,
+    happening: MachineHappening,
     reason: str,
     now: float,
-    *,
-    only_from: tuple[MachineState, ...] = tuple(MachineState),
-) -> bool:
-    """Whether the state is another one now. It is left alone when it is not one of `only_from`."""
+) -> MachineState | None:
+    """The state from now on, by the table of a machine's life; None where the table has no row: nothing is changed."""
+    rows = machine_rows(happening)
     cursor = await connection.execute(
-        """UPDATE machines SET state = %s WHERE machine = %s AND state <> %s AND state = ANY(%s) RETURNING cluster""",
-        (state.value, machine, state.value, [allowed.value for allowed in only_from]),
+        """UPDATE machines SET state = t.after FROM unnest(%s::text[], %s::text[]) AS t (before, after)
+            WHERE machine = %s AND state = t.before RETURNING cluster, state""",
+        ([before.value for before, _ in rows], [after.value for _, after in rows], machine),
     )
     row = await cursor.fetchone()
     if row is None:
-        return False
-    await event_store.append(
-        connection,
-        [
-            Event(
-                now,
-                _KINDS[state],
-                region=region,
-                cluster=ClusterId(row[0]),
-                details={"machine": machine, "reason": reason},
-            )
-        ],
-    )
+        return None
+    if happening in MACHINE_EVENTS:
+        details = {"machine": machine, "reason": reason}
+        event = Event(now, MACHINE_EVENTS[happening], region=region, cluster=ClusterId(row[0]), details=details)
+        await event_store.append(connection, [event])
     wake_after_commit(connection, SCAN_CHANNEL)
-    return True
+    return MachineState(row[1])

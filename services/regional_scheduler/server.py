@@ -13,8 +13,8 @@ from typing import TypeAlias
 import grpc
 
 from domain.clock import Clock
-from domain.fleet import MachineState
 from domain.identifiers import MachineId, RegionId, WorkloadId
+from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
 from domain.plan import Plan
 from domain.rank import Standing
@@ -88,8 +88,7 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
     ) -> messages.DrainMachineResponse:
         evicted = await self._change_machine(
             request.machine,
-            MachineState.DRAINING,
-            (MachineState.UP,),
+            MachineHappening.DRAINED,
             request.reason or "drained by hand",
             keep_running=request.keep_running,
         )
@@ -98,16 +97,13 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
     async def UndrainMachine(
         self, request: messages.UndrainMachineRequest, context: Context
     ) -> messages.UndrainMachineResponse:
-        await self._change_machine(
-            request.machine, MachineState.UP, (MachineState.DRAINING,), "undrained by hand", keep_running=True
-        )
+        await self._change_machine(request.machine, MachineHappening.UNDRAINED, "undrained by hand", keep_running=True)
         return messages.UndrainMachineResponse()
 
     async def _change_machine(
         self,
         name: str,
-        state: MachineState,
-        only_from: tuple[MachineState, ...],
+        happening: MachineHappening,
         reason: str,
         *,
         keep_running: bool,
@@ -118,7 +114,7 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
             raise NotFound("machine", name)
         evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
         try:
-            session.inbox.request(MachineRequest(machine, state, only_from, reason, keep_running, evicted))
+            session.inbox.request(MachineRequest(machine, happening, reason, keep_running, evicted))
             async with asyncio.timeout(_REQUEST_PATIENCE_REAL_S):
                 return await evicted
         except MachineStateRefused as refused:

@@ -176,8 +176,8 @@ def test_regions_at_a_glance(database_url: str) -> None:
                 await connection.execute("UPDATE machines SET state = 'down' WHERE machine = 'east-b-r1-m1'")
                 summaries = await fleet_store.summarise_regions(connection)
             assert summaries == [
-                RegionSummary(EAST, 2, 6, 5, 48, 12, 2),
-                RegionSummary(RegionId("coast"), 1, 1, 1, 8, 0, 0),
+                RegionSummary(EAST, 2, 6, 5, 48, 12, 2, 0),
+                RegionSummary(RegionId("coast"), 1, 1, 1, 8, 0, 0, 0),
             ]
 
     asyncio.run(scenario())

@@ -81,6 +81,7 @@ def test_a_machine_takes_work_only_where_training_has_it_and_it_works() -> None:
         assert state.is_down == state.value.endswith("down")
     serving = {MachineState.SERVING, MachineState.SERVING_DOWN}
     assert not any(state.counts_for_training for state in serving)
+    assert {state for state in MachineState if state.is_lent} == INFERENCE - serving
 
 
 def test_what_happens_is_an_event_or_is_seen_by_the_attempts() -> None:

@@ -202,6 +202,23 @@ def test_the_status_tells_tiers_and_counts(database_url: str) -> None:
     in_service(database_url, scenario)
 
 
+def test_the_status_counts_machines_on_loan(database_url: str) -> None:
+    async def scenario(service: Service) -> None:
+        states = ("on_loan", "on_loan_down", "returning", "serving", "draining", "up")
+        async with service.database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT machine FROM machines JOIN clusters c USING (cluster) JOIN regions r USING (region)"
+                " ORDER BY r.position, machine"
+            )
+            for (machine,), state in zip(await cursor.fetchall(), states, strict=False):
+                await connection.execute("UPDATE machines SET state = %s WHERE machine = %s", (state, machine))
+        status = await service.stub.GetStatus(messages.GetStatusRequest())
+        # On loan or up takes work; what is on loan, down or on its way back is lent.
+        assert [(r.machines, r.machines_up, r.machines_on_loan) for r in status.regions] == [(6, 2, 3), (1, 1, 0)]
+
+    in_service(database_url, scenario)
+
+
 def test_without_a_fleet_there_is_an_empty_queue(database_url: str) -> None:
     async def run() -> None:
         configuration = Configuration(scan=ScanConfiguration(debounce_real_s=0.0), lease=CONFIGURATION.lease)

@@ -11,6 +11,7 @@ from domain.events import EventKind, EvictionCause
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber, MachineId, WorkloadId
 from domain.life_cycle import State
+from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
@@ -217,5 +218,5 @@ def test_a_session_without_a_lease_ends_at_once_and_leaves_nobody_waiting(databa
 def _drain() -> MachineRequest:
     evicted: asyncio.Future[list[AttemptKey]] = asyncio.get_running_loop().create_future()
     return MachineRequest(
-        MachineId("east-b-r0-m0"), MachineState.DRAINING, (MachineState.UP,), "by hand", False, evicted
+        MachineId("east-b-r0-m0"), MachineHappening.DRAINED, "by hand", keep_running=False, evicted=evicted
     )

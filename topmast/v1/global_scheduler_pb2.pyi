@@ -532,13 +532,17 @@ class RegionStatus(_message.Message):
     GPUS_FIELD_NUMBER: _builtins.int
     GPUS_IN_USE_FIELD_NUMBER: _builtins.int
     LIVE_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    MACHINES_ON_LOAN_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     clusters: _builtins.int
     machines: _builtins.int
     machines_up: _builtins.int
+    """Those that take work: up, or on loan from an inference cluster."""
     gpus: _builtins.int
     gpus_in_use: _builtins.int
     live_attempts: _builtins.int
+    machines_on_loan: _builtins.int
+    """Of the machines: lent by inference clusters, or on their way back to them, whether they work or not."""
     def __init__(
         self,
         *,
@@ -549,10 +553,11 @@ class RegionStatus(_message.Message):
         gpus: _builtins.int = ...,
         gpus_in_use: _builtins.int = ...,
         live_attempts: _builtins.int = ...,
+        machines_on_loan: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "gpus", b"gpus", "gpus_in_use", b"gpus_in_use", "live_attempts", b"live_attempts", "machines", b"machines", "machines_up", b"machines_up", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "gpus", b"gpus", "gpus_in_use", b"gpus_in_use", "live_attempts", b"live_attempts", "machines", b"machines", "machines_on_loan", b"machines_on_loan", "machines_up", b"machines_up", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

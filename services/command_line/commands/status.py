@@ -47,12 +47,13 @@ def _tables(told: Status) -> tuple[Table, ...]:
         ),
         Table(
             "Regions",
-            ("region", "clusters", "machines up", "machines", "gpus in use", "gpus", "running"),
+            ("region", "clusters", "machines up", "on loan", "machines", "gpus in use", "gpus", "running"),
             [
                 (
                     region.region,
                     str(region.clusters),
                     str(region.machines_up),
+                    str(region.machines_on_loan),
                     str(region.machines),
                     str(region.gpus_in_use),
                     str(region.gpus),
@@ -60,7 +61,7 @@ def _tables(told: Status) -> tuple[Table, ...]:
                 )
                 for region in told.regions
             ],
-            right=frozenset(range(1, 7)),
+            right=frozenset(range(1, 8)),
         ),
         Table(
             "Workloads",
