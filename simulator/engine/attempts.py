@@ -31,10 +31,12 @@ from cluster_manager.attempt_run.events import (
     Started,
 )
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import AttemptFacts, new_run
+from cluster_manager.attempt_run.run import AttemptFacts, new_run, run_from_record
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State
+from domain.placement import Holding
 from domain.rank import Standing
+from domain.snapshot import RunningAttempt, emulated_work_s
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
@@ -79,6 +81,66 @@ class Attempts:
             self._take(victim, LeaveAsked(now, Eviction(EvictionCause.PREEMPTED, work.key, work.standing)))
         if not victims:
             self._take(work, PlaceFreed(now))
+
+    def take_over(self, work: SimulatedWorkload, attempt: RunningAttempt) -> None:
+        """The workload has that attempt as the run begins: it holds its place; `go_on` follows when all attempts do.
+
+        Raises what `Inventory.hold` raises.
+        """
+        world, now = self._world, self._world.clock.now()
+        work.dispatched_s = attempt.dispatched_s
+        work.started_s = math.nan if attempt.started_s is None else attempt.started_s
+        leaving = attempt.leaving
+        eviction = None if leaving is None else Eviction(leaving.cause, leaving.by, leaving.by_standing)
+        if attempt.started_s is not None:
+            work.emulated = work.work_from(attempt.started_s)
+            if leaving is not None:
+                reached = work.emulated.progress_at(now)
+                if emulated_work_s(attempt.workload.specification) is not None:
+                    reached = max(work.progress, min(attempt.progress, reached))
+                work.emulated = work.emulated._replace(progress=reached, anchor_s=now, speed=0.0)
+                work.attained_s += reached - work.progress
+                work.attained_gpu_s += (reached - work.progress) * work.gpus
+        work.kept = work.progress_at(now)
+        work.run = run_from_record(
+            AttemptFacts(work.key, work.progress),
+            work.state,
+            progress=work.progress,
+            checkpoint_progress=work.progress,
+            checkpoint_s=0.0,
+            started_s=attempt.started_s,
+            eviction=eviction,
+        )
+        inventory = world.room.desks[work.region].inventory
+        inventory.hold(Holding(work.key, work.standing, work.dispatched_s, attempt.placements))
+        work.cpus = sum(placement.millicpus for placement in attempt.placements) / 1000
+        world.live[work.index] = work
+        if world.columns is not None:
+            world.columns.dispatch(work)
+        self._hold(work, 1)
+        world.recorder.dispatched(work, inventory.entries_of(work.key), work.dispatched_s)
+        if attempt.started_s is not None:
+            world.recorder.started(work, attempt.started_s)
+            if world.columns is not None:
+                world.columns.start(work)
+        if leaving is not None:
+            inventory.begin_eviction(work.key)
+            if world.columns is not None:
+                world.columns.leave(work)
+
+    def go_on(self, work: SimulatedWorkload) -> None:
+        """What is to come of an attempt that was taken over."""
+        world, now = self._world, self._world.clock.now()
+        if work.state is State.PREEMPTING:
+            save_s = world.settings.costs.checkpoint_save_s if work.emulated is not None else 0.0
+            world.events.add(now + save_s, Happens.VACATED, work.index, work.token)
+        elif work.emulated is not None:
+            self.set_level(work)
+            world.events.add(max(now, work.emulated.done_s), Happens.COMPLETION, work.index, work.token)
+        elif not work.victims_left:
+            costs = world.settings.costs
+            set_up_s = costs.container_start_s + (costs.restore_s if work.progress > 0 else 0.0)
+            world.events.add(max(now, work.dispatched_s + set_up_s), Happens.START, work.index, work.token)
 
     def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause) -> None:
         """The attempt has to leave, for no other one: it is gone when its work is saved, or at once if there is none."""

@@ -37,9 +37,19 @@ class Bindings:
             if region not in work.eligible:
                 told = f"{self._choice.name} binds {work.workload.workload} to region {region}"
                 raise ValueError(f"{told}, which is not one of {list(work.eligible)}")
-            self._demand.setdefault(model, self._nothing())[region] += work.gpus
-            self._bound[work.index] = region, model
+            self._bind(work, region, model)
         return region
+
+    def keep(self, work: SimulatedWorkload, region: int) -> bool:
+        """It runs there as the run begins: whether it is bound to that region, as the policy would have bound it."""
+        if isinstance(self._choice, LateBinding):
+            return False
+        self._bind(work, region, _model_of(work))
+        return True
+
+    def _bind(self, work: SimulatedWorkload, region: int, model: GpuModel) -> None:
+        self._demand.setdefault(model, self._nothing())[region] += work.gpus
+        self._bound[work.index] = region, model
 
     def ended(self, work: SimulatedWorkload) -> None:
         """It asks for nothing any more."""

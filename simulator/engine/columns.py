@@ -82,6 +82,17 @@ class WorkloadColumns:
         self._started_s[index] = np.nan
         self._stored_priority[index] = NOT_RANKED
 
+    def take_over_rank(self, work: SimulatedWorkload) -> None:
+        """A pass before the run ranked it as it stands now."""
+        index = work.index
+        self._stored_priority[index], self._stored_level[index] = work.standing
+        self._stored_credit[index] = self.credit[index] = work.credit
+        self._stored_within[index] = work.within_quota
+
+    def is_ranked(self, work: SimulatedWorkload) -> bool:
+        """Whether a pass has ranked it since it came into the queue."""
+        return bool(self._stored_priority[work.index] != NOT_RANKED)
+
     def dispatch(self, work: SimulatedWorkload) -> None:
         """It has an attempt from now on."""
         index = work.index

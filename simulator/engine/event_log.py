@@ -28,6 +28,8 @@ class SimulatedEvents:
     def submitted(self, work: SimulatedWorkload, now: float) -> None:
         specification = work.workload.specification
         details = submitted_details(specification)
+        if work.attempts_before:
+            details |= {"attempts": work.attempts_before, "checkpoint_progress": work.done_before}
         event = Event(now, EventKind.SUBMITTED, work.workload.workload, tenant=specification.tenant, details=details)
         self._sink(event)
 

@@ -20,9 +20,11 @@ class Happens(IntEnum):
     LEVEL_CHANGE = 4
     START = 5
     SUBMISSION = 6
-    LOAN_CHANGE = 7
-    SCAN_PASS = 8
-    AUCTION = 9
+    RETURN_TO_QUEUE = 7
+    """A workload that had to wait after a failure may be ranked again."""
+    LOAN_CHANGE = 8
+    SCAN_PASS = 9
+    AUCTION = 10
 
 
 class QueuedEvent(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rows of a trace become workloads that can be submitted."""
+"""Rows of a trace, and workloads as users describe them, become workloads that can be simulated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
+from cluster_manager.attempt_run.emulated_work import EmulatedJob
+from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
 from domain.resources import TaskResources
+from domain.snapshot import emulated_work_s
 from domain.tenant import Tenant, quota_charges
 from domain.workload import Emulated, TableInput, Workload
 from formats.trace import TraceRow
@@ -46,7 +48,7 @@ class Intake:
         self._tenants_apart = tenants_apart
         self._trace_regions_bind = trace_regions_bind
         self._region_position = {desk.region: position for position, desk in enumerate(room.desks)}
-        self._shape_numbers: dict[tuple[JobShapes, tuple[int, ...]], int] = {}
+        self._shape_numbers: dict[tuple[JobShapes, tuple[int, ...], int], int] = {}
         self._kinds: dict[tuple[int, int], int] = {}
         self._eligible: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._shapes: dict[tuple[int, GpuModel], tuple[int, bool]] = {}
@@ -55,8 +57,12 @@ class Intake:
         """The tenant's place by name; raises KeyError for an unknown one."""
         return self._position[tenant]
 
-    def workload_of(self, row: TraceRow, index: int) -> SimulatedWorkload:
-        """The workload of a row. `eligible` is empty when no region has the hardware and the data."""
+    def workload_of(self, what: TraceRow | Workload, index: int) -> SimulatedWorkload:
+        """The workload of a row, or one as it was described. `eligible` is empty when no region has the hardware and
+        the data."""
+        if isinstance(what, Workload):
+            return self.workload_as_described(what, index, emulated_work_s(what.specification) or 0.0)
+        row = what
         tasks, consolidate = self._shape_of(row)
         specification = workload_of_row(
             row, self._greatest, tasks=tasks if row.gpus else None, anywhere=not self._trace_regions_bind
@@ -64,23 +70,54 @@ class Intake:
         if consolidate:
             jobs = tuple(replace(job, consolidate=True) for job in specification.jobs)
             specification = replace(specification, jobs=jobs)
-        workload = Workload(row.workload_id, specification, row.submit_s)
         entry = specification.jobs[0].entry_point
-        work_s = entry.duration_s if isinstance(entry, Emulated) else row.duration_s
+        return self._simulated(
+            Workload(row.workload_id, specification, row.submit_s),
+            index,
+            work_s=entry.duration_s if isinstance(entry, Emulated) else row.duration_s,
+            checkpoint_interval_s=row.checkpoint_s if row.checkpoint_s is not None else self._checkpoint_interval_s,
+            own_region=row.region,
+        )
+
+    def workload_as_described(self, workload: Workload, index: int, work_s: float) -> SimulatedWorkload:
+        """A workload cut into jobs and tasks already, of so many seconds of work; all its jobs are emulated."""
+        jobs = tuple(
+            EmulatedJob(job.entry_point.duration_s, job.entry_point.checkpoint_interval_s)
+            for job in workload.specification.jobs
+            if isinstance(job.entry_point, Emulated)
+        )
+        own = workload.specification.regions[0] if len(workload.specification.regions) == 1 else None
+        work = self._simulated(
+            workload, index, work_s=work_s, checkpoint_interval_s=jobs[0].checkpoint_interval_s, own_region=own
+        )
+        work.jobs = jobs if len(jobs) > 1 else ()
+        return work
+
+    def _simulated(
+        self,
+        workload: Workload,
+        index: int,
+        *,
+        work_s: float,
+        checkpoint_interval_s: float,
+        own_region: RegionId | None,
+    ) -> SimulatedWorkload:
+        specification = workload.specification
         eligible = self._eligible_for(workload)
         tenant = self._position[specification.tenant]
-        shape = self._shape_number(tuple((job.tasks, job.resources) for job in specification.jobs), eligible)
+        shape = self._shape_number(_asked(workload), eligible, index)
         return SimulatedWorkload(
             index=index,
             workload=workload,
             tenant=tenant,
             gpus=sum([job.tasks * job.resources.gpus for job in specification.jobs]),
-            submitted_s=row.submit_s,
+            submitted_s=workload.submitted_s,
             work_s=work_s,
-            checkpoint_interval_s=row.checkpoint_s if row.checkpoint_s is not None else self._checkpoint_interval_s,
+            checkpoint_interval_s=checkpoint_interval_s,
             kind=self._kind_of(shape, tenant),
             shape=shape,
-            own_region=NO_REGION if row.region is None else self._region_position.get(row.region, NO_REGION),
+            several_jobs=len(specification.jobs) > 1,
+            own_region=NO_REGION if own_region is None else self._region_position.get(own_region, NO_REGION),
             eligible=eligible,
             charges=quota_charges(specification, self._tenants[tenant].quota) if self._charged else {},
         )
@@ -88,13 +125,18 @@ class Intake:
     def bind(self, work: SimulatedWorkload, region: int) -> None:
         """The workload may run in that region only."""
         work.eligible = (region,)
-        asked = tuple((job.tasks, job.resources) for job in work.workload.specification.jobs)
-        work.shape = self._shape_number(asked, work.eligible)
+        work.shape = self._shape_number(_asked(work.workload), work.eligible, work.index)
         work.kind = self._kind_of(work.shape, work.tenant)
 
-    def _shape_number(self, asked: JobShapes, eligible: tuple[int, ...]) -> int:
-        """A number for all workloads that ask for the same in the same places."""
-        return self._shape_numbers.setdefault((asked, eligible), len(self._shape_numbers))
+    def _shape_number(self, asked: JobShapes, eligible: tuple[int, ...], index: int) -> int:
+        """A number for all workloads of one job that ask for the same in the same places: when one finds nothing, the
+        others find nothing either, while capacity only shrinks.
+
+        That does not hold for several jobs: where they are put together depends on the order in which the planner
+        tries them, so that they may fit where there is less. Each such workload has a number of its own.
+        """
+        alike = (asked, eligible, 0 if len(asked) == 1 else index + 1)
+        return self._shape_numbers.setdefault(alike, len(self._shape_numbers))
 
     def _kind_of(self, shape: int, tenant: int) -> int:
         """The same, by tenant where tenants are kept apart."""
@@ -111,9 +153,12 @@ class Intake:
     def _eligible_for(self, workload: Workload) -> tuple[int, ...]:
         specification = workload.specification
         tables: tuple[TableInput, ...] = specification.tables
-        shape = tuple((job.tasks, job.resources) for job in specification.jobs)
-        key = (shape, specification.regions, tables)
+        key = (_asked(workload), specification.regions, tables)
         eligible = self._eligible.get(key)
         if eligible is None:
             eligible = self._eligible[key] = self._room.eligible(specification)
         return eligible
+
+
+def _asked(workload: Workload) -> JobShapes:
+    return tuple((job.tasks, job.resources) for job in workload.specification.jobs)

@@ -43,6 +43,8 @@ class MachineFailures:
         world.events.add(self._failures.next_repair_s(domain, now), Happens.MACHINE_UP, domain)
         lost: dict[WorkloadId, SimulatedWorkload] = {}
         for region, place in self._failures.fail(domain):
+            if (region, place) in world.down_at_first:
+                continue
             machine = world.room.desks[region].inventory.layout.machine_ids[place]
             for key in world.machine_happens(region, machine, MachineHappening.FAILED, f"{what} failed"):
                 lost[key.workload] = world.by_name[key.workload]
@@ -56,6 +58,8 @@ class MachineFailures:
         what = self._failures.domains[domain].what
         world.events.add(self._failures.next_failure_s(domain, now), Happens.MACHINE_DOWN, domain)
         for region, place in self._failures.repair(domain):
+            if (region, place) in world.down_at_first:
+                continue
             machine = world.room.desks[region].inventory.layout.machine_ids[place]
             world.machine_happens(region, machine, MachineHappening.REPAIRED, f"{what} is repaired")
         world.news = True

@@ -193,6 +193,9 @@ class Recorder:
             gpus=_integers([work.gpus for work in workloads]),
             submitted_s=_reals([work.submitted_s for work in workloads]),
             work_s=_reals([work.work_s for work in workloads]),
+            done_before=_reals([work.done_before for work in workloads])
+            if any(work.done_before for work in workloads)
+            else None,
             first_started_s=_reals([self._first_started_s.get(work.index, math.nan) for work in workloads]),
             ended_s=_reals([self._ended_s.get(work.index, math.nan) for work in workloads]),
             end=_integers(

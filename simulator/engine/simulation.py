@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from domain.snapshot import Snapshot
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
 from simulator.engine.collection import collection_put_off
@@ -16,9 +17,11 @@ from simulator.engine.failures import Failures, failure_domains
 from simulator.engine.loans import Loans
 from simulator.engine.machine_failures import MachineFailures
 from simulator.engine.recorder import RunFacts
+from simulator.engine.resuming import resume
 from simulator.engine.scheduling import Scheduling
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput, check_input
+from simulator.engine.snapshots import snapshot_of
 from simulator.engine.submission import Submission
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_scanner, make_walk, make_world
@@ -57,7 +60,7 @@ def simulate(
 ) -> RunRecord:
     """The run of a trace under a policy: same arguments, same record and events, byte for byte (I12).
 
-    Raises FormatError for a row of an unknown tenant, for two rows with one id, and for no rows at all.
+    Raises FormatError for what cannot be simulated: a workload of an unknown tenant, two with one id, none at all.
     """
     with collection_put_off():
         return Simulation(given, policy, settings, seed, sink).run(watcher)
@@ -79,10 +82,12 @@ class Simulation:
         check_input(given)
         self._given = given
         self._seed = seed
-        rows, tenants = given.sorted_rows(), given.sorted_tenants()
-        self._start_s = rows[0].submit_s
+        arrivals, tenants = given.arrivals(), given.sorted_tenants()
+        there = given.snapshot.workloads() if given.snapshot is not None else ()
+        self._start_s = given.snapshot.taken_s if given.snapshot is not None else arrivals[0].submit_s
         self.world = make_world(given.fleet, tenants, policy, settings, seed, sink, self._start_s)
-        scanner = make_scanner(self.world, [str(row.workload_id) for row in rows])
+        names = [str(workload.workload) for workload in there] + [str(arrival.workload) for arrival in arrivals]
+        scanner = make_scanner(self.world, names)
         self._attempts = Attempts(self.world)
         walk = make_walk(self.world, self._attempts)
         if failures is None:
@@ -91,7 +96,9 @@ class Simulation:
         self._machines = MachineFailures(self.world, self._attempts, self._loans, failures)
         self._bindings = Bindings(given.fleet, policy.region_choice, self.world.rng)
         intake = make_intake(self.world)
-        self._submission = Submission(self.world, rows, intake, self._bindings, self._attempts, walk)
+        if given.snapshot is not None:
+            resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
+        self._submission = Submission(self.world, arrivals, intake, self._bindings, self._attempts, walk)
         self._scheduling = Scheduling(self.world, self._attempts, walk, scanner, self._start_s)
         self._taken = 0
         """Events so far, submissions included."""
@@ -105,39 +112,46 @@ class Simulation:
         stop_s = self._start_s + world.settings.stop_after_s if world.settings.stop_after_s > 0 else math.inf
         broken_off = False
         looked_at = 0
+        # 2. A run that begins in the middle decides at once on what it finds there.
+        if world.news:
+            self._scheduling.decide(self._start_s)
         while True:
-            # 2. The next instant at which anything happens. There is none when all have ended, or nothing can change.
+            # 3. The next instant at which anything happens. There is none when all have ended, or nothing can change.
             submit_s = submission.next_time_s
             now = min(submit_s, world.events.next_time_s())
             if math.isinf(now) or self._all_ended or self._hopeless:
                 break
-            # 3. The settings may end the run before.
+            # 4. The settings may end the run before.
             if now > stop_s:
                 world.clock.advance_to(stop_s)
                 broken_off = True
                 break
-            # 4. The clock jumps there, and everything of that instant happens, in the order of the kinds.
+            # 5. The clock jumps there, and everything of that instant happens, in the order of the kinds.
             world.clock.advance_to(now)
             self._take_all_at(now, submit_s)
-            # 5. If any of it could lead to another decision, one is made, or the next scan pass is due.
+            # 6. If any of it could lead to another decision, one is made, or the next scan pass is due.
             if world.news:
                 self._scheduling.decide(now)
-            # 6. The watcher may break the run off.
+            # 7. The watcher may break the run off.
             if watcher is not None and self._taken - looked_at >= EVENTS_BETWEEN_LOOKS:
                 looked_at = self._taken
                 if not watcher(self._progress()):
                     broken_off = True
                     break
-        # 7. The tables of the run.
+        # 8. The tables of the run.
         if watcher is not None:
             watcher(self._progress())
         return self._record(broken_off or world.ended < submission.workloads)
 
+    def snapshot(self) -> Snapshot:
+        """What there is now: for a run that was broken off, where another one may begin."""
+        return snapshot_of(self.world)
+
     @property
     def _all_ended(self) -> bool:
         """Nothing but failures of machines may be left."""
-        submission = self._submission
-        return submission.all_submitted and self.world.ended + submission.without_data == submission.workloads
+        world, submission = self.world, self._submission
+        return submission.all_submitted and world.ended + world.without_data == submission.workloads
 
     @property
     def _hopeless(self) -> bool:
@@ -176,6 +190,8 @@ class Simulation:
             self._machines.fail(event.subject, now)
         elif kind == Happens.MACHINE_UP:
             self._machines.repair(event.subject, now)
+        elif kind == Happens.RETURN_TO_QUEUE:
+            self._attempts.queue(self.world.workloads[event.subject])
         elif kind == Happens.LOAN_CHANGE:
             self._loans.change(event.subject)
         elif kind == Happens.SCAN_PASS:
@@ -205,7 +221,7 @@ class Simulation:
                 world.policy.name, self._given.trace, self._seed, tuple(str(tenant.tenant) for tenant in world.tenants)
             ),
             world.workloads,
-            self._submission.refused,
+            world.refused,
             [tenant.priority for tenant in world.tenants],
             started_s=self._start_s,
             ended_s=world.clock.now(),

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain.fleet import Fleet
+from domain.snapshot import Snapshot, contradictions, emulated_work_s
 from domain.tenant import Tenant
+from domain.workload import Workload
 from formats.problems import FieldProblem, FormatError
 from formats.trace import TraceRow
+from simulator.engine.arrivals import Arrival, arrivals_of
 from simulator.inputs.loans import LoanSchedule, check_loans
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationInput:
-    """What is simulated. Tenants must name every tenant of the rows; rows may come in any order."""
+    """What is simulated. Tenants must name every tenant of the workloads; rows and workloads may come in any order."""
 
     trace: str
     rows: Sequence[TraceRow]
@@ -22,10 +25,36 @@ class SimulationInput:
     tenants: Sequence[Tenant]
     loans: LoanSchedule | None = None
     """Which clusters are for inference, and what they lend to training; None: all are for training."""
+    workloads: Sequence[Workload] = ()
+    """Submitted as they are described, besides the rows: they may have several jobs."""
+    snapshot: Snapshot | None = None
+    """Where the run begins; None: with nothing queued and nothing running, at the first submission."""
+    default_duration_s: float | None = None
+    """Seconds of work that workloads which are not emulated are taken to need from the snapshot on."""
 
-    def sorted_rows(self) -> list[TraceRow]:
-        """The rows by (submit time, id): a row's place is its workload's index."""
-        return sorted(self.rows, key=lambda row: (row.submit_s, row.workload_id))
+    @staticmethod
+    def of_snapshot(
+        snapshot: Snapshot,
+        name: str,
+        rows: Sequence[TraceRow] = (),
+        *,
+        workloads: Sequence[Workload] = (),
+        default_duration_s: float | None = None,
+    ) -> SimulationInput:
+        """The run that goes on from a snapshot, with its fleet and tenants, and what is submitted afterwards."""
+        return SimulationInput(
+            name,
+            rows,
+            snapshot.fleet,
+            snapshot.tenants,
+            workloads=workloads,
+            snapshot=snapshot,
+            default_duration_s=default_duration_s,
+        )
+
+    def arrivals(self) -> list[Arrival]:
+        """What is submitted, by (submit time, id)."""
+        return arrivals_of(self.rows, self.workloads)
 
     def sorted_tenants(self) -> list[Tenant]:
         """The tenants by name: a tenant's place is its number in the run."""
@@ -33,17 +62,52 @@ class SimulationInput:
 
 
 def check_input(given: SimulationInput) -> None:
-    """Raises FormatError for no rows, a row of an unknown tenant, two rows with one id, loans that the fleet has not."""
-    if not given.rows:
+    """Raises FormatError for what cannot be simulated: it names the field and the remedy."""
+    arrivals = given.arrivals()
+    if not arrivals and given.snapshot is None:
         raise FormatError(given.trace, [FieldProblem("", "has no workloads; a simulation needs at least one row")])
-    unknown = sorted({row.tenant for row in given.rows} - {tenant.tenant for tenant in given.tenants})
+    unknown = sorted({arrival.tenant for arrival in arrivals} - {tenant.tenant for tenant in given.tenants})
     if unknown:
         description = f"{unknown[0]} is not among the tenants; add it to the tenants file, or leave that out"
         raise FormatError(given.trace, [FieldProblem("tenant", description)])
-    seen: set[str] = set()
-    for row in given.sorted_rows():
-        if row.workload_id in seen:
-            raise FormatError(given.trace, [FieldProblem("workload_id", f"{row.workload_id} is there twice")])
-        seen.add(row.workload_id)
+    seen = {workload.workload for workload in given.snapshot.workloads()} if given.snapshot is not None else set()
+    for arrival in arrivals:
+        if arrival.workload in seen:
+            raise FormatError(given.trace, [FieldProblem("workload_id", f"{arrival.workload} is there twice")])
+        seen.add(arrival.workload)
+    whole = [work for work in given.workloads if emulated_work_s(work.specification) is None]
+    if whole:
+        description = f"{whole[0].workload} does not say how long it works; make all its jobs emulated"
+        raise FormatError(given.trace, [FieldProblem("jobs", description)])
     if given.loans is not None:
         check_loans(given.loans, given.fleet, "loans")
+    if given.snapshot is not None:
+        _check_snapshot(given, given.snapshot, arrivals)
+
+
+def _check_snapshot(given: SimulationInput, snapshot: Snapshot, arrivals: Sequence[Arrival]) -> None:
+    """The snapshot must agree with itself, with fleet and tenants of the run, and lie before every submission."""
+    known = snapshot.workloads()
+    if not known and not arrivals:
+        raise FormatError(given.trace, [FieldProblem("queue", "is empty, nothing runs, and nothing is submitted")])
+    now_given = replace(snapshot, fleet=given.fleet, tenants=tuple(given.tenants))
+    problems = [FieldProblem(field, sentence) for field, sentence in contradictions(now_given)]
+    if arrivals and (
+        arrivals[0].submit_s < snapshot.taken_s
+        or (known and arrivals[0][:2] <= (known[-1].submitted_s, known[-1].workload))
+    ):
+        described = f"{arrivals[0].workload} is submitted before the snapshot was taken ({snapshot.taken_s:.3f})"
+        problems.append(FieldProblem("submit_s", f"{described}; what is added comes later"))
+    if given.loans is not None:
+        problems.append(
+            FieldProblem("loans", "cannot be told what a snapshot has on loan; leave out the loan schedule")
+        )
+    unknown = [workload for workload in known if emulated_work_s(workload.specification) is None]
+    if unknown and given.default_duration_s is None:
+        described = (
+            f"{len(unknown)} of {len(known)} workloads are not emulated, such as {unknown[0].workload}: nobody knows "
+            "how long they still run; say a default duration (--default-duration)"
+        )
+        problems.append(FieldProblem("specification", described))
+    if problems:
+        raise FormatError(given.trace, problems)

@@ -1,12 +1,12 @@
-"""Submission: the rows of a trace come in when they are due, are accepted or refused, and wait in the queue."""
+"""Submission: workloads come in when they are due, are accepted or refused, and wait in the queue."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from formats.trace import TraceRow
 from regional_scheduler.auction import AwaitingData
+from simulator.engine.arrivals import Arrival
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
 from simulator.engine.intake import Intake
@@ -16,59 +16,60 @@ from simulator.engine.world import World
 
 
 class Submission:
-    """Submits the rows, which come sorted by (submit time, id)."""
+    """Submits what arrives, which comes sorted by (submit time, id). What the world has already came before all of it."""
 
     def __init__(
         self,
         world: World,
-        rows: Sequence[TraceRow],
+        arrivals: Sequence[Arrival],
         intake: Intake,
         bindings: Bindings,
         attempts: Attempts,
         walk: Walk,
     ) -> None:
         self._world = world
-        self._rows = rows
+        self._arrivals = arrivals
         self._intake = intake
         self._bindings = bindings
         self._attempts = attempts
         self._walk = walk
-        self.submitted = 0
-        """How many rows have come in."""
-        self.refused: list[bool] = []
-        """By workload index: no region could ever host it."""
-        self.without_data = 0
-        """Accepted, but no region that could run them has their tables; tables do not move in a simulation."""
+        self._next = 0
+        self._there_before = len(world.workloads)
+
+    @property
+    def submitted(self) -> int:
+        """How many workloads have come in, those included that were there when the run began."""
+        return self._there_before + self._next
 
     @property
     def workloads(self) -> int:
-        """How many rows there are in all."""
-        return len(self._rows)
+        """How many there are in all."""
+        return self._there_before + len(self._arrivals)
 
     @property
     def all_submitted(self) -> bool:
-        return self.submitted == len(self._rows)
+        return self._next == len(self._arrivals)
 
     @property
     def next_time_s(self) -> float:
-        """When the next row is due; infinity when there is none."""
-        return self._rows[self.submitted].submit_s if self.submitted < len(self._rows) else math.inf
+        """When the next one is due; infinity when there is none."""
+        return self._arrivals[self._next].submit_s if self._next < len(self._arrivals) else math.inf
 
     def submit_due(self, now: float) -> int:
-        """Takes in every row that is due; how many there were."""
-        before = self.submitted
+        """Takes in everything that is due; how much there was."""
+        before = self._next
         while self.next_time_s <= now:
-            self._submit(self._rows[self.submitted], now)
-            self.submitted += 1
-        return self.submitted - before
+            self._submit(self._arrivals[self._next], now)
+            self._next += 1
+        return self._next - before
 
-    def _submit(self, row: TraceRow, now: float) -> None:
+    def _submit(self, arrival: Arrival, now: float) -> None:
         """Accepts a workload, or refuses what no region could ever host."""
         world = self._world
-        work = self._intake.workload_of(row, self.submitted)
+        work = self._intake.workload_of(arrival.what, self.submitted)
         world.workloads.append(work)
-        hosted = bool(work.eligible) or self._only_data_is_missing(work)
-        self.refused.append(not hosted)
+        hosted = bool(work.eligible) or only_data_is_missing(world, work)
+        world.refused.append(not hosted)
         if not hosted:
             world.ended += 1
             return
@@ -84,12 +85,8 @@ class Submission:
         if work.eligible:
             self._attempts.queue(work)
         else:
-            self.without_data += 1
+            world.without_data += 1
             self._log_missing_data(work, now)
-
-    def _only_data_is_missing(self, work: SimulatedWorkload) -> bool:
-        answers = self._world.room.answers(work.workload.specification)
-        return any(answer.missing_tables for answer in answers.values())
 
     def _log_missing_data(self, work: SimulatedWorkload, now: float) -> None:
         verdict = self._world.room.verdict(self._walk.lot_of(work), (), now)
@@ -97,3 +94,9 @@ class Submission:
         if isinstance(verdict, AwaitingData) and log is not None:
             tables = sorted({str(table) for _, missing in verdict.missing_tables for table in missing})
             log.awaiting_data(work, tables, verdict.sentence, now)
+
+
+def only_data_is_missing(world: World, work: SimulatedWorkload) -> bool:
+    """Whether some region has the hardware for it, and only its tables are elsewhere."""
+    answers = world.room.answers(work.workload.specification)
+    return any(answer.missing_tables for answer in answers.values())

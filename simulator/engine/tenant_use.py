@@ -7,6 +7,7 @@ two of them it is taken to be straight, as the service's stretches are (`global_
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,40 @@ class TenantUse:
         self._sum = np.zeros((2, tenants))
         self._at_s = start_s
         self._noted: deque[tuple[float, Reals]] = deque([(start_s, self._sum.copy())])
+
+    def begin_with(self, stretches: Sequence[tuple[int, float, float, float, float]], now: float) -> None:
+        """What was held before the run: (tenant, start, end, GPU-seconds, CPU-seconds), each as if held evenly.
+
+        To be called once, before anything is held. Only what lies before `now` counts.
+        """
+        edges = {now, *(edge for _, start_s, end_s, _, _ in stretches for edge in (start_s, min(end_s, now)))}
+        times = np.array(sorted(edge for edge in edges if edge <= now))
+        sums = np.zeros((2, self._sum.shape[1], len(times)))
+        for tenant, start_s, end_s, gpu_seconds, cpu_seconds in stretches:
+            if end_s > start_s:
+                share = np.clip((times - start_s) / (end_s - start_s), 0.0, 1.0)
+                sums[0, tenant] += gpu_seconds * share
+                sums[1, tenant] += cpu_seconds * share
+        self._noted = deque((time_s, sums[:, :, place]) for place, time_s in enumerate(times.tolist()))
+        self._sum = sums[:, :, -1].copy()
+        self._at_s = now
+
+    def stretches(self, now: float) -> list[tuple[int, float, float, float, float]]:
+        """What was held within the window that ends now, as `begin_with` takes it, by (tenant, start)."""
+        self._advance(now)
+        self._sum_at(now - self._window_s)  # what lies before is forgotten
+        times = [time_s for time_s, _ in self._noted]
+        sums = [noted for _, noted in self._noted]
+        if times[-1] < now:
+            times.append(now)
+            sums.append(self._sum.copy())
+        return [
+            (tenant, times[place], times[place + 1], max(float(gpus), 0.0), max(float(cpus), 0.0))
+            for tenant in range(self._sum.shape[1])
+            for place in range(len(times) - 1)
+            for gpus, cpus in [(sums[place + 1] - sums[place])[:, tenant]]
+            if gpus > 0 or cpus > 0
+        ]
 
     def change(self, tenant: int, gpus: float, cpus: float, now: float) -> None:
         """The tenant holds so much more from now on, or less."""

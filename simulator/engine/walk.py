@@ -141,7 +141,8 @@ class Walk:
         return False
 
     def _refuse(self, work: SimulatedWorkload, standing: Standing) -> None:
-        self._remember(work.shape, standing)
+        if not work.several_jobs:
+            self._remember(work.shape, standing)
         # Where refusals are not kept everybody is asked; but heads are those of kinds of which none was refused.
         if self._room.keeps_refusals or self._looks_at_heads:
             self._queue.block(work.kind)

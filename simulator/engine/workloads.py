@@ -38,12 +38,19 @@ class SimulatedWorkload:
     """Positions of the regions that have the hardware and the data, and that it is bound to if it is."""
     shape: int = 0
     """Its kind if tenants are not kept apart."""
+    jobs: tuple[EmulatedJob, ...] = ()
+    """Where there are several, the work of each; they advance together."""
+    several_jobs: bool = False
+    """Then it may find a place where there is less than where it found none: no refusal is remembered."""
     own_region: int = NO_REGION
     """Position of the region that its trace names."""
     state: State = State.PENDING
     queued_since_s: float = 0.0
     progress: float = 0.0
     """Seconds of work that are kept: where the next attempt starts."""
+    done_before: float = 0.0
+    """Seconds of work that were kept when the run began: of attempts that are not part of it."""
+    attempts_before: int = 0
     attained_s: float = 0.0
     attained_gpu_s: float = 0.0
     attempts: int = 0
@@ -86,8 +93,8 @@ class SimulatedWorkload:
 
     def work_from(self, now: float) -> EmulatedWork:
         """Its work, going on from what was kept."""
-        job = EmulatedJob(self.work_s, self.checkpoint_interval_s)
-        return emulated_work((job,), self.progress, now, speed=1.0)
+        jobs = self.jobs or (EmulatedJob(self.work_s, self.checkpoint_interval_s),)
+        return emulated_work(jobs, self.progress, now, speed=1.0)
 
     def progress_at(self, now: float) -> float:
         """What it has reached, in seconds of work; never more than there is."""

@@ -54,6 +54,12 @@ class World:
     live: dict[int, SimulatedWorkload] = field(default_factory=dict)
     """Those with an attempt that holds something, by index."""
     by_name: dict[str, SimulatedWorkload] = field(default_factory=dict)
+    refused: list[bool] = field(default_factory=list)
+    """By workload index: no region could ever host it."""
+    without_data: int = 0
+    """Accepted, but no region that could run them has their tables; tables do not move in a simulation."""
+    down_at_first: set[tuple[int, int]] = field(default_factory=set)
+    """Machines (position of the region, place in it) that were down when the run began: they stay so."""
     ended: int = 0
     """How many have ended, those included that were refused."""
     news: bool = False

@@ -96,7 +96,8 @@ def _littles_law(record: RunRecord) -> list[str]:
     span_s = record.ended_s - record.started_s
     if span_s <= 0 or not there.any():
         return []
-    from_s = workloads.submitted_s[there]
+    # Of what was there when the run began, the time since then counts.
+    from_s = np.maximum(workloads.submitted_s[there], record.started_s)
     until_s = np.where(np.isnan(workloads.ended_s), record.ended_s, workloads.ended_s)[there]
     number = curve_of_intervals(from_s, until_s).integral(record.started_s, record.ended_s) / span_s
     rate, mean_s = len(from_s) / span_s, float((until_s - from_s).mean())
@@ -119,6 +120,8 @@ def _work(record: RunRecord) -> list[str]:
     ended = ~np.isnan(attempts.ended_s)
     kept = np.where(attempts.end == AttemptEnd.COMPLETED, attempts.progress_at_end, attempts.progress_kept)
     done = sums_by_group(owner, np.where(ended, np.nan_to_num(kept - attempts.progress_at_start), 0.0), len(workloads))
+    if workloads.done_before is not None:
+        done = done + workloads.done_before
     wrong = completed & ~np.isclose(done, workloads.work_s, rtol=_RELATIVE, atol=_CLOCK_S)
     broken = _about_workloads(record, "completed workloads did not do the work asked for", wrong)
     order = np.lexsort((attempts.number, owner))

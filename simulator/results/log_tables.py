@@ -51,6 +51,8 @@ class WorkloadRow:
     live: AttemptRow | None = None
     kept: float = 0.0
     """Progress with which the next attempt begins."""
+    done_before: float = 0.0
+    """What was kept when the log began."""
     first_started_s: float | None = None
     ended_s: float | None = None
     end: WorkloadEnd = WorkloadEnd.QUEUED
@@ -202,6 +204,7 @@ class LogTables:
             first_started_s=_real(row.first_started_s for row in rows),
             ended_s=_real(row.ended_s for row in rows),
             end=_whole(WorkloadEnd.RUNNING if row.live is not None else row.end for row in rows),
+            done_before=_real(row.done_before for row in rows) if any(row.done_before for row in rows) else None,
         )
 
     def _priority(self, row: WorkloadRow) -> int:

@@ -163,6 +163,7 @@ def _workloads(ids: tuple[str, ...], table: _Table) -> WorkloadTable:
         first_started_s=table.reals("first_started_s"),
         ended_s=table.reals("ended_s"),
         end=table.integers("end"),
+        done_before=table.reals_if_any("done_before"),
     )
 
 

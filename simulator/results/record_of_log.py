@@ -113,9 +113,9 @@ class _LogReader:
         if name in self.tables.workloads:
             raise BadField(f"submits workload {name} again; 'topmast validate' shows all that is wrong with a log")
         gpus = sum(whole_field(job, "tasks") * whole_field(job, "gpus") for job in records_field(record, "jobs"))
-        self.tables.workloads[name] = WorkloadRow(
-            name, text_field(record, "tenant"), t_s, gpus, optional_number(record, "work_s")
-        )
+        row = WorkloadRow(name, text_field(record, "tenant"), t_s, gpus, optional_number(record, "work_s"))
+        row.kept = row.done_before = optional_number(record, "checkpoint_progress") or 0.0
+        self.tables.workloads[name] = row
 
     def _ranked(self, record: Record, _t_s: float) -> None:
         workload = self._workload(record)

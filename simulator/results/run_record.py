@@ -69,6 +69,8 @@ class WorkloadTable:
     """Completed, failed or cancelled."""
     end: Integers
     """WorkloadEnd."""
+    done_before: Reals | None = None
+    """Seconds of work that were kept when the run began, of attempts that are not part of it. None: nothing."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -162,7 +164,7 @@ class RunRecord:
     """(position of the machine, from, until) for each time that a machine with GPUs was down, or of an
     inference cluster and not on loan, by (from, machine)."""
     started_s: float
-    """When the run began: the first submission."""
+    """When the run began: the first submission, or the moment of its snapshot."""
     ended_s: float
     """When it was over: the last end, or where it was broken off."""
     broken_off: bool

@@ -140,10 +140,13 @@ class LogChecker:
         emulated, work_s = flag_field(record, "emulated"), optional_number(record, "work_s")
         if emulated and work_s is None:
             raise BadField("is emulated, but has no work_s")
+        before = whole_field(record, "attempts") if "attempts" in record else 0
+        kept = optional_number(record, "checkpoint_progress") or 0.0
         if self._lives.may_submit(name):
             charge = self._quotas.charge_of(tenant, jobs.values())
             life = WorkloadLife(name, tenant, jobs, tables, regions, charge)
             life.emulated, life.work_s = emulated, work_s
+            life.attempts, life.kept = before, kept
             self._lives.begin(life)
 
     def _ranked(self, record: Record, _t_s: float) -> None:

@@ -105,7 +105,7 @@ def _columns(table: object) -> dict[str, list[object]]:
     found = {}
     for field in fields(table):  # type: ignore[arg-type]  # one of the tables
         value = getattr(table, field.name)
-        if not field.name.startswith("progress"):
+        if value is not None and not field.name.startswith("progress"):
             column = value.tolist() if isinstance(value, np.ndarray) else list(value)
             found[field.name] = [_known(element) for element in column]
     return found

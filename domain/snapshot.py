@@ -1,0 +1,175 @@
+"""Everything that is decided on, at one moment: the queue, the running attempts, attained service, use, fleet, tenants.
+
+A snapshot is a value: taken from a live service in one transaction or read from a file, and where a simulation may
+begin. All times are seconds since the epoch on the clock of the service that it was taken from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from domain.events import EvictionCause
+from domain.fleet import Fleet, MachineState
+from domain.identifiers import MachineId, RegionId, TenantId, WorkloadId
+from domain.life_cycle import LIVE, QUEUED, State
+from domain.placement import AttemptKey, TaskPlacement
+from domain.rank import QueuePosition, Standing
+from domain.tenant import Tenant
+from domain.workload import Emulated, Workload, WorkloadSpecification
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSoFar:
+    """What attempts that are over came to."""
+
+    attempts: int = 0
+    """How many there were; the number of the newest."""
+    failures: int = 0
+    """How many of them count as failures of the workload's own."""
+    checkpoint_progress: float = 0.0
+    """What is kept of their work, in the workload's own unit: seconds of work when it is emulated."""
+    attained_s: float = 0.0
+    """Seconds that they ran."""
+    attained_gpu_s: float = 0.0
+    """GPU-seconds that they received while they ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedWorkload:
+    """One that waits."""
+
+    workload: Workload
+    state: State
+    """PENDING, WAITING or AWAITING_DATA."""
+    queued_since_s: float
+    """Its submission, or the end of its last attempt."""
+    so_far: ServiceSoFar = ServiceSoFar()
+    position: QueuePosition | None = None
+    """Where the last scan pass put it; None: no pass has seen it yet."""
+    not_before_s: float = 0.0
+    """After a failure it waits until then; before, no pass ranks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Why an attempt was asked to stop; when it was preempted, for which attempt and at what standing of that."""
+
+    cause: EvictionCause
+    by: AttemptKey | None = None
+    by_standing: Standing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAttempt:
+    """An attempt between its dispatch and its end."""
+
+    workload: Workload
+    key: AttemptKey
+    region: RegionId
+    state: State
+    """DISPATCHED, RUNNING or PREEMPTING."""
+    standing: Standing
+    within_quota: bool
+    dispatched_s: float
+    started_s: float | None
+    progress_at_start: float
+    progress: float
+    """As last reported, in the workload's own unit."""
+    checkpoint_progress: float
+    placements: tuple[TaskPlacement, ...]
+    so_far: ServiceSoFar = ServiceSoFar()
+    """Of the attempts before this one."""
+    leaving: Leaving | None = None
+    """While it is PREEMPTING."""
+
+
+@dataclass(frozen=True, slots=True)
+class UseStretch:
+    """What a tenant held over a stretch of time, as if evenly."""
+
+    tenant: TenantId
+    start_s: float
+    end_s: float
+    gpu_seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment. Workloads and attempts come by (submit time, id), stretches by (tenant, start, end)."""
+
+    taken_s: float
+    fleet: Fleet
+    tenants: tuple[Tenant, ...]
+    machine_states: Mapping[MachineId, MachineState]
+    """Of machines that are not up."""
+    queue: tuple[QueuedWorkload, ...]
+    running: tuple[RunningAttempt, ...]
+    use: tuple[UseStretch, ...] = ()
+    """Up to `taken_s`, as far back as the usage window reaches; live attempts are part of it until then."""
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """All that have not ended, by (submit time, id)."""
+        found = [entry.workload for entry in self.queue] + [attempt.workload for attempt in self.running]
+        return tuple(sorted(found, key=lambda workload: (workload.submitted_s, workload.workload)))
+
+
+def emulated_work_s(specification: WorkloadSpecification) -> float | None:
+    """Seconds of work in all: jobs work side by side, so that the longest counts. None unless all are emulated."""
+    durations = [job.entry_point.duration_s for job in specification.jobs if isinstance(job.entry_point, Emulated)]
+    return max(durations) if len(durations) == len(specification.jobs) else None
+
+
+def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """What cannot be in one moment: pairs of a field's path and a sentence; empty when everything agrees.
+
+    Whether placements fit the machines is for the inventory to say.
+    """
+    found: list[tuple[str, str]] = []
+    regions = {region.region: region for region in snapshot.fleet.regions}
+    machines = {machine.machine for region in snapshot.fleet.regions for machine in region.machines()}
+    tenants = {tenant.tenant for tenant in snapshot.tenants}
+    seen: dict[WorkloadId, str] = {}
+
+    def look_at(workload: Workload, path: str) -> None:
+        first = seen.setdefault(workload.workload, path)
+        if first != path:
+            found.append((path, f"workload {workload.workload} is already at {first}; it can be at one place only"))
+        if workload.specification.tenant not in tenants:
+            found.append((path, f"tenant {workload.specification.tenant} is not among the tenants; add it there"))
+        if workload.submitted_s > snapshot.taken_s:
+            found.append((path, "is submitted after the snapshot was taken; leave it out, or correct submitted_s"))
+
+    for number, entry in enumerate(snapshot.queue):
+        path = f"queue[{number}]"
+        look_at(entry.workload, path)
+        if entry.state not in QUEUED:
+            found.append((f"{path}.state", f"is {entry.state}; one that waits is {_listed(QUEUED)}"))
+    for number, attempt in enumerate(snapshot.running):
+        path = f"running[{number}]"
+        look_at(attempt.workload, path)
+        if attempt.state not in LIVE:
+            found.append((f"{path}.state", f"is {attempt.state}; a live attempt is {_listed(LIVE)}"))
+        if (attempt.state is State.PREEMPTING) != (attempt.leaving is not None):
+            found.append((f"{path}.leaving", "must be there if and only if the state is PREEMPTING"))
+        if attempt.state is State.RUNNING and attempt.started_s is None:
+            found.append((f"{path}.started_s", "is missing, but the state is RUNNING; say when it started"))
+        if attempt.region not in regions:
+            found.append((f"{path}.region", f"there is no region {attempt.region} in the fleet"))
+        if not attempt.placements:
+            found.append((f"{path}.placements", "is empty; an attempt holds something"))
+        for place, placement in enumerate(attempt.placements):
+            if placement.machine not in machines:
+                problem = f"there is no machine {placement.machine} in the fleet"
+                found.append((f"{path}.placements[{place}].machine", problem))
+    found += [
+        (f"machine_states.{machine}", "is not a machine of the fleet; leave it out")
+        for machine in sorted(snapshot.machine_states)
+        if machine not in machines
+    ]
+    return found
+
+
+def _listed(states: frozenset[State]) -> str:
+    return " or ".join(sorted(state.value for state in states))

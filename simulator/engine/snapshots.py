@@ -1,0 +1,84 @@
+"""A snapshot of a simulation: what `resuming` takes over again."""
+
+from __future__ import annotations
+
+import math
+
+from domain.fleet import MachineState
+from domain.life_cycle import QUEUED
+from domain.rank import QueuePosition
+from domain.snapshot import Leaving, QueuedWorkload, RunningAttempt, ServiceSoFar, Snapshot, UseStretch
+from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.world import World
+
+
+def snapshot_of(world: World) -> Snapshot:
+    """Everything of the world that has not ended, at the time of its clock."""
+    now = world.clock.now()
+    queued = [
+        work
+        for work, refused in zip(world.workloads, world.refused, strict=True)
+        if work.state in QUEUED and not refused
+    ]
+    return Snapshot(
+        taken_s=now,
+        fleet=world.fleet,
+        tenants=tuple(world.tenants),
+        machine_states={
+            machine: state
+            for desk in world.room.desks
+            for machine in desk.inventory.layout.machine_ids
+            if (state := desk.inventory.machine_state(machine)) is not MachineState.UP
+        },
+        queue=tuple(_queued(world, work) for work in queued),
+        running=tuple(_running(world, world.live[index]) for index in sorted(world.live)),
+        use=tuple(
+            UseStretch(world.tenants[tenant].tenant, start_s, end_s, gpu_seconds, cpu_seconds)
+            for tenant, start_s, end_s, gpu_seconds, cpu_seconds in world.tenant_use.stretches(now)
+        ),
+    )
+
+
+def _queued(world: World, work: SimulatedWorkload) -> QueuedWorkload:
+    ranked = world.columns is not None and world.columns.is_ranked(work)
+    position = QueuePosition(work.workload.workload, work.standing, work.credit, work.submitted_s, work.within_quota)
+    return QueuedWorkload(
+        workload=work.workload,
+        state=work.state,
+        queued_since_s=work.queued_since_s,
+        so_far=ServiceSoFar(work.attempts, 0, work.progress, work.attained_s, work.attained_gpu_s),
+        position=position if ranked else None,
+    )
+
+
+def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
+    desk = world.room.desks[work.region]
+    holding = desk.inventory.holding(work.key)
+    if holding is None:
+        raise ValueError(f"{work.key} is live and holds nothing")
+    now = world.clock.now()
+    reached = work.progress_at(now)
+    eviction = work.run.eviction
+    # Of one that leaves, what it received is counted already; in a snapshot that follows with its end.
+    counted_s = 0.0 if eviction is None else reached - work.progress
+    return RunningAttempt(
+        workload=work.workload,
+        key=work.key,
+        region=desk.region,
+        state=work.state,
+        standing=work.standing,
+        within_quota=work.within_quota,
+        dispatched_s=work.dispatched_s,
+        started_s=None if math.isnan(work.started_s) else work.started_s,
+        progress_at_start=work.progress,
+        progress=reached,
+        checkpoint_progress=work.checkpoint_at(now) if eviction is None else work.kept,
+        placements=holding.placements,
+        so_far=ServiceSoFar(
+            attempts=work.attempts - 1,
+            checkpoint_progress=work.progress,
+            attained_s=max(0.0, work.attained_s - counted_s),
+            attained_gpu_s=max(0.0, work.attained_gpu_s - counted_s * work.gpus),
+        ),
+        leaving=None if eviction is None else Leaving(eviction.cause, eviction.by, eviction.by_standing),
+    )
