@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
+from domain.eviction import ALWAYS_S
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
@@ -46,6 +47,10 @@ class Holding(NamedTuple):
     started_s: float
     """When it was dispatched or started; the longer ago, the rather it is evicted."""
     placements: tuple[TaskPlacement, ...]
+    evictable_from_s: float = ALWAYS_S
+    """From when on others may evict it: see `domain.eviction`."""
+    spared: bool = False
+    """Whether newcomers that are not guaranteed must leave it alone."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

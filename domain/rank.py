@@ -14,9 +14,6 @@ class Standing(NamedTuple):
     priority: int
     level: int
 
-    def may_evict(self, victim: Standing) -> bool:
-        return self < victim
-
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:

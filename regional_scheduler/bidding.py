@@ -50,6 +50,7 @@ class RegionBidder:
 
     def answer(self, auction_round: Round, now: float) -> RegionResponse:
         """The region's answers to all lots of the round; `now` only says when they were given."""
+        self._inventory.pass_time(auction_round.opened_s)
         answers: list[Answer] = []
         assumed: list[Lot] = []
         # What was refused with assumed wins placed says nothing about the region as it is, so it must not get into
@@ -81,16 +82,18 @@ class RegionBidder:
         What a window of one lot would come to, for a workload whose auction the region does not abandon.
         """
         workload, standing = lot.workload, lot.position.standing
+        self._inventory.pass_time(now)
         if self._cache.fails(workload, standing):
             return None
         plan = plan_workload(self._inventory, workload, standing, now)
         if isinstance(plan, Refusal):
-            self._cache.remember(workload, standing, plan)
+            self._remember(self._cache, lot, plan, now)
             return None
         return plan
 
     def answer_alone(self, lot: Lot, now: float) -> Answer:
         """The answer to one lot on the inventory as it is, with all that is told of it."""
+        self._inventory.pass_time(now)
         return self._answer_lot(lot, now, self._cache, assumes_wins=False)[0]
 
     def abandons(self, specification: WorkloadSpecification) -> Abandoned | None:
@@ -127,9 +130,14 @@ class RegionBidder:
                 return NoPlan(RefusalReason.KNOWN_TO_FAIL, known, assumes_wins=True), None
         plan = plan_workload(self._inventory, workload, standing, planned_s)
         if isinstance(plan, Refusal):
-            cache.remember(workload, standing, plan)
+            self._remember(cache, lot, plan, planned_s)
             return NoPlan(plan.reason, plan.sentence, assumes_wins), None
         return Bid(plan.score, summary_of(plan)), plan
+
+    def _remember(self, cache: NegativeCache, lot: Lot, refusal: Refusal, planned_s: float) -> None:
+        """Keeps the refusal, unless time had passed beyond it before: then some victims were not counted."""
+        if planned_s >= self._inventory.time_passed_s:
+            cache.remember(lot.workload, lot.position.standing, refusal)
 
 
 def summary_of(plan: Plan) -> PlanSummary:

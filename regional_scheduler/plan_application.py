@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cluster_manager.capacity.errors import UnknownAttempt
 from cluster_manager.capacity.inventory import Inventory
+from domain.eviction import evictable_from_s
 from domain.identifiers import AttemptNumber
 from domain.machine_life_cycle import MachineHappening, next_machine_state
 from domain.placement import AttemptKey, Holding
@@ -48,7 +49,9 @@ class _CapacityExecution:
     def start(self, action: Start) -> None:
         if self._lot is None:
             raise ValueError("a plan that starts a workload is applied for its lot")
-        self._inventory.hold(Holding(self._lot.key, self._lot.position.standing, self._now, action.placements))
+        lot, now = self._lot, self._now
+        from_s = evictable_from_s(self._inventory.rule, now, None, lot.preempted_s)
+        self._inventory.hold(Holding(lot.key, lot.position.standing, now, action.placements, from_s))
 
     def evict(self, action: Evict) -> None:
         self._inventory.begin_eviction(action.victim)

@@ -45,6 +45,8 @@ class Lot:
     """The number that the attempt will have if a region wins it: one more than the workload has had."""
     expected_winner: RegionId | None = None
     """A guess from the last round's answers. It speeds the round up and never changes what is decided."""
+    preempted_s: tuple[float, ...] = ()
+    """When attempts of it were asked to leave for others; only whoever dispatches it must know."""
 
     @property
     def key(self) -> AttemptKey:

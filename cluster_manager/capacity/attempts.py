@@ -22,7 +22,9 @@ EVICTABLE = 2
 """1 unless the attempt is already being evicted."""
 FIRST_ENTRY = 3
 END_ENTRY = 4
-ATTEMPT_COLUMNS = 5
+SPARED = 5
+"""1 if newcomers that are not guaranteed must leave it alone."""
+ATTEMPT_COLUMNS = 6
 
 
 class AttemptArrays(NamedTuple):
@@ -30,8 +32,9 @@ class AttemptArrays(NamedTuple):
 
     live: int  # how many attempts there are: so many ranks of the order are in use
     order: Integers  # [rank] rows, worst standing first, then longest running, then id
-    rows: Integers  # [row, PRIORITY | LEVEL | EVICTABLE | FIRST_ENTRY | END_ENTRY]
+    rows: Integers  # [row, PRIORITY | LEVEL | EVICTABLE | FIRST_ENTRY | END_ENTRY | SPARED]
     started_s: Reals  # [row]
+    evictable_from_s: Reals  # [row]
     entries: Integers  # [entry, amounts | MACHINE | GPU_BITS | CLUSTER_END | ROW]
 
 
@@ -63,6 +66,7 @@ class LiveAttempts:
         self._order = np.zeros(64, np.int64)
         self._rows = np.zeros((64, ATTEMPT_COLUMNS), np.int64)
         self._started_s = np.zeros(64, np.float64)
+        self._evictable_from_s = np.zeros(64, np.float64)
         self._entries = _no_entries(1024)
         self._free_rows: list[int] = []
         self._order_keys: list[OrderKey] = []
@@ -78,13 +82,15 @@ class LiveAttempts:
         """Whether any attempt has a strictly worse standing; those that are leaving count too."""
         if not self._order_keys:
             return False
-        priority, level = -self._order_keys[0][0], -self._order_keys[0][1]
-        return priority > standing.priority or (priority == standing.priority and level > standing.level)
+        worst = self._order_keys[0]
+        return standing < (-worst[0], -worst[1])
 
     @property
     def arrays(self) -> AttemptArrays:
         """The arrays as they are now; the next change may replace them."""
-        return AttemptArrays(self.count, self._order, self._rows, self._started_s, self._entries)
+        return AttemptArrays(
+            self.count, self._order, self._rows, self._started_s, self._evictable_from_s, self._entries
+        )
 
     @property
     def used_entries(self) -> int:
@@ -97,7 +103,9 @@ class LiveAttempts:
         self.by_key[live.holding.key] = live
         self._store(live)
         self._started_s[live.row] = live.holding.started_s
+        self._evictable_from_s[live.row] = live.holding.evictable_from_s
         self._rows[live.row, EVICTABLE] = not live.leaving
+        self._rows[live.row, SPARED] = live.holding.spared
         self._rank(live)
 
     def remove(self, live: Live) -> None:
@@ -118,6 +126,7 @@ class LiveAttempts:
         """Gives the attempt another holding with the same placements, and its new place in the order."""
         self._unrank(live)
         live.holding = holding
+        self._evictable_from_s[live.row] = holding.evictable_from_s
         self._rank(live)
 
     def set_leaving(self, live: Live, leaving: bool) -> None:
@@ -165,6 +174,7 @@ class LiveAttempts:
             self._order = np.concatenate((self._order, np.zeros_like(self._order)))
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
             self._started_s = np.concatenate((self._started_s, np.zeros_like(self._started_s)))
+            self._evictable_from_s = np.concatenate((self._evictable_from_s, np.zeros_like(self._evictable_from_s)))
         return row
 
     def _store(self, live: Live) -> None:

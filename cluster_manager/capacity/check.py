@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import EVICTABLE, LEVEL, NOBODY, PRIORITY, Live, LiveAttempts, order_key
+from cluster_manager.capacity.attempts import EVICTABLE, LEVEL, NOBODY, PRIORITY, SPARED, Live, LiveAttempts, order_key
 from cluster_manager.capacity.charging import CLUSTER_END, ROW
 from cluster_manager.capacity.errors import InvariantBroken
 from cluster_manager.capacity.machines import (
@@ -81,11 +81,15 @@ def _check_attempts(attempts: LiveAttempts) -> None:
         stored = (
             *arrays.rows[live.row, PRIORITY : LEVEL + 1].tolist(),
             float(arrays.started_s[live.row]),
+            float(arrays.evictable_from_s[live.row]),
+            bool(arrays.rows[live.row, SPARED]),
             bool(arrays.rows[live.row, EVICTABLE]),
         )
         if attempts.by_row[live.row] is not live or stored != (
             *live.holding.standing,
             live.holding.started_s,
+            live.holding.evictable_from_s,
+            live.holding.spared,
             not live.leaving,
         ):
             raise InvariantBroken(f"the row of {live.holding.key} says {stored}")

@@ -28,6 +28,7 @@ from cluster_manager.capacity.errors import (
     UnknownAttempt,
     UnknownMachine,
 )
+from cluster_manager.capacity.evictable_times import EvictableTimes
 from cluster_manager.capacity.free_counts import FreeCounts
 from cluster_manager.capacity.machines import (
     CLUSTER,
@@ -46,6 +47,7 @@ from cluster_manager.capacity.requests import Request
 from cluster_manager.capacity.undo_log import Tentatively, UndoLog
 from cluster_manager.eviction.required_victims import find_required_victims
 from cluster_manager.packing.placing import Place, Places, find_place, find_places
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
@@ -61,14 +63,22 @@ class Inventory:
     being freed is reserved for the one that caused it.
     """
 
-    def __init__(self, region: Region, states: Mapping[MachineId, MachineState] | None = None) -> None:
+    def __init__(
+        self,
+        region: Region,
+        states: Mapping[MachineId, MachineState] | None = None,
+        rule: EvictionRule = DEFAULT_RULE,
+    ) -> None:
         """An empty region; machines that `states` does not name are up. Raises UnknownMachine, ValueError."""
         self.region = region.region
+        self.rule = rule
+        """How far evictions are bounded in this region."""
         self.layout = Layout.of(region, states or {})
         self._states = [MachineState.UP] * len(self.layout.machine_ids)
         for machine, state in (states or {}).items():
             self._states[self._number(machine)] = state
         self._attempts = LiveAttempts()
+        self._evictable_times = EvictableTimes()
         self._free_room = FreeCounts(self.layout)
         self._journal = UndoLog()
         self._watchers: list[CapacityWatcher] = []
@@ -90,6 +100,7 @@ class Inventory:
         live = Live(holding, self._entries(holding.placements))
         self._refuse(live.entries, *self._free_room.charge_if_it_fits(live.entries))
         self._attempts.add(live)
+        self._expect_evictable(holding)
         self._journal.note(lambda: self._detach(live))
 
     def begin_eviction(self, key: AttemptKey) -> None:
@@ -110,6 +121,16 @@ class Inventory:
         if live.holding.standing != standing:
             self._set_standing(live, standing)
 
+    def begin_run(self, key: AttemptKey, started_s: float) -> None:
+        """The attempt runs since then: the minimum run time begins anew. Never makes it evictable earlier."""
+        live = self._live(key)
+        holding = live.holding
+        if self.rule.minimum_run_time_s > 0.0:
+            from_s = max(holding.evictable_from_s, started_s + self.rule.minimum_run_time_s)
+            if from_s > holding.evictable_from_s:
+                self._set_holding(live, holding._replace(evictable_from_s=from_s))
+                self._expect_evictable(live.holding)
+
     def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
         """The attempt holds these from now on instead (resized or tuned).
 
@@ -127,8 +148,7 @@ class Inventory:
                 self._refuse(entries, *first_conflict(self.layout.arrays, entries))
             finally:
                 self._shift(live, 1)
-        holding = Holding(key, live.holding.standing, live.holding.started_s, placements)
-        self._exchange(live, holding, entries)
+        self._exchange(live, live.holding._replace(placements=placements), entries)
 
     def holding(self, key: AttemptKey) -> Holding | None:
         """What the attempt holds; None when it holds nothing here."""
@@ -171,6 +191,30 @@ class Inventory:
         """GPUs, thousandths of a CPU and MiB that nobody holds there, whatever its state. Raises UnknownMachine."""
         gpus, millicpus, mebibytes = np.maximum(self.layout.arrays.state[self._number(machine), :RESOURCES], 0).tolist()
         return gpus, millicpus, mebibytes
+
+    # Time.
+
+    def pass_time(self, now: float) -> None:
+        """Tells the watchers of room that attempts make because by `now` they may be evicted.
+
+        To be called before any memory of refusals is asked at `now`. Nothing happens inside `tentatively`.
+        """
+        if self._journal.tentative or now < self._evictable_times.next_s:
+            return
+        for key, from_s in self._evictable_times.pass_until(now):
+            live = self._attempts.by_key.get(key)
+            if live is not None and not live.leaving and live.holding.evictable_from_s == from_s:
+                self._tell_of(live.entries, below_standing=live.holding.standing)
+
+    @property
+    def time_passed_s(self) -> float:
+        """What was refused with an earlier `now` than this must not be remembered: time has made room since."""
+        return self._evictable_times.passed_s
+
+    @property
+    def next_evictable_s(self) -> float:
+        """When at the earliest time makes room again; infinity when it never does."""
+        return self._evictable_times.next_s
 
     # Thinking ahead.
 
@@ -263,7 +307,7 @@ class Inventory:
     def _detach(self, live: Live) -> None:
         self._shift(live, -1)
         self._attempts.remove(live)
-        self._tell_of(live.entries, from_standing=None if live.leaving else live.holding.standing)
+        self._tell_of(live.entries, from_standing=self._was_room_from(live))
         self._journal.note(lambda: self._attach(live))
 
     def _set_leaving(self, live: Live, leaving: bool) -> None:
@@ -275,10 +319,15 @@ class Inventory:
 
     def _set_standing(self, live: Live, standing: Standing) -> None:
         old = live.holding
-        self._attempts.rerank(live, Holding(old.key, standing, old.started_s, old.placements))
+        self._attempts.rerank(live, old._replace(standing=standing))
         if not live.leaving and old.standing < standing:
             self._tell_of(live.entries, from_standing=old.standing, below_standing=standing)
         self._journal.note(lambda: self._set_standing(live, old.standing))
+
+    def _set_holding(self, live: Live, holding: Holding) -> None:
+        old = live.holding
+        self._attempts.rerank(live, holding)
+        self._journal.note(lambda: self._set_holding(live, old))
 
     def _exchange(self, live: Live, holding: Holding, entries: Integers) -> None:
         old_holding, old_entries = live.holding, live.entries
@@ -287,7 +336,7 @@ class Inventory:
         live.holding, live.entries = holding, entries
         self._attempts.add(live)
         self._shift(live, 1)
-        self._tell_of(old_entries, from_standing=None if live.leaving else holding.standing)
+        self._tell_of(old_entries, from_standing=self._was_room_from(live))
         self._journal.note(lambda: self._exchange(live, old_holding, old_entries))
 
     def _set_state(self, number: int, state: MachineState) -> None:
@@ -303,6 +352,17 @@ class Inventory:
         self._journal.note(lambda: self._set_state(number, old))
 
     # Below them.
+
+    def _was_room_from(self, live: Live) -> Standing | None:
+        """Newcomers of a better standing than this counted what the attempt holds as room already; None: none did."""
+        if live.leaving or live.holding.spared or self._evictable_times.is_still_protected(live.holding):
+            return None
+        return live.holding.standing
+
+    def _expect_evictable(self, holding: Holding) -> None:
+        """Notes when time will make the attempt evictable; what is tentative is gone before that."""
+        if not self._journal.tentative:
+            self._evictable_times.expect(holding)
 
     def _shift(self, live: Live, sign: int) -> None:
         """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""

@@ -66,10 +66,15 @@ def add_released_capacity(
         if shape == NO_WORK:
             continue
         gain = 0
+        needs_nothing = True
         for resource in range(RESOURCES):
             if need[shape, resource] > 0:
+                needs_nothing = False
                 steps = (amounts[index, resource] + need[shape, resource] - 1) // need[shape, resource]
                 gain = max(gain, steps)
+        if needs_nothing:
+            # It only wants a machine that takes work, and this one may not have taken any before.
+            gain = whole_room[shape]
         room[fleet.fixed[machine, CLUSTER]] += min(gain, whole_room[shape])
     greatest = 0
     for cluster in range(len(room)):

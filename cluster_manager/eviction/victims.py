@@ -1,7 +1,7 @@
 """Kernels that choose whom to evict so that one job finds a place in one cluster (MAST §4.3).
 
-Candidates in a cluster are the live attempts that hold something there on a machine where the job could run, whose
-standing is strictly worse than the newcomer's, and that are not being evicted already.
+Candidates in a cluster are the live attempts that hold something there on a machine where the job could run, that the
+rule of `domain.eviction` lets the newcomer evict now, and that are not being evicted already.
 
 1. They are scanned from the lowest priority and worst level on, the longest-running first, then by id, until what is
    free and what they would release suffices. A job without GPUs seeks room on machines without GPUs first, within each
@@ -22,6 +22,7 @@ from cluster_manager.capacity.attempts import (
     FIRST_ENTRY,
     LEVEL,
     PRIORITY,
+    SPARED,
     AttemptArrays,
 )
 from cluster_manager.capacity.charging import CLUSTER_END, FIRST, MACHINE
@@ -47,9 +48,11 @@ from cluster_manager.kernel_scratch import (
     KernelScratch,
     Newcomer,
 )
-from cluster_manager.kernels.compiled import compiled_part, constant
+from cluster_manager.kernels.compiled import compiled_copy, compiled_part, constant
 from cluster_manager.kernels.sorting import put_in_stable_order
 from cluster_manager.packing.best_fit import room_in_cluster, room_on
+from domain.eviction import Newcomer as Evictor
+from domain.eviction import Victim, may_evict
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
@@ -115,12 +118,26 @@ def open_clusters(
                 space.clusters[cluster, ROOM] += room
 
 
+rule_lets_evict = compiled_copy(may_evict)
+
+
 @compiled_part
-def is_worse(attempts: AttemptArrays, row: int, standing: Standing) -> bool:
-    """Whether the attempt's standing is strictly worse, so that the newcomer may evict it (I5)."""
-    if attempts.rows[row, PRIORITY] != standing.priority:
-        return bool(attempts.rows[row, PRIORITY] > standing.priority)
-    return bool(attempts.rows[row, LEVEL] > standing.level)
+def stands_worse(attempts: AttemptArrays, row: int, newcomer: Newcomer) -> bool:
+    """Whether the newcomer may evict the attempt once the time for that has come."""
+    victim = Victim(Standing(attempts.rows[row, PRIORITY], attempts.rows[row, LEVEL]), False, newcomer.now_s)
+    return bool(rule_lets_evict(Evictor(newcomer.standing, True), victim, newcomer.now_s))
+
+
+@compiled_part
+def is_candidate(attempts: AttemptArrays, row: int, newcomer: Newcomer) -> bool:
+    """Whether the newcomer may evict the attempt now."""
+    victim = Victim(
+        Standing(attempts.rows[row, PRIORITY], attempts.rows[row, LEVEL]),
+        attempts.rows[row, SPARED] != 0,
+        attempts.evictable_from_s[row],
+    )
+    evictable = attempts.rows[row, EVICTABLE] != 0
+    return bool(evictable and rule_lets_evict(Evictor(newcomer.standing, True), victim, newcomer.now_s))
 
 
 @compiled_part
@@ -149,7 +166,7 @@ def scan_group(
     end_known = count
     for rank in range(first_rank, end_rank):
         row = attempts.order[rank]
-        if not attempts.rows[row, EVICTABLE]:
+        if not is_candidate(attempts, row, newcomer):
             continue
         entry = attempts.rows[row, FIRST_ENTRY]
         while entry < attempts.rows[row, END_ENTRY]:
@@ -207,7 +224,7 @@ def scan_candidates(
         while (
             end_rank < attempts.live
             and attempts.rows[attempts.order[end_rank], PRIORITY] == priority
-            and is_worse(attempts, attempts.order[end_rank], newcomer.standing)
+            and stands_worse(attempts, attempts.order[end_rank], newcomer)
         ):
             end_rank += 1
         if end_rank == rank:

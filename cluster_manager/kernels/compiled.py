@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import ParamSpec, TypeVar, cast
 
 import numba
@@ -42,6 +42,14 @@ def compiled_part(function: Callable[Parameters, Result]) -> Callable[Parameters
     njit = cast(Callable[..., Callable[[object], object]], numba.njit)
     make = njit(cache=True, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     return cast(Callable[Parameters, Result], make(function))
+
+
+def compiled_copy(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """`compiled_part` of a function that Python goes on calling as it is, such as a rule of the domain."""
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    copy.__annotations__ = function.__annotations__
+    copy.__module__ = function.__module__
+    return compiled_part(cast(Callable[Parameters, Result], copy))
 
 
 def constant(number: int) -> int:

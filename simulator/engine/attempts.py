@@ -33,6 +33,7 @@ from cluster_manager.attempt_run.events import (
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptFacts, new_run, run_from_record
 from domain.events import EvictionCause
+from domain.eviction import remembered_preemptions
 from domain.life_cycle import Happening, State
 from domain.placement import Holding
 from domain.rank import Standing
@@ -67,6 +68,7 @@ class Attempts:
         work.dispatched_s, work.started_s = now, math.nan
         work.happens(Happening.DISPATCHED)
         apply_plan(inventory, win.plan, now, lot)
+        self._await_evictable(work)
         world.live[work.index] = work
         if world.columns is not None:
             world.columns.dispatch(work)
@@ -216,6 +218,8 @@ class Attempts:
             world.columns.start(work)
         world.recorder.started(work, now)
         inventory = world.room.desks[work.region].inventory
+        inventory.begin_run(work.key, now)
+        self._await_evictable(work)
         if world.log is not None:
             holding = inventory.holding(work.key)
             world.log.started(work, holding.placements if holding is not None else (), now)
@@ -233,7 +237,10 @@ class Attempts:
             world.log.evicting(work, action.eviction, now)
         if world.columns is not None:
             world.columns.leave(work)
-        world.room.desks[work.region].inventory.begin_eviction(work.key)
+        inventory = world.room.desks[work.region].inventory
+        inventory.begin_eviction(work.key)
+        if action.eviction.cause is EvictionCause.PREEMPTED:
+            work.preempted_s = remembered_preemptions(inventory.rule, (*work.preempted_s, now))
 
     def _stop(self, work: SimulatedWorkload, action: Stop) -> None:
         """It is gone when its work is saved; at once when there is no time to, with what its last checkpoint keeps."""
@@ -304,6 +311,14 @@ class Attempts:
         world.news = True
         if world.log is not None:
             world.log.reclassified(work, world.clock.now())
+
+    def _await_evictable(self, work: SimulatedWorkload) -> None:
+        """Has the queue looked at again when time makes the attempt evictable."""
+        world = self._world
+        inventory = world.room.desks[work.region].inventory
+        holding = inventory.holding(work.key) if inventory.rule.waits_for_time else None
+        if holding is not None and world.clock.now() < holding.evictable_from_s < math.inf:
+            world.events.add(holding.evictable_from_s, Happens.EVICTABLE, work.index, work.token)
 
     def _release(self, work: SimulatedWorkload) -> None:
         world = self._world

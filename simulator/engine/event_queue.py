@@ -18,13 +18,15 @@ class Happens(IntEnum):
     MACHINE_UP = 2
     MACHINE_DOWN = 3
     LEVEL_CHANGE = 4
-    START = 5
-    SUBMISSION = 6
-    RETURN_TO_QUEUE = 7
+    EVICTABLE = 5
+    """Time alone makes room: from now on the attempt may be evicted."""
+    START = 6
+    SUBMISSION = 7
+    RETURN_TO_QUEUE = 8
     """A workload that had to wait after a failure may be ranked again."""
-    LOAN_CHANGE = 8
-    SCAN_PASS = 9
-    AUCTION = 10
+    LOAN_CHANGE = 9
+    SCAN_PASS = 10
+    AUCTION = 11
 
 
 class QueuedEvent(NamedTuple):

@@ -13,6 +13,7 @@ from cluster_manager.capacity.inventory import Inventory
 from cluster_manager.capacity.machines import GPUS, Integers
 from cluster_manager.capacity.requests import request_of
 from data_placement.directory import DataDirectory
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
 from domain.plan import Plan
@@ -37,8 +38,8 @@ class RegionDesk:
     bidder: RegionBidder
 
     @staticmethod
-    def of(region: Region, directory: DataDirectory) -> RegionDesk:
-        inventory = Inventory(region)
+    def of(region: Region, directory: DataDirectory, rule: EvictionRule) -> RegionDesk:
+        inventory = Inventory(region, rule=rule)
         cache = NegativeCache()
         return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, directory))
 
@@ -54,10 +55,12 @@ class Win:
 class RegionRoom:
     """All regions, in the order of their positions in the fleet; asked in the order of their names."""
 
-    def __init__(self, fleet: Fleet, *, remembers: bool = True, beyond_walks: bool = True) -> None:
+    def __init__(
+        self, fleet: Fleet, *, remembers: bool = True, beyond_walks: bool = True, rule: EvictionRule = DEFAULT_RULE
+    ) -> None:
         """`remembers`: whether refusals are kept at all; `beyond_walks`: whether from one walk to the next."""
         directory = DataDirectory(fleet.tables)
-        self.desks = tuple(RegionDesk.of(region, directory) for region in fleet.regions)
+        self.desks = tuple(RegionDesk.of(region, directory, rule) for region in fleet.regions)
         self._by_name = sorted(range(len(self.desks)), key=lambda position: self.desks[position].region)
         self._remembers = remembers
         self.keeps_refusals = remembers and beyond_walks
@@ -72,6 +75,11 @@ class RegionRoom:
     def growths(self) -> int:
         """How often there may have come to be more room for somebody in any region."""
         return sum([desk.inventory.growths for desk in self.desks])
+
+    def pass_time(self, now: float) -> None:
+        """Everybody who may be evicted by `now` makes room from now on."""
+        for desk in self.desks:
+            desk.inventory.pass_time(now)
 
     def begin_walk(self) -> None:
         """A walk along the queue begins: forgets what is not to be kept from the last one."""

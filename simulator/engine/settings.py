@@ -6,11 +6,13 @@ Settings are documents: `--config` reads them from YAML, `--set costs.container_
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated
 
 import yaml
 from pydantic import Field
 
+from domain.eviction import EvictionRule
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Schema, parse_schema
 
@@ -46,11 +48,31 @@ class FailureSettings(Schema):
     racks_per_power_domain: Annotated[int, Field(ge=1, le=100_000)] = 8
 
 
+class EvictionSettings(Schema):
+    """How far evictions that make room for others are bounded; the defaults bound nothing but the standing."""
+
+    minimum_run_time_s: Seconds = 0.0
+    """An attempt is not evicted before it has run so long; one that has not started, so long after its dispatch."""
+    evictions_per_workload_and_hour: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """A workload is evicted at most so often within any hour."""
+
+    def rule(self) -> EvictionRule:
+        """As the core wants it."""
+        return EvictionRule(self.minimum_run_time_s, self.evictions_per_workload_and_hour)
+
+
+_GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
+    {"costs": CostSettings, "failures": FailureSettings, "eviction": EvictionSettings}
+)
+_WHOLE_NUMBERS = frozenset({"racks_per_power_domain", "evictions_per_workload_and_hour"})
+
+
 class SimulationSettings(Schema):
     """All of it."""
 
     costs: CostSettings = CostSettings()
     failures: FailureSettings = FailureSettings()
+    eviction: EvictionSettings = EvictionSettings()
     scan_period_s: Seconds = 60.0
     """Scan passes begin at multiples of this, when something has changed (only for policies that scan); 0: at once."""
     auction_latency_s: Seconds = 0.0
@@ -95,14 +117,14 @@ def _put(merged: dict[str, object], key: str, value: object) -> None:
         if not isinstance(inner, dict):
             raise FormatError("--set", [FieldProblem(key, f"{folder} is a value, it has no fields")])
         place = inner
-    if not folders and name in SimulationSettings.model_fields and name in {"costs", "failures"}:
+    if not folders and name in _GROUPS:
         hint = suggestion(name, [f"{name}.{field}" for field in _fields_of(name)], "field")
         raise FormatError("--set", [FieldProblem(key, f"is a group of settings; {hint}")])
     place[name] = value
 
 
 def _fields_of(group: str) -> tuple[str, ...]:
-    return tuple((CostSettings if group == "costs" else FailureSettings).model_fields)
+    return tuple(_GROUPS[group].model_fields)
 
 
 def _number_or_text(text: str) -> object:
@@ -125,7 +147,7 @@ def _with_floats(document: Mapping[str, object]) -> dict[str, object]:
     for key, value in document.items():
         if isinstance(value, dict):
             floats[key] = _with_floats(value)
-        elif isinstance(value, int) and not isinstance(value, bool) and key != "racks_per_power_domain":
+        elif isinstance(value, int) and not isinstance(value, bool) and key not in _WHOLE_NUMBERS:
             floats[key] = float(value)
         else:
             floats[key] = value

@@ -28,7 +28,7 @@ from simulator.engine.world_making import make_intake, make_scanner, make_walk, 
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
 
-_OF_WORKLOADS = frozenset({Happens.COMPLETION, Happens.VACATED, Happens.START, Happens.LEVEL_CHANGE})
+_OF_WORKLOADS = frozenset({Happens.COMPLETION, Happens.VACATED, Happens.START, Happens.LEVEL_CHANGE, Happens.EVICTABLE})
 
 EVENTS_BETWEEN_LOOKS = 1024
 """So often the watcher is asked whether to go on."""
@@ -210,6 +210,8 @@ class Simulation:
         elif kind == Happens.VACATED:
             self._attempts.vacate(work)
             self._loans.attempts_gone((work.key,))
+        elif kind == Happens.EVICTABLE:
+            self.world.news = True
         else:
             self._attempts.set_level(work)
 

@@ -72,6 +72,7 @@ class Walk:
         self.refused = []
         self._cpus_of_tenants = []
         self._levels_now = {}
+        self._room.pass_time(now)
         growths = self._room.growths
         if growths != self._growths or not self._room.keeps_refusals:
             self._refused_shapes = {}
@@ -168,7 +169,7 @@ class Walk:
         position = QueuePosition(
             work.workload.workload, self.standing_of(work), work.credit, work.submitted_s, work.within_quota
         )
-        return Lot(work.workload, position, AttemptNumber(work.attempts + 1))
+        return Lot(work.workload, position, AttemptNumber(work.attempts + 1), preempted_s=work.preempted_s)
 
     # What tenants have.
 

@@ -54,6 +54,8 @@ class SimulatedWorkload:
     attained_s: float = 0.0
     attained_gpu_s: float = 0.0
     attempts: int = 0
+    preempted_s: tuple[float, ...] = ()
+    """When it was last asked to leave for others: as many times as the rule of eviction looks at."""
     token: int = 0
     """Changes with everything that makes events to come meaningless."""
     credit: float = 0.0

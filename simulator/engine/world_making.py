@@ -49,7 +49,12 @@ def make_world(
         events=EventQueue(),
         one=one,
         queue=RankedQueue(one),
-        room=RegionRoom(fleet, remembers=settings.negative_cache, beyond_walks=settings.negative_cache_outlives_scans),
+        room=RegionRoom(
+            fleet,
+            remembers=settings.negative_cache,
+            beyond_walks=settings.negative_cache_outlives_scans,
+            rule=settings.eviction.rule(),
+        ),
         recorder=Recorder(fleet),
         log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
         tenant_use=TenantUse(len(tenants), settings.usage_window_s, start_s),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from cluster_manager.capacity.inventory import Inventory
+from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
@@ -160,7 +161,21 @@ class Fill:
     standing: Standing
 
 
-Step = Submit | Fill | End | BeginEviction | Restand | Switch | Shrink
+@dataclass(frozen=True)
+class Begin:
+    """An attempt starts to run."""
+
+    which: int
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Time passes."""
+
+    seconds: float
+
+
+Step = Submit | Fill | End | BeginEviction | Restand | Switch | Shrink | Begin | Pass
 
 
 @dataclass
@@ -175,8 +190,8 @@ class World:
     """Who waits for whom to leave."""
 
     @staticmethod
-    def of(region: Region) -> World:
-        return World(region, Inventory(region))
+    def of(region: Region, rule: EvictionRule = DEFAULT_RULE) -> World:
+        return World(region, Inventory(region, rule=rule))
 
     @property
     def states(self) -> dict[MachineId, MachineState]:
@@ -195,7 +210,8 @@ class World:
         for victim in plan.evictions:
             self.inventory.begin_eviction(victim)
         key = AttemptKey(plan.workload, AttemptNumber(1))
-        self.inventory.hold(Holding(key, standing, self.now_s, plan.placements))
+        from_s = evictable_from_s(self.inventory.rule, self.now_s, None)
+        self.inventory.hold(Holding(key, standing, self.now_s, plan.placements, from_s))
         self.waiting[key] = plan.evictions
         return key
 
@@ -210,6 +226,7 @@ class World:
     def take(self, step: Step) -> None:
         """Lets one thing happen; a step that makes no sense here does nothing."""
         self.now_s += 10.0
+        self.inventory.pass_time(self.now_s)
         keys = self.all_keys()
         match step:
             case Submit(jobs_, standing):
@@ -233,6 +250,12 @@ class World:
             case Restand(which, standing):
                 if keys:
                     self.inventory.set_standing(keys[which % len(keys)], standing)
+            case Begin(which):
+                if keys:
+                    self.inventory.begin_run(keys[which % len(keys)], self.now_s)
+            case Pass(seconds):
+                self.now_s += seconds
+                self.inventory.pass_time(self.now_s)
             case Switch(which, state):
                 machines = list(self.region.machines())
                 self.inventory.set_machine_state(machines[which % len(machines)].machine, state)
@@ -242,6 +265,11 @@ class World:
                     holding = self.inventory.holding(key)
                     assert holding is not None
                     self.inventory.replace_placements(key, holding.placements[: len(holding.placements) // 2 + 1])
+
+
+def rules() -> st.SearchStrategy[EvictionRule]:
+    """Without a minimum run time as often as with one; the histories' steps take ten seconds each."""
+    return st.sampled_from((DEFAULT_RULE, DEFAULT_RULE, EvictionRule(25.0), EvictionRule(90.0)))
 
 
 def submissions() -> st.SearchStrategy[Submit]:
@@ -259,6 +287,8 @@ def changes() -> st.SearchStrategy[Step]:
         st.builds(Restand, which, standings()),
         st.builds(Switch, which, st.sampled_from(MachineState)),
         st.builds(Shrink, which),
+        st.builds(Begin, which),
+        st.builds(Pass, st.sampled_from((5.0, 30.0, 100.0))),
     )
 
 

@@ -330,7 +330,7 @@ def plain_find(
     if found:
         spread_, fragmentation_, cluster, picks = min(found, key=lambda place: place[:3])
         return PlainPlace(cluster, picks, (), spread_, fragmentation_)
-    evictable = [holding for holding in holdings if holding.key not in leaving]
+    evictable = [h for h in holdings if h.key not in leaving and h.evictable_from_s <= now_s]
     best: tuple[tuple[tuple[int, ...], float, int, float, int], PlainPlace] | None = None
     for cluster, scanned in sorted(scan(clusters, job, standing, evictable).items()):
         victims = spare(clusters[cluster], job, scanned)

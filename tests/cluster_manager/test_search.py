@@ -6,10 +6,11 @@ from hypothesis import event, given, settings
 
 from cluster_manager.capacity.requests import request_of
 from cluster_manager.packing.placing import TASK_MACHINE, Place
+from domain.eviction import EvictionRule
 from domain.fleet import Region
 from domain.rank import Standing
 from domain.workload import JobSpecification
-from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, standings, steps
+from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, rules, standings, steps
 from tests.cluster_manager.plain_search import PlainPlace, plain_find
 
 
@@ -25,11 +26,11 @@ def as_plain(world: World, place: Place) -> PlainPlace:
 
 
 @settings(max_examples=300)
-@given(regions(), steps(), jobs(), standings())
+@given(regions(), steps(), jobs(), standings(), rules())
 def test_never_finds_another_place_than_the_plain_twin(
-    region: Region, history: list[Step], job: JobSpecification, standing: Standing
+    region: Region, history: list[Step], job: JobSpecification, standing: Standing, rule: EvictionRule
 ) -> None:
-    world = World.of(region)
+    world = World.of(region, rule)
     for step in history:
         world.take(step)
     expected = plain_find(region, world.states, world.inventory.holdings(), world.leaving, job, standing, world.now_s)

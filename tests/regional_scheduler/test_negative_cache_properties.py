@@ -22,6 +22,7 @@ from tests.cluster_manager.inventory_worlds import (
     changes,
     jobs,
     regions,
+    rules,
     standings,
     submissions,
     workload_of,
@@ -32,7 +33,7 @@ from tests.cluster_manager.inventory_worlds import (
 @st.composite
 def full_worlds(draw: st.DrawFn) -> World:
     """A region without room for much, held by attempts of all standings; some machines are not up."""
-    world = World.of(draw(regions(2, 2, 3)))
+    world = World.of(draw(regions(2, 2, 3)), draw(rules()))
     for step in draw(st.lists(st.builds(Switch, st.integers(0, 12), st.sampled_from(MachineState)), max_size=2)):
         world.take(step)
     for fill in draw(st.lists(st.builds(Fill, jobs(2), standings()), min_size=1, max_size=3)):

@@ -1,0 +1,100 @@
+"""A minimum run time and a limit of evictions: kept to the instant, and room found as soon as time makes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from domain.identifiers import ANY_GPU_MODEL, TenantId
+from domain.resources import Quota
+from domain.tenant import Tenant
+from simulator.engine.settings import EvictionSettings, SimulationSettings, settings_from
+from simulator.policies.registry import policies
+from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, one_region, row
+from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds
+from tests.simulator.engine.test_negative_cache_switch import assert_same_without_memory
+
+LADDER = tuple(
+    Tenant(TenantId(name), priority, Quota.of({ANY_GPU_MODEL: 8})) for name, priority in (("high", 0), ("low", 5))
+)
+
+
+def run_with(settings: SimulationSettings, *rows: tuple[str, float, float]) -> CheckedRun:
+    """One machine of one GPU; the first letters of the names are those of the tenants."""
+    trace = [row(name, at, runs, 1, "high" if name[0] == "h" else "low") for name, at, runs in rows]
+    return checked_run(policies()["mast"], trace, one_region(1, 1), LADDER, settings)
+
+
+def bounded(
+    *, minimum_run_time_s: float = 0.0, evictions_per_workload_and_hour: int | None = None
+) -> SimulationSettings:
+    rule = EvictionSettings(
+        minimum_run_time_s=minimum_run_time_s, evictions_per_workload_and_hour=evictions_per_workload_and_hour
+    )
+    return NO_COSTS.model_copy(update={"scan_period_s": 0.0, "eviction": rule})
+
+
+def eviction_times(run: CheckedRun) -> list[object]:
+    return [record["t"] for record in run.log if record["event"] == "evicting"]
+
+
+def test_without_a_minimum_the_better_one_evicts_at_once() -> None:
+    assert run_with(bounded(), ("l", 0.0, 1000.0), ("h", 10.0, 50.0)).starts()["h"] == 10.0
+
+
+def test_an_attempt_younger_than_the_minimum_stays_and_is_evicted_at_the_very_instant_it_is_not() -> None:
+    """Nothing else happens at 600: it is time alone that makes room, and the queue is looked at again because of it."""
+    run = run_with(bounded(minimum_run_time_s=600.0), ("l", 0.0, 1000.0), ("h", 10.0, 50.0))
+    assert run.starts()["h"] == 600.0
+    assert eviction_times(run) == [600.0]
+
+
+def test_the_minimum_begins_with_the_run_and_not_with_the_dispatch() -> None:
+    settings = bounded(minimum_run_time_s=600.0)
+    slow = settings.model_copy(update={"costs": settings.costs.model_copy(update={"container_start_s": 150.0})})
+    run = run_with(slow, ("l", 0.0, 1000.0), ("h", 10.0, 50.0))
+    assert eviction_times(run) == [750.0]
+
+
+def test_an_attempt_that_ends_before_its_time_makes_room_then() -> None:
+    run = run_with(bounded(minimum_run_time_s=600.0), ("l", 0.0, 100.0), ("h", 10.0, 50.0))
+    assert run.starts()["h"] == 100.0
+    assert eviction_times(run) == []
+
+
+def test_a_workload_is_evicted_no_more_often_in_an_hour_than_the_limit() -> None:
+    """Evicted at 10 and 100; the third one has to wait until an hour after the first."""
+    rows = (("l", 0.0, 9000.0), ("h1", 10.0, 20.0), ("h2", 100.0, 20.0), ("h3", 200.0, 20.0), ("h4", 300.0, 20.0))
+    run = run_with(bounded(evictions_per_workload_and_hour=2), *rows)
+    assert eviction_times(run) == [10.0, 100.0, 3610.0]
+    assert {name: run.starts()[name] for name in ("h3", "h4")} == {"h3": 3610.0, "h4": 3630.0}
+
+
+def test_a_limit_of_none_lets_everybody_finish() -> None:
+    run = run_with(bounded(evictions_per_workload_and_hour=0), ("l", 0.0, 5000.0), ("h", 10.0, 50.0))
+    assert run.starts()["h"] == 5000.0
+
+
+def test_levels_obey_the_rule_too() -> None:
+    """Shortest remaining time first evicts by levels: the short job comes when the long one has run its minimum."""
+    rows = [row("long", 0.0, 1000.0), row("short", 10.0, 5.0)]
+    settings = bounded(minimum_run_time_s=120.0)
+    assert checked_run(policies()["srtf"], rows, one_region(1, 1), None, settings).starts()["short"] == 120.0
+
+
+def test_the_settings_are_reachable_from_the_command_line() -> None:
+    changes = ["eviction.minimum_run_time_s=600", "eviction.evictions_per_workload_and_hour=3"]
+    rule = settings_from(None, changes, "--set").eviction.rule()
+    assert (rule.minimum_run_time_s, rule.evictions_per_workload_and_hour) == (600.0, 3)
+
+
+@pytest.mark.parametrize("policy", ["mast", "las", "srtf"])
+@settings(max_examples=20)
+@given(world=crowded_worlds())
+def test_never_another_decision_without_the_memory_where_time_makes_room(policy: str, world: SmallWorld) -> None:
+    """What was refused is asked again when time makes room: with the memory of refusals as without it."""
+    rule = EvictionSettings(minimum_run_time_s=35.0, evictions_per_workload_and_hour=2)
+    bound = replace(world, settings=world.settings.model_copy(update={"eviction": rule}))
+    assert assert_same_without_memory(bound, policy) > 0
