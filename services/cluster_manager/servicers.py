@@ -147,9 +147,11 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self._gate.check_for_orders()
         key = key_from_proto(request)
         placements = placements_from_proto(request.placements)
+        if request.revision < 1:
+            raise InvalidArgument.of("revision", f"is {request.revision}; changes of placements are numbered from 1")
         await self._token.check(request.fencing_token)
         with _told_to_the_caller():
-            await self._executor.resize(key, placements)
+            await self._executor.resize(key, placements, request.revision)
         return cluster_manager_pb2.ResizeAttemptResponse()
 
     async def GetStatus(

@@ -39,6 +39,9 @@ def status_to_proto(status: AttemptStatus) -> cluster_manager_pb2.AttemptStatus:
         reason=status.reason,
         emulated=status.emulated,
         started_s=status.started_s,
+        revision=status.revision,
+        changed_s=status.changed_s,
+        changed_progress=status.changed_progress,
     )
 
 
@@ -81,7 +84,13 @@ def _order_from_proto(plan: cluster_manager_pb2.AttemptPlan) -> AttemptOrder:
     problems = [*_key_problems(plan.workload, plan.attempt)]
     problems += [
         FieldProblem(field, f"is {number}; it must be a finite number that is not negative")
-        for field, number in (("progress", plan.progress), ("started_s", plan.started_s))
+        for field, number in (
+            ("progress", plan.progress),
+            ("started_s", plan.started_s),
+            ("revision", plan.revision),
+            ("changed_s", plan.changed_s),
+            ("changed_progress", plan.changed_progress),
+        )
         if not (math.isfinite(number) and number >= 0)
     ]
     specification = None
@@ -109,6 +118,9 @@ def _order_from_proto(plan: cluster_manager_pb2.AttemptPlan) -> AttemptOrder:
         hold=plan.hold,
         progress=plan.progress,
         started_s=plan.started_s,
+        revision=plan.revision,
+        changed_s=plan.changed_s,
+        changed_progress=plan.changed_progress,
     )
 
 

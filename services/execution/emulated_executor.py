@@ -52,8 +52,8 @@ class EmulatedExecutor:
     async def stop(self, key: AttemptKey, grace_s: float) -> None:
         self._publish(self._emulation.stop(key, grace_s, self._clock.now()))
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
-        self._publish(self._emulation.resize(key, placements, self._clock.now()))
+    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
+        self._publish(self._emulation.resize(key, placements, revision, self._clock.now()))
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:
         self._emulation.forget(keys)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from domain.identifiers import MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
+from domain.work_rate import work_rate
 from domain.workload import Emulated
 from services.execution.attempt_register import AttemptRegister
 from services.execution.executor import (
@@ -49,6 +50,8 @@ class _EmulatedAttempt:
     """While it is stopping: what its checkpoint will hold, None when the grace is too short to save one."""
     final_checkpoint: float | None = None
     reason: str = ""
+    changed_s: float = 0.0
+    changed_progress: float = 0.0
 
     def checkpoint_at(self, now: float) -> float:
         """The progress of the newest checkpoint: what every job has saved on its own, or the one saved at the end."""
@@ -65,6 +68,9 @@ class _EmulatedAttempt:
             reason=self.reason,
             emulated=True,
             started_s=self.started_s,
+            revision=self.order.revision,
+            changed_s=self.changed_s,
+            changed_progress=self.changed_progress,
         )
 
 
@@ -140,24 +146,27 @@ class Emulation:
         self._schedule(attempt, now + takes_s)
         return [*changed, attempt.status(now)]
 
-    def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], now: float) -> list[AttemptStatus]:
+    def resize(
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, now: float
+    ) -> list[AttemptStatus]:
         """Gives a live attempt other placements; from now on it advances at their speed. An ended one is left alone.
 
-        Raises UnknownAttempt or ImpossibleOrder.
+        A revision that is not newer than the attempt's changes nothing. Raises UnknownAttempt or ImpossibleOrder.
         """
         changed = self.advance(now)
         attempt = self._attempts.get(key)
         if attempt is None:
             raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
-        order = replace(attempt.order, placements=placements)
+        order = replace(attempt.order, placements=placements, revision=revision)
         check_order(order)
-        if attempt.phase in ENDED_PHASES:
+        if attempt.phase in ENDED_PHASES or revision <= attempt.order.revision:
             return changed
         if {job.name for job in order.jobs_here()} != {job.name for job in attempt.order.jobs_here()}:
             raise ImpossibleOrder(key, f"{key.workload} would have other jobs here than when it was started")
         attempt.order = order
+        attempt.changed_s, attempt.changed_progress = now, attempt.work.progress_at(now)
         if attempt.phase is AttemptPhase.RUNNING:
-            attempt.work = attempt.work.at_speed(_speed_of(order), now)
+            attempt.work = attempt.work.at_speed(work_rate(order.jobs_here(), order.placements), now)
             self._schedule(attempt, attempt.work.done_s)
         return [*changed, *self._lose_on_down_machines(attempt, now)] or [attempt.status(now)]
 
@@ -214,14 +223,19 @@ class Emulation:
 
     def _admit(self, order: AttemptOrder, jobs: tuple[EmulatedJob, ...], now: float) -> _EmulatedAttempt:
         attempt = _EmulatedAttempt(order, emulated_work(jobs, order.progress, now, 0.0), AttemptPhase.HELD, now)
+        attempt.changed_s, attempt.changed_progress = order.changed_s, order.changed_progress
         self._attempts[order.key] = attempt
         self._live[order.key.workload] = order.key
         self._lose_on_down_machines(attempt, now)
         return attempt
 
     def _run(self, attempt: _EmulatedAttempt, started_s: float) -> None:
-        """Lets the work advance from its start on, which may lie in the past."""
-        attempt.work = attempt.work._replace(anchor_s=started_s, speed=_speed_of(attempt.order))
+        """Lets the work advance from its start on, which may lie in the past, or from when it was last changed."""
+        speed = work_rate(attempt.order.jobs_here(), attempt.order.placements)
+        attempt.work = attempt.work._replace(anchor_s=started_s, speed=speed)
+        if attempt.changed_s > started_s:
+            progress = min(attempt.work.work_s, max(attempt.work.progress, attempt.changed_progress))
+            attempt.work = attempt.work._replace(anchor_s=attempt.changed_s, progress=progress)
         attempt.phase = AttemptPhase.RUNNING
         attempt.started_s = attempt.since_s = started_s
         self._schedule(attempt, attempt.work.done_s)
@@ -298,11 +312,3 @@ def _jobs_of(order: AttemptOrder) -> tuple[EmulatedJob, ...]:
             raise ImpossibleOrder(order.key, f"job {job.name} cannot last {duration_s} s or save every {interval_s} s")
         jobs.append(EmulatedJob(duration_s, interval_s))
     return tuple(jobs)
-
-
-def _speed_of(order: AttemptOrder) -> float:
-    """Seconds of work per second: above 1 only when every job here has more than its base tasks."""
-    placed: dict[str, int] = {}
-    for placement in order.placements:
-        placed[placement.job] = placed.get(placement.job, 0) + 1
-    return min(max(1.0, placed[job.name] / max(1, job.tasks)) for job in order.jobs_here())

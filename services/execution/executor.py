@@ -46,6 +46,8 @@ class AttemptOrder:
 
     `progress` is where the attempt starts from. `started_s` positive says that the attempt was running before a
     restart of the cluster manager: it is adopted if it still exists, and lost if not, never started anew.
+    `revision` counts the changes of its placements since it was dispatched. Emulated work that was changed goes on
+    from `changed_progress` at `changed_s`.
     """
 
     key: AttemptKey
@@ -54,6 +56,9 @@ class AttemptOrder:
     hold: bool = False
     progress: float = 0.0
     started_s: float = 0.0
+    revision: int = 0
+    changed_s: float = 0.0
+    changed_progress: float = 0.0
 
     def jobs_here(self) -> tuple[JobSpecification, ...]:
         """The jobs with at least one task in this cluster, as specified."""
@@ -70,6 +75,7 @@ class AttemptOrder:
 class AttemptStatus:
     """How an attempt stands. `since_s` is when its phase began, `started_s` when all its tasks had started (0: not
     yet); `throughput` is progress per second as last reported; `reason` says how it ended, in a sentence.
+    `revision` is the newest change of placements that is carried out in full, since `changed_s`, at `changed_progress`.
     """
 
     key: AttemptKey
@@ -81,6 +87,9 @@ class AttemptStatus:
     reason: str = ""
     emulated: bool = False
     started_s: float = 0.0
+    revision: int = 0
+    changed_s: float = 0.0
+    changed_progress: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -180,8 +189,13 @@ class Executor(Protocol):
         """
         ...
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
-        """Gives a live attempt other placements; raises UnknownAttempt, StaleAttempt or ImpossibleOrder."""
+    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
+        """Gives a running attempt other placements: flexible tasks more or fewer, other amounts of CPU and memory.
+
+        Returns soon; that it is carried out in full is told to subscribers, as the `revision` of its status. A
+        revision that is not newer than the last one changes nothing. Raises UnknownAttempt, StaleAttempt or
+        ImpossibleOrder.
+        """
         ...
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:

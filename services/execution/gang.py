@@ -84,7 +84,6 @@ class Gang:
         self._limits = limits
         self._tell_broken = broken
         self._stopping = False
-        self._revision = 0
         self._start: GangStart | None = None
         self._members: dict[tuple[JobName, int], Member] = {}
         self._resizing = asyncio.Lock()
@@ -99,10 +98,9 @@ class Gang:
     ) -> Gang:
         """The gang that these runners are the rest of; the newest order that one of them has says who is missing."""
         found = list(descriptions)
-        newest = max((description for _, description in found), key=lambda description: description.revision)
-        gang = Gang(newest.order, pool, limits, broken)
-        gang._revision = newest.revision
-        for placement in processes_of(newest.order):
+        newest = max((description.order for _, description in found), key=lambda order: order.revision)
+        gang = Gang(newest, pool, limits, broken)
+        for placement in processes_of(newest):
             gang._members[placement.job, placement.task] = Member(placement, None, lost=_RUNNER_GONE)
         for handle, description in found:
             placement = description.placement
@@ -179,12 +177,14 @@ class Gang:
         for member in self._members.values():
             self._background.spawn(self._stop(member, grace_s, cause))
 
-    async def resize(self, order: AttemptOrder) -> None:
-        """Releases the tasks that are not placed any more, adds the new ones, and tells all of them."""
+    async def resize(self, order: AttemptOrder) -> bool:
+        """Releases the tasks that are not placed any more, adds the new ones, and tells all of them.
+
+        Returns when that is done: those released are gone, those added run, and all know. False when the gang ends.
+        """
         async with self._resizing:
             if self._stopping or self.all_over.is_set():
-                return
-            self._revision += 1
+                return False
             self.order = order
             wanted = {(placement.job, placement.task): placement for placement in processes_of(order)}
             for name, member in list(self._members.items()):
@@ -193,10 +193,16 @@ class Gang:
                 elif not member.released:
                     self._release(member)
             await self._add([placement for name, placement in wanted.items() if self._is_new(name)])
-            for member in list(self._members.values()):
-                if member.handle is not None and not member.over:
-                    self._background.spawn(self._tell(member, member.handle.reorder(order, self._revision)))
+            await asyncio.gather(
+                *(
+                    self._tell(member, member.handle.reorder(order))
+                    for member in list(self._members.values())
+                    if member.handle is not None and not member.over
+                )
+            )
+            await asyncio.gather(*(member.gone.wait() for member in list(self._members.values()) if member.released))
         self._note_if_all_over()
+        return not self._stopping
 
     def close(self) -> None:
         """Stops looking; the tasks go on."""
@@ -221,7 +227,7 @@ class Gang:
     async def _reserve(self, placements: list[TaskPlacement]) -> None:
         if not placements:
             return
-        handles = await self._pool.create(self.order, self._revision, placements)
+        handles = await self._pool.create(self.order, placements)
         members = [Member(placement, handle) for placement, handle in zip(placements, handles, strict=True)]
         for member in members:
             self._members[member.placement.job, member.placement.task] = member

@@ -103,6 +103,8 @@ class RayAttempt:
         self._progress_told_s = 0.0
         self._supervisor: asyncio.Task[None] | None = None
         self._resizes = BackgroundTasks()
+        self._resizing_to = 0
+        """The newest revision that it is being changed to, or was, since it is supervised here."""
 
     @staticmethod
     def adopted(
@@ -164,9 +166,14 @@ class RayAttempt:
         if self._started:
             self._stop_gang()
 
-    def check_resize(self, placements: tuple[TaskPlacement, ...]) -> AttemptOrder:
-        """The order with these placements instead; raises ImpossibleOrder when a running gang cannot become that."""
-        order = replace(self._order, placements=placements)
+    def check_resize(self, placements: tuple[TaskPlacement, ...], revision: int) -> AttemptOrder | None:
+        """The order with these placements instead; None when it is carried out, or about to be, already.
+
+        Raises ImpossibleOrder when a running gang cannot become that.
+        """
+        if revision < self._order.revision or revision <= max(self.status.revision, self._resizing_to):
+            return None
+        order = replace(self._order, placements=placements, revision=revision)
         check_order(order)
         old = {(placement.job, placement.task): placement for placement in self._order.placements}
         new = {(placement.job, placement.task): placement for placement in placements}
@@ -182,6 +189,7 @@ class RayAttempt:
     def resize(self, order: AttemptOrder) -> None:
         """Changes the gang in the background; the status is published when it is done."""
         self._order = order
+        self._resizing_to = order.revision
         placed = {(placement.job, placement.task) for placement in order.placements}
         self._reported = {task: told for task, told in self._reported.items() if task in placed}
         self._resizes.spawn(self._resize(order))
@@ -323,8 +331,9 @@ class RayAttempt:
             self._change(AttemptPhase.STOPPING, reason="one of its tasks failed or was lost")
 
     async def _resize(self, order: AttemptOrder) -> None:
-        await self._gang.resize(order)
-        if not self.status.ended:
+        if await self._gang.resize(order) and not self.status.ended:
+            now, progress = self._surroundings.clock.now(), self.status.progress
+            self.status = replace(self.status, revision=order.revision, changed_s=now, changed_progress=progress)
             self._publish()
 
     async def _note_checkpoint_on_disk(self) -> None:

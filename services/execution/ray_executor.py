@@ -140,12 +140,12 @@ class RayExecutor:
         self._fence(key)
         self._bury(key, AttemptPhase.STOPPED, "it was not running here", 0.0)
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
+    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
         attempt = self._attempts.get(key)
         if attempt is None:
             raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
-        order = attempt.check_resize(placements)
-        if not attempt.status.ended:
+        order = attempt.check_resize(placements, revision)
+        if order is not None and not attempt.status.ended:
             attempt.resize(order)
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:

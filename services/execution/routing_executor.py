@@ -43,8 +43,8 @@ class RoutingExecutor:
     async def stop(self, key: AttemptKey, grace_s: float) -> None:
         await self._executor_of(key).stop(key, grace_s)
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
-        await self._executor_of(key).resize(key, placements)
+    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
+        await self._executor_of(key).resize(key, placements, revision)
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:
         await self._emulated.forget(keys)

@@ -76,8 +76,8 @@ class RunnerHandle:
     async def stop(self, grace_s: float, cause: StopCause) -> None:
         await self._call("stop", grace_s, cause)
 
-    async def reorder(self, order: AttemptOrder, revision: int) -> None:
-        await self._call("reorder", order, revision)
+    async def reorder(self, order: AttemptOrder) -> None:
+        await self._call("reorder", order)
 
     async def move_session(self, session_address: str) -> None:
         await self._call("move_session", session_address)
@@ -107,14 +107,9 @@ class RunnerPool:
         self._changes = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-changes")
         self._queries = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-queries")
 
-    async def create(
-        self, order: AttemptOrder, revision: int, placements: Sequence[TaskPlacement]
-    ) -> tuple[RunnerHandle, ...]:
-        """Runners for these tasks, in their order, in one new placement group. Does not wait until they are there.
-
-        `revision` is 0 for the gang of the attempt, and counts its resizes.
-        """
-        return await self._in_thread(self._changes, self._create, order, revision, tuple(placements))
+    async def create(self, order: AttemptOrder, placements: Sequence[TaskPlacement]) -> tuple[RunnerHandle, ...]:
+        """Runners for these tasks, in their order, in one new placement group. Does not wait until they are there."""
+        return await self._in_thread(self._changes, self._create, order, tuple(placements))
 
     async def find(self) -> tuple[RunnerHandle, ...]:
         """Every runner of the cluster that exists, sorted by name."""
@@ -150,13 +145,11 @@ class RunnerPool:
     def _attempt_prefix(self, key: AttemptKey) -> str:
         return f"{self._prefix}{escaped(key.workload)}/{key.attempt}/"
 
-    def _create(
-        self, order: AttemptOrder, revision: int, placements: tuple[TaskPlacement, ...]
-    ) -> tuple[RunnerHandle, ...]:
+    def _create(self, order: AttemptOrder, placements: tuple[TaskPlacement, ...]) -> tuple[RunnerHandle, ...]:
         group = placement_group(
             [{machine_resource(placement.machine): 1.0} for placement in placements],
             strategy="PACK",
-            name=f"{self._attempt_prefix(order.key)}{revision}",
+            name=f"{self._attempt_prefix(order.key)}{order.revision}",
             lifetime="detached",
         )
         identifier = group.id.hex()

@@ -24,6 +24,7 @@ import ray
 from domain.placement import TaskPlacement
 from domain.workload import Command, Emulated, EntryPoint, PythonCallable
 from services.execution import warden
+from services.execution.cpu_affinity import limit_cpus
 from services.execution.executor import AttemptOrder
 from services.execution.task_environment import Rendezvous, task_environment, task_file
 from services.execution.task_paths import (
@@ -76,7 +77,6 @@ class RunnerDescription:
     """All that a new cluster manager has to know. Of several orders of an attempt that of the last revision counts."""
 
     order: AttemptOrder
-    revision: int
     placement: TaskPlacement
     placement_group: str
     report: RunnerReport
@@ -98,7 +98,6 @@ class TaskRunner:
 
     def __init__(self, order: AttemptOrder, placement: TaskPlacement, placement_group: str) -> None:
         self._order = order
-        self._revision = 0
         self._placement = placement
         self._placement_group = placement_group
         self._report = RunnerReport(version=0, state=RunnerState.READY)
@@ -111,9 +110,11 @@ class TaskRunner:
         self._process_id = 0
         self._watching: asyncio.Task[None] | None = None
         self._kill: asyncio.TimerHandle | None = None
+        self._tuned = False
+        """Whether its CPUs were ever changed: from then on it is kept to them."""
 
     async def describe(self) -> RunnerDescription:
-        return RunnerDescription(self._order, self._revision, self._placement, self._placement_group, self._report)
+        return RunnerDescription(self._order, self._placement, self._placement_group, self._report)
 
     async def report_after(self, version: int) -> RunnerReport:
         """Waits until the report is newer than that version."""
@@ -162,14 +163,18 @@ class TaskRunner:
                 self._kill.cancel()
             self._kill = loop.call_at(at, self._command, b"kill\n")
 
-    async def reorder(self, order: AttemptOrder, revision: int) -> None:
-        """The attempt has other placements now: the task is told."""
-        if revision <= self._revision:
+    async def reorder(self, order: AttemptOrder) -> None:
+        """The attempt has other placements now: the task is told, and kept to the CPUs that it has."""
+        if order.revision <= self._order.revision:
             return
-        self._order, self._revision = order, revision
-        key = self._placement.job, self._placement.task
-        self._placement = next((p for p in order.placements if (p.job, p.task) == key), self._placement)
+        before = self._placement
+        self._order = order
+        key = before.job, before.task
+        self._placement = next((p for p in order.placements if (p.job, p.task) == key), before)
         self._write_task_file()
+        if self._placement.millicpus != before.millicpus:
+            self._tuned = True
+        self._limit_cpus()
 
     async def move_session(self, session_address: str) -> None:
         """The cluster manager answers at another address now: the task is told."""
@@ -210,6 +215,7 @@ class TaskRunner:
             await self._ended(COULD_NOT_START, f"could not start: {answer.get('failure', 'its warden was killed')}")
             return
         self._process_id = int(answer["process_id"])
+        self._limit_cpus()
         await self._tell(replace(self._report, state=RunnerState.RUNNING, started_s=start.started_s))
         self._watching = asyncio.create_task(self._watch())
 
@@ -260,6 +266,11 @@ class TaskRunner:
     def _command(self, line: bytes) -> None:
         if self._warden is not None and self._warden.stdin is not None and not self._warden.stdin.is_closing():
             self._warden.stdin.write(line)
+
+    def _limit_cpus(self) -> None:
+        if self._tuned and self._process_id and self._report.state is not RunnerState.ENDED:
+            name = f"{self._order.key.workload}/{self._placement.job}/{self._placement.task}"
+            limit_cpus(self._process_id, self._placement.millicpus, name)
 
     def _write_task_file(self) -> None:
         if self._paths is None:

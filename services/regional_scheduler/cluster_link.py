@@ -236,6 +236,9 @@ def _status_from_proto(status: cluster_manager_pb2.AttemptStatus) -> AttemptStat
         throughput=status.throughput,
         reason=status.reason,
         emulated=status.emulated,
+        revision=status.revision,
+        changed_s=status.changed_s,
+        changed_progress=status.changed_progress,
     )
 
 

@@ -177,13 +177,14 @@ def test_every_bad_field_is_named_and_nothing_is_done_by_halves() -> None:
             cluster_manager_pb2.StopAttemptRequest(attempts=[cluster_manager_pb2.AttemptReference(workload="a b")]),
             ["attempts[0].workload", "attempts[0].attempt"],
         ),
-        (cluster_manager_pb2.ResizeAttemptRequest(attempt=1), ["workload"]),
+        (cluster_manager_pb2.ResizeAttemptRequest(attempt=1, revision=1), ["workload"]),
+        (cluster_manager_pb2.ResizeAttemptRequest(workload="w", attempt=1), ["revision"]),
         (
             cluster_manager_pb2.ReadLogsRequest(workload="w", attempt=-1, tail_lines=-1),
             ["attempt", "tail_lines"],
         ),
     ],
-    ids=["grace", "reference", "resize", "logs"],
+    ids=["grace", "reference", "resize", "revision", "logs"],
 )
 def test_bad_fields_of_other_calls_are_named_too(call: Message, fields: list[str]) -> None:
     async def scenario() -> None:
@@ -210,7 +211,7 @@ async def make(stub: Stub, call: Message) -> None:
 def test_what_is_not_known_is_not_found() -> None:
     async def scenario() -> None:
         async with serving() as (port, stub):
-            resize = cluster_manager_pb2.ResizeAttemptRequest(workload="nobody", attempt=1)
+            resize = cluster_manager_pb2.ResizeAttemptRequest(workload="nobody", attempt=1, revision=1)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.ResizeAttempt(resize)
             assert refused.value.code() is grpc.StatusCode.NOT_FOUND

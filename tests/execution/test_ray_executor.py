@@ -217,15 +217,16 @@ def test_an_elastic_job_grows_and_shrinks(home: Path) -> None:
         async with running(make_executor(home)) as watched:
             await watched.executor.execute(order(waiting))
             await watched.phase(key(), AttemptPhase.RUNNING)
-            await watched.executor.resize(key(), tuple(placement(task=task) for task in range(3)))
+            await watched.executor.resize(key(), tuple(placement(task=task) for task in range(3)), 1)
             await until_text(home / "tasks/w/1/train-0/task.json", '"world_size": 3')
-            await watched.executor.resize(key(), (placement(cpus=3.0), placement(task=2)))
+            await watched.executor.resize(key(), (placement(cpus=3.0), placement(task=2)), 2)
             await until_text(home / "logs/w/1/train-1.log", "released")
             await until_text(home / "tasks/w/1/train-0/task.json", '"cpus": 3.0')
+            await watched.until(lambda status: status.revision == 2)
             with pytest.raises(ImpossibleOrder, match="task 0 of job train is a base task"):
-                await watched.executor.resize(key(), (placement(task=2),))
+                await watched.executor.resize(key(), (placement(task=2),), 3)
             with pytest.raises(ImpossibleOrder, match="it cannot move"):
-                await watched.executor.resize(key(), (placement(machine="m1"),))
+                await watched.executor.resize(key(), (placement(machine="m1"),), 3)
             assert [status.phase for status in watched.executor.statuses()] == [AttemptPhase.RUNNING]
             await watched.executor.stop(key(), 30.0)
             await watched.phase(key(), AttemptPhase.STOPPED)

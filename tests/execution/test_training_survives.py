@@ -179,7 +179,7 @@ def test_a_gang_that_was_never_whole_is_cleared_away_on_start(ray_address: str, 
 
     async def scenario() -> None:
         broken = make_executor(home)
-        await broken._pool.create(made, 0, made.placements[:1])
+        await broken._pool.create(made, made.placements[:1])
         await broken.close()
         await become_true(lambda: bool(processes_with("ray::TaskRunner")))
         async with running(make_executor(home)) as watched:
@@ -198,7 +198,7 @@ def test_a_gang_that_was_started_in_part_is_started_as_a_whole(ray_address: str,
 
     async def scenario() -> None:
         broken = make_executor(home)
-        first, second = await broken._pool.create(made, 0, made.placements)
+        first, second = await broken._pool.create(made, made.placements)
         start = TaskStart(await first.rendezvous(), "127.0.0.1:9", 1000.0, home, home)
         await first.start(start)
         await second.describe()
@@ -222,7 +222,7 @@ def test_an_adopted_gang_can_grow(ray_address: str, home: Path) -> None:
         await first.close()
         async with running(make_executor(home)) as watched:
             await watched.phase(key(), AttemptPhase.RUNNING)
-            await watched.executor.resize(key(), (placement(), placement(task=1)))
+            await watched.executor.resize(key(), (placement(), placement(task=1)), 1)
             await until_processes("86400.8888", 2)
             await until_text(home / "tasks/w/1/train-1/task.json", '"rank": 1, "world_size": 2')
 

@@ -68,6 +68,9 @@ class AttemptPlan(_message.Message):
     HOLD_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     STARTED_S_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_S_FIELD_NUMBER: _builtins.int
+    CHANGED_PROGRESS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     hold: _builtins.bool
@@ -76,6 +79,11 @@ class AttemptPlan(_message.Message):
     """Where this attempt starts from: the progress of the newest checkpoint."""
     started_s: _builtins.float
     """Seconds since the epoch; attempts that were running before a restart of the cluster manager keep theirs."""
+    revision: _builtins.int
+    """How often its placements have changed since it was dispatched."""
+    changed_s: _builtins.float
+    """Emulated, running, and changed: it had done so much at that time, and works at the speed of its placements since."""
+    changed_progress: _builtins.float
     @_builtins.property
     def specification(self) -> _workload_pb2.WorkloadSpecification: ...
     @_builtins.property
@@ -92,10 +100,13 @@ class AttemptPlan(_message.Message):
         hold: _builtins.bool = ...,
         progress: _builtins.float = ...,
         started_s: _builtins.float = ...,
+        revision: _builtins.int = ...,
+        changed_s: _builtins.float = ...,
+        changed_progress: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "hold", b"hold", "placements", b"placements", "progress", b"progress", "specification", b"specification", "started_s", b"started_s", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "hold", b"hold", "placements", b"placements", "progress", b"progress", "revision", b"revision", "specification", b"specification", "started_s", b"started_s", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -212,9 +223,12 @@ class ResizeAttemptRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     fencing_token: _builtins.int
+    revision: _builtins.int
+    """Which change of its placements this is, counted from 1: an earlier one than the newest seen changes nothing."""
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[_workload_pb2.TaskPlacement]:
         """All placements of the attempt in this cluster from now on."""
@@ -226,10 +240,11 @@ class ResizeAttemptRequest(_message.Message):
         attempt: _builtins.int = ...,
         placements: _abc.Iterable[_workload_pb2.TaskPlacement] | None = ...,
         fencing_token: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fencing_token", b"fencing_token", "placements", b"placements", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fencing_token", b"fencing_token", "placements", b"placements", "revision", b"revision", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -279,6 +294,9 @@ class AttemptStatus(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     EMULATED_FIELD_NUMBER: _builtins.int
     STARTED_S_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    CHANGED_S_FIELD_NUMBER: _builtins.int
+    CHANGED_PROGRESS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     phase: Global___AttemptPhase.ValueType
@@ -292,6 +310,11 @@ class AttemptStatus(_message.Message):
     emulated: _builtins.bool
     started_s: _builtins.float
     """When all its tasks here had started, seconds since the epoch; 0: not yet."""
+    revision: _builtins.int
+    """The newest change of its placements that is carried out here: what was given up is free, what was added runs."""
+    changed_s: _builtins.float
+    """Since when, seconds since the epoch, and its progress then."""
+    changed_progress: _builtins.float
     def __init__(
         self,
         *,
@@ -305,10 +328,13 @@ class AttemptStatus(_message.Message):
         reason: _builtins.str = ...,
         emulated: _builtins.bool = ...,
         started_s: _builtins.float = ...,
+        revision: _builtins.int = ...,
+        changed_s: _builtins.float = ...,
+        changed_progress: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "phase", b"phase", "progress", b"progress", "reason", b"reason", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "phase", b"phase", "progress", b"progress", "reason", b"reason", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
