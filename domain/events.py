@@ -49,6 +49,8 @@ class EvictionCause(StrEnum):
     MACHINE_LOST = "machine_lost"
     DRAINED = "drained"
     CANCELLED = "cancelled"
+    MIGRATED = "migrated"
+    """It goes on elsewhere, as the next attempt, without going through the queue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 from domain.placement import AttemptKey, TaskPlacement
 from domain.plan import Retune, ScaleIn, ScaleOut, TaskName
@@ -15,6 +17,47 @@ class ImpossibleAction(Exception):
     def __init__(self, attempt: AttemptKey, sentence: str) -> None:
         self.attempt = attempt
         super().__init__(sentence)
+
+
+class ChangeKind(StrEnum):
+    """What a change of placements is called; the values are kinds of events."""
+
+    RESIZED = "resized"
+    TUNED = "tuned"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementChange:
+    """A change that was decided and is being carried out: what it gives up is not free before it is carried out."""
+
+    kind: ChangeKind
+    before: tuple[TaskPlacement, ...]
+    """What the attempt held when it was decided."""
+    released: tuple[TaskPlacement, ...] = ()
+    """Tasks as they were, that go or will hold less."""
+    waits_for: tuple[AttemptKey, ...] = ()
+    """Attempts that were leaving, or giving up something, on machines where this one gets more."""
+
+
+def change_of(
+    action: ScaleIn | ScaleOut | Retune, before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]
+) -> PlacementChange:
+    """The change that the action comes to; whom it waits for is for the caller to say."""
+    kept = {name_of(placement): placement for placement in after}
+    released = [placement for placement in before if _gives_up(placement, kept.get(name_of(placement)))]
+    kind = ChangeKind.TUNED if isinstance(action, Retune) else ChangeKind.RESIZED
+    return PlacementChange(kind, tuple(before), tuple(released))
+
+
+def grown(before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]) -> tuple[TaskPlacement, ...]:
+    """Tasks of `after` that are new or hold more than before."""
+    held = {name_of(placement): placement for placement in before}
+    return tuple(placement for placement in after if _gives_up(placement, held.get(name_of(placement))))
+
+
+def _gives_up(one: TaskPlacement, other: TaskPlacement | None) -> bool:
+    """Whether the first holds anything that the second does not."""
+    return other is None or one.millicpus > other.millicpus or one.mebibytes > other.mebibytes
 
 
 def name_of(placement: TaskPlacement) -> TaskName:

@@ -115,6 +115,21 @@ class Plan:
         return tuple([action.victim for action in self.actions if isinstance(action, Evict)])
 
 
+EVICTS_NOTHING, SCALES_IN, PREEMPTS = range(3)
+"""The classes of `Score.reclaim_class`."""
+
+
+def reclaim_class(actions: Iterable[Action]) -> int:
+    """What a plan takes from others to make room: nothing, flexible tasks only, or whole attempts."""
+    worst = EVICTS_NOTHING
+    for action in actions:
+        if isinstance(action, Evict):
+            return PREEMPTS
+        if isinstance(action, ScaleIn):
+            worst = SCALES_IN
+    return worst
+
+
 class PlanExecution(Protocol):
     """What carries actions out: one method for each kind."""
 

@@ -30,8 +30,9 @@ def successor_of(attempt: AttemptKey) -> AttemptKey:
 def apply_plan(inventory: Inventory, plan: Plan, now: float, lot: Lot | None = None) -> None:
     """Does to the region's capacity what the plan says. `lot` is whom a `Start` starts: only such a plan needs it.
 
-    Raises InventoryError or ImpossibleAction when an action is not possible. Then those before it were applied: a
-    caller who does not know that all are possible asks for them in `Inventory.tentatively` first.
+    Raises InventoryError, MachineTransitionRefused or ImpossibleAction when an action is not possible. Then those
+    before it were applied: a caller who does not know that all are possible tries them first, in
+    `Inventory.tentatively`.
     """
     execute(plan.actions, _CapacityExecution(inventory, now, lot))
 
@@ -66,7 +67,9 @@ class _CapacityExecution:
         self._replace(action)
 
     def migrate(self, action: Migrate) -> None:
-        self._inventory.begin_eviction(action.attempt)
+        # Its own region may be another one: that lets it leave when it hears of the place that is kept here.
+        if self._inventory.holding(action.attempt) is not None:
+            self._inventory.begin_eviction(action.attempt)
         self._inventory.hold(Holding(successor_of(action.attempt), RESERVED, self._now, action.placements))
 
     def reclaim(self, action: Reclaim) -> None:

@@ -23,7 +23,7 @@ from cluster_manager.capacity.inventory import Inventory
 from cluster_manager.capacity.requests import Request, request_of
 from cluster_manager.packing.placing import Place
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
-from domain.plan import Action, Evict, Plan, Start
+from domain.plan import PREEMPTS, Action, Evict, Plan, Start
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 from domain.workload import JobSpecification, Workload
@@ -32,8 +32,6 @@ from regional_scheduler.gpu_indices import indices_of
 from regional_scheduler.refusal import Refusal, RefusalReason
 
 __all__ = ["Refusal", "RefusalReason", "plan_workload"]
-
-PREEMPTS = 2
 
 
 def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:

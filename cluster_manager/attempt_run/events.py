@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from domain.events import EvictionCause, JsonValue
-from domain.identifiers import AttemptNumber, WorkloadId
+from domain.identifiers import AttemptNumber, MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 
@@ -22,6 +22,8 @@ class Eviction:
     cause: EvictionCause
     by: AttemptKey | None = None
     by_standing: Standing | None = None
+    to: tuple[MachineId, ...] = ()
+    """When it migrates: the machines that are kept for its successor."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """As details of an event, and as it is stored."""
@@ -31,6 +33,8 @@ class Eviction:
             document["by_attempt"] = self.by.attempt
             document["by_priority"] = self.by_standing.priority
             document["by_level"] = self.by_standing.level
+        if self.to:
+            document["to"] = list(self.to)
         return document
 
     @staticmethod
@@ -38,7 +42,8 @@ class Eviction:
         """What `as_json` made. Raises KeyError or ValueError for anything else."""
         cause = EvictionCause(str(document["cause"]))
         if "by" not in document:
-            return Eviction(cause)
+            to = document.get("to", ())
+            return Eviction(cause, to=tuple(MachineId(str(name)) for name in to) if isinstance(to, list) else ())
         return Eviction(
             cause,
             AttemptKey(WorkloadId(str(document["by"])), AttemptNumber(int(str(document["by_attempt"])))),

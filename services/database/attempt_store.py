@@ -164,7 +164,7 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
                         attempt.progress_at_start,
                     )
                 )
-        await _write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])
+        await write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])
         await cursor.execute(
             """UPDATE workloads w SET state = 'DISPATCHED', attempts = u.attempt, region = %s, reason = ''
                  FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt) WHERE w.workload = u.workload""",
@@ -173,9 +173,10 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
         await cursor.execute("DELETE FROM queue_entries WHERE workload = ANY(%s)", (workloads,))
 
 
-async def _write_placements(
+async def write_placements(
     connection: AnyConnection, placed: Sequence[tuple[AttemptKey, Sequence[TaskPlacement]]]
 ) -> None:
+    """Stores what attempts hold that hold nothing yet."""
     async with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -333,8 +334,9 @@ async def record_ends(
 ) -> set[AttemptKey]:
     """Ends attempts; returns those that were live until now (the fence: a second end of one attempt does nothing).
 
-    Workloads whose next state is PENDING return to the queue with the entry in `requeued`. Quota is given back by
-    the caller, for the attempts returned.
+    Workloads that return to the queue do so with their entry in `requeued`; one whose next state is PENDING and that
+    has none there gets its next attempt from the caller, in the same transaction. Quota is given back by the caller,
+    for the attempts returned.
     """
     if not ends:
         return set()
@@ -359,7 +361,7 @@ async def record_ends(
     ended = _keys(await cursor.fetchall())
     now_ended = [end for end in ends if end.key in ended]
     await _move_workloads_on(connection, now_ended)
-    await _requeue(connection, [end for end in now_ended if end.next_state is State.PENDING], requeued)
+    await _requeue(connection, [end for end in now_ended if end.key.workload in requeued], requeued)
     return ended
 
 
@@ -407,10 +409,13 @@ async def _requeue(
     )
 
 
-async def replace_placements(connection: AnyConnection, key: AttemptKey, placements: Sequence[TaskPlacement]) -> None:
-    """The attempt holds these from now on (resized or tuned)."""
-    await connection.execute("DELETE FROM placements WHERE workload = %s AND attempt = %s", (key.workload, key.attempt))
-    await _write_placements(connection, [(key, placements)])
+async def region_of_running(connection: AnyConnection, workload: str) -> RegionId | None:
+    """Where an attempt of the workload runs that is not asked to leave; None when there is none."""
+    cursor = await connection.execute(
+        "SELECT region FROM attempts WHERE workload = %s AND ended_s IS NULL AND state = 'RUNNING'", (workload,)
+    )
+    row = await cursor.fetchone()
+    return None if row is None else RegionId(row[0])
 
 
 @dataclass(frozen=True, slots=True)

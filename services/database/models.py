@@ -393,6 +393,41 @@ class PlacementRow(Base):
     mebibytes: Mapped[int] = mapped_column(BigInteger)
 
 
+class PlacementRevisionRow(Base):
+    """An attempt whose placements have changed since it was dispatched; the last change and how far it is."""
+
+    __tablename__ = "placement_revisions"
+    __table_args__ = (
+        ForeignKeyConstraint(["workload", "attempt"], ["attempts.workload", "attempts.attempt"], ondelete="CASCADE"),
+    )
+
+    workload: Mapped[str] = mapped_column(Name, primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    revision: Mapped[int] = mapped_column(Integer)
+    """Counts the changes from 1 on."""
+    change: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    """The last one while it is being carried out: kind, released, waits_for. Null: it is carried out."""
+    changed: Mapped[dict[str, Any]] = mapped_column(JSONB, server_default=text("'{}'"))
+    """By cluster: since when the placements are as they are there, and the attempt's progress then."""
+
+
+class ReservedPlaceRow(Base):
+    """Where the successor of a migrating attempt will start, in the region that keeps the place for it.
+
+    Written by that region; deleted by it when it cannot keep the place, or by the region of the attempt that migrates,
+    in the transaction that records its end.
+    """
+
+    __tablename__ = "reserved_places"
+
+    workload: Mapped[str] = mapped_column(ForeignKey("workloads.workload", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer)
+    """The successor's number."""
+    region: Mapped[str] = mapped_column(Name, index=True)
+    reserved_s: Mapped[float] = mapped_column(Float)
+    placements: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)
+
+
 class CheckpointRow(Base):
     __tablename__ = "checkpoints"
 

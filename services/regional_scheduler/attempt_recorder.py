@@ -7,6 +7,7 @@ from domain.placement import AttemptKey
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.gang_reports import end_of, start_of
 from services.regional_scheduler.order_desk import OrderDesk
 from services.regional_scheduler.recording import record_reports
@@ -30,8 +31,10 @@ class AttemptRecorder:
         agenda: Agenda,
         reports: ReportTaker,
         desk: OrderDesk,
+        arrivals: Arrivals,
         clock: Clock,
     ) -> None:
+        self._arrivals = arrivals
         self._database = database
         self._lease = lease
         self._memory = memory
@@ -58,8 +61,15 @@ class AttemptRecorder:
             )
         for key, run in recorded.runs.items():
             live.move(key, run)
+        for key, since in recorded.changed:
+            for waiting in live.end_change(key, since):
+                self._agenda.give_orders(waiting)
         for end in recorded.ended:
             self._free(end.key)
+            self._arrivals.withdraw(end.key.workload)
+        for region, successor in recorded.successors:
+            if region == self._memory.region.region:
+                self._arrivals.admit(successor)
         for attempt in reported:
             known = live.get(attempt.key)
             if known is not None and end_of(known, self._clock.now()) is not None:
@@ -74,6 +84,9 @@ class AttemptRecorder:
         self._memory.inventory.release(key)
         for cluster in attempt.clusters:
             self._desk.forget(cluster, (key,))
+        waiting_changes = self._memory.live.waiting_for(key)
         freed = self._memory.live.remove(key)
+        for waiting_change in waiting_changes:
+            self._agenda.give_orders(waiting_change)
         for waiting in self._memory.live.waiting_on(freed):
             self._agenda.give_orders(waiting.key)

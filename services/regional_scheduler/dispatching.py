@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster_manager.attempt_run.events import Eviction
 from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.clock import Clock
-from domain.events import Event, EventKind, EvictionCause
+from domain.events import Event, EventKind
 from domain.identifiers import RegionId, TenantId, WorkloadId
-from domain.placement import AttemptKey
 from domain.tenant import Tenant, quota_charges, quota_limits
 from formats.event_details import placement_details
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.rounds import Lot
 from services.database import attempt_store, auction_store, event_store, quota_store
-from services.database.attempt_store import NewAttempt
 from services.database.auction_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.regional_scheduler.attempt_events import evicting_events
 from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
+from services.regional_scheduler.migration import new_attempt
+from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.specifications import SpecificationCache
 
@@ -30,10 +30,10 @@ AWARDS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """What was written: new attempts, and which live ones have to leave for them."""
+    """What was written: new attempts, and what else their plans want done."""
 
     attempts: tuple[LiveAttempt, ...]
-    evictions: tuple[tuple[AttemptKey, Eviction], ...]
+    writes: PlannedWrites
     given_back: int
     """Awards that came to nothing: the entry was gone, over its quota, or had no room any more."""
 
@@ -86,10 +86,10 @@ async def dispatch_awards(
     by_name = {award.position.workload: award for award in awards}
     dispatched = Dispatched(
         tuple(_live_attempt(dispatch, charges, by_name, now) for dispatch in dispatches),
-        tuple(_evictions(dispatches)),
+        _planned_writes(region, dispatches, live, now),
         given_back=len(awards) - len(dispatches),
     )
-    await _store(connection, region, dispatched)
+    await _store(connection, region, dispatched, now)
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
     await event_store.append(
         connection,
@@ -100,19 +100,22 @@ async def dispatch_awards(
     return dispatched
 
 
-async def _store(connection: AnyConnection, region: RegionId, dispatched: Dispatched) -> None:
+async def _store(connection: AnyConnection, region: RegionId, dispatched: Dispatched, now: float) -> None:
     """Writes the new attempts, and that their victims leave."""
-    await attempt_store.dispatch(connection, region, [_new_attempt(attempt) for attempt in dispatched.attempts])
-    marked = await attempt_store.begin_evictions(connection, dispatched.evictions)
-    if len(marked) != len(dispatched.evictions):
+    await attempt_store.dispatch(connection, region, [new_attempt(attempt) for attempt in dispatched.attempts])
+    evictions = dispatched.writes.evictions
+    marked = await attempt_store.begin_evictions(connection, evictions)
+    if len(marked) != len(evictions):
         # A scan pass may have re-classified one of them since we looked.
         raise SessionOver(
-            f"of {len(dispatched.evictions)} victims only {len(marked)} are live and stand worse than who evicts them"
+            f"of {len(evictions)} victims only {len(marked)} are live and stand worse than who evicts them"
         )
+    await write_changes(connection, region, dispatched.writes, now)
 
 
 def _evicting_by(region: RegionId, dispatched: Dispatched, live: LiveAttempts, now: float) -> list[Event]:
-    leaving = [(attempt, eviction) for key, eviction in dispatched.evictions if (attempt := live.get(key)) is not None]
+    evictions = dispatched.writes.evictions
+    leaving = [(attempt, eviction) for key, eviction in evictions if (attempt := live.get(key)) is not None]
     return evicting_events(region, leaving, now)
 
 
@@ -138,12 +141,11 @@ async def _charge(
     return affordable
 
 
-def _evictions(dispatches: Sequence[Dispatch]) -> list[tuple[AttemptKey, Eviction]]:
-    return [
-        (victim, Eviction(EvictionCause.PREEMPTED, dispatch.lot.key, dispatch.lot.position.standing))
-        for dispatch in dispatches
-        for victim in dispatch.plan.evictions
-    ]
+def _planned_writes(region: RegionId, dispatches: Sequence[Dispatch], live: LiveAttempts, now: float) -> PlannedWrites:
+    writing = PlanWriting(region, live, now)
+    for dispatch in dispatches:
+        writing.add(dispatch.plan, (dispatch.lot.key, dispatch.lot.position.standing))
+    return writing.writes
 
 
 def _live_attempt(
@@ -163,37 +165,6 @@ def _live_attempt(
         charges=charges[name],
         placements=dispatch.plan.placements,
     )
-
-
-def _new_attempt(attempt: LiveAttempt) -> NewAttempt:
-    return NewAttempt(
-        key=attempt.key,
-        tenant=attempt.tenant,
-        standing=attempt.standing,
-        within_quota=attempt.within_quota,
-        dispatched_s=attempt.dispatched_s,
-        progress_at_start=attempt.run.facts.progress_at_start,
-        charges=attempt.charges,
-        placements=attempt.placements,
-    )
-
-
-def evicting_events(region: RegionId, leaving: Sequence[tuple[LiveAttempt, Eviction]], now: float) -> list[Event]:
-    """These attempts were asked to leave."""
-    return [
-        Event(
-            now,
-            EventKind.EVICTING,
-            attempt.key.workload,
-            attempt.key.attempt,
-            attempt.tenant,
-            attempt.standing.priority,
-            attempt.standing.level,
-            region,
-            details=eviction.as_json(),
-        )
-        for attempt, eviction in leaving
-    ]
 
 
 def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: float) -> list[Event]:

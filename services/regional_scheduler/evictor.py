@@ -12,6 +12,7 @@ from domain.placement import AttemptKey
 from services.database import attempt_store
 from services.database.connection import AnyConnection
 from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.plan_writing import PlannedWrites
 from services.regional_scheduler.recording import begin_evictions
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.session_over import SessionOver
@@ -64,6 +65,16 @@ class Evictor:
         """What was written counts in memory too."""
         for key in keys:
             self._memory.inventory.begin_eviction(key)
+            self.begin_in_book(key, eviction)
+
+    def carry_out(self, writes: PlannedWrites) -> None:
+        """What was written for plans counts in memory too; the inventory knows it already."""
+        for new in writes.changes:
+            self._memory.live.begin_change(new.key, new.placements, new.change)
+            self._agenda.give_orders(new.key)
+        for place in writes.reservations:
+            self._memory.reserved[place.key] = place
+        for key, eviction in writes.evictions:
             self.begin_in_book(key, eviction)
 
     def begin_in_book(self, key: AttemptKey, eviction: Eviction) -> None:

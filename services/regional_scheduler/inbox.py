@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from domain.identifiers import MachineId
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
+from services.regional_scheduler.action_requests import ActionRequest
 from services.regional_scheduler.cluster_link import LinkMessage
 from services.regional_scheduler.session_over import SessionOver
 
@@ -32,6 +33,7 @@ class Inbox:
         self.look_at_auction = True
         self._messages: list[LinkMessage] = []
         self._machine_requests: list[MachineRequest] = []
+        self._action_requests: list[ActionRequest] = []
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -44,6 +46,13 @@ class Inbox:
         if self._closed:
             raise SessionOver("it ended before it could be asked")
         self._machine_requests.append(request)
+        self._changed.set()
+
+    def request_action(self, request: ActionRequest) -> None:
+        """Has the loop answer the request. Raises SessionOver when there is no loop any more."""
+        if self._closed:
+            raise SessionOver("it ended before it could be asked")
+        self._action_requests.append(request)
         self._changed.set()
 
     def wake(self) -> None:
@@ -68,9 +77,16 @@ class Inbox:
         requests, self._machine_requests = self._machine_requests, []
         return requests
 
+    def take_action_requests(self) -> list[ActionRequest]:
+        requests, self._action_requests = self._action_requests, []
+        return requests
+
     def close(self) -> None:
         """The loop has ended: whoever waits for an answer is told so."""
         self._closed = True
         for request in self.take_machine_requests():
             if not request.evicted.done():
                 request.evicted.set_exception(SessionOver("it ended before it had answered"))
+        for action in self.take_action_requests():
+            if not action.plan.done():
+                action.plan.set_exception(SessionOver("it ended before it had answered"))

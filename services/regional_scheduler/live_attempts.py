@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cluster_manager.attempt_run.actions import AttemptAction
-from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost
+from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost, Resized
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptRun, Phase
 from domain.events import EvictionCause
 from domain.identifiers import ClusterId, MachineId, TenantId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import PlacementChange
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
@@ -36,10 +37,18 @@ class LiveAttempt:
     dispatched_s: float
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
+    revision: int = 0
+    """How often its placements have changed since it was dispatched."""
+    change: PlacementChange | None = None
+    """The last change of its placements while that is being carried out."""
+    changed: Mapping[ClusterId, tuple[float, float]] = field(default_factory=dict)
+    """By cluster: since when its placements are as they are there, and its progress then."""
     reports: dict[ClusterId, AttemptStatus] = field(default_factory=dict)
     """What each of its clusters said last."""
     ordered: dict[ClusterId, Order] = field(default_factory=dict)
     """What each of its clusters was asked last, on its present link."""
+    asked_revision: dict[ClusterId, int] = field(default_factory=dict)
+    """To which placements each of its clusters was asked last to change, on its present link."""
     perhaps_known: set[ClusterId] = field(default_factory=set)
     """Clusters that may have been asked to run it: they were, or a former session may have done it. A complete report
     that does not name it takes the cluster out again."""
@@ -75,7 +84,9 @@ class LiveAttempt:
 
     @property
     def machines(self) -> frozenset[MachineId]:
-        return frozenset(placement.machine for placement in self.placements)
+        """Where it holds anything, or has yet to give it up."""
+        giving_up = self.change.released if self.change is not None else ()
+        return frozenset(placement.machine for placement in (*self.placements, *giving_up))
 
     @property
     def ended_everywhere(self) -> bool:
@@ -146,6 +157,30 @@ def leave_event(eviction: Eviction, now: float) -> LeaveAsked | MachineLost:
     return MachineLost(now) if eviction.cause is EvictionCause.MACHINE_LOST else LeaveAsked(now, eviction)
 
 
+def change_carried_out(attempt: LiveAttempt) -> bool:
+    """True when every one of its clusters has told that the change that was decided last is carried out."""
+    reports = [attempt.reports.get(cluster) for cluster in attempt.clusters]
+    return attempt.change is not None and all(
+        report is not None and report.revision >= attempt.revision for report in reports
+    )
+
+
+def change_to_ask_for(attempt: LiveAttempt, cluster: ClusterId, *, waits: bool) -> bool:
+    """Whether this cluster is to be asked now for the change that was decided last.
+
+    `waits`: what the attempt gets is not free yet.
+    """
+    report = attempt.reports.get(cluster)
+    return (
+        attempt.change is not None
+        and not waits
+        and attempt.run.phase is Phase.RUNNING
+        and report is not None
+        and report.phase is AttemptPhase.RUNNING
+        and max(report.revision, attempt.asked_revision.get(cluster, 0)) < attempt.revision
+    )
+
+
 class LiveAttempts:
     """The book: every live attempt of the region by key, and who is on which machine."""
 
@@ -169,6 +204,7 @@ class LiveAttempts:
 
     def add(self, attempt: LiveAttempt) -> None:
         self._attempts[attempt.key] = attempt
+        self._note_giving_up(attempt)
         if attempt.state is State.PREEMPTING:
             self._note_leaving(attempt)
         elif attempt.state is State.DISPATCHED:
@@ -188,16 +224,63 @@ class LiveAttempts:
         self._dispatched.pop(key, None)
         self._note_leaving(attempt)
 
+    def begin_change(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], change: PlacementChange) -> None:
+        """It is to hold these from now on; what it gives up is not free before `end_change`."""
+        attempt = self._attempts[key]
+        attempt.placements, attempt.change, attempt.revision = placements, change, attempt.revision + 1
+        self._note_giving_up(attempt)
+
+    def restore_change(
+        self,
+        key: AttemptKey,
+        revision: int,
+        change: PlacementChange | None,
+        changed: Mapping[ClusterId, tuple[float, float]],
+    ) -> None:
+        """A new session takes up what an earlier one had decided."""
+        attempt = self._attempts[key]
+        attempt.revision, attempt.change, attempt.changed = revision, change, changed
+        self._note_giving_up(attempt)
+
+    def end_change(self, key: AttemptKey, changed: Mapping[ClusterId, tuple[float, float]]) -> list[AttemptKey]:
+        """The change is carried out, as the machine of its run says; returns who may have waited for that."""
+        attempt = self._attempts[key]
+        change, attempt.change, attempt.changed = attempt.change, None, changed
+        freed = frozenset(placement.machine for placement in change.released) if change is not None else frozenset()
+        if attempt.run.phase is Phase.RUNNING:
+            attempt.take(Resized(max(since_s for since_s, _ in changed.values()), attempt.placements))
+        if attempt.state is not State.PREEMPTING:
+            for machine in freed:
+                self._no_longer_leaving(key, machine)
+        return [waiting.key for waiting in self.waiting_on(freed)] + self.waiting_for(key)
+
+    def waiting_for(self, key: AttemptKey) -> list[AttemptKey]:
+        """Whose changes wait for this attempt to leave or to give something up, sorted."""
+        waiting = [a.key for a in self._attempts.values() if a.change is not None and key in a.change.waits_for]
+        return sorted(waiting)
+
+    def change_waits(self, attempt: LiveAttempt) -> bool:
+        """Whether what the attempt's change gets is not free yet."""
+        if attempt.change is None:
+            return False
+        others = (self._attempts.get(key) for key in attempt.change.waits_for)
+        return any(other is not None and self._gives_up(other) for other in others)
+
+    def giving_up_on(self, machines: frozenset[MachineId], but: AttemptKey) -> tuple[AttemptKey, ...]:
+        """Who else is leaving one of these machines, or has yet to give something up there; sorted."""
+        keys = {key for machine in machines for key in self._leaving_by_machine.get(machine, set())}
+        return tuple(sorted(keys - {but}))
+
+    @staticmethod
+    def _gives_up(attempt: LiveAttempt) -> bool:
+        return attempt.state is State.PREEMPTING or (attempt.change is not None and bool(attempt.change.released))
+
     def remove(self, key: AttemptKey) -> frozenset[MachineId]:
         """Forgets an ended attempt; returns its machines."""
         attempt = self._attempts.pop(key)
         self._dispatched.pop(key, None)
         for machine in attempt.machines:
-            leaving = self._leaving_by_machine.get(machine)
-            if leaving is not None:
-                leaving.discard(key)
-                if not leaving:
-                    del self._leaving_by_machine[machine]
+            self._no_longer_leaving(key, machine)
         return attempt.machines
 
     def blocked(self, attempt: LiveAttempt) -> bool:
@@ -219,3 +302,14 @@ class LiveAttempts:
     def _note_leaving(self, attempt: LiveAttempt) -> None:
         for machine in attempt.machines:
             self._leaving_by_machine.setdefault(machine, set()).add(attempt.key)
+
+    def _note_giving_up(self, attempt: LiveAttempt) -> None:
+        for placement in attempt.change.released if attempt.change is not None else ():
+            self._leaving_by_machine.setdefault(placement.machine, set()).add(attempt.key)
+
+    def _no_longer_leaving(self, key: AttemptKey, machine: MachineId) -> None:
+        leaving = self._leaving_by_machine.get(machine)
+        if leaving is not None:
+            leaving.discard(key)
+            if not leaving:
+                del self._leaving_by_machine[machine]

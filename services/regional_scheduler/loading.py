@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cluster_manager.attempt_run.run import AttemptFacts, run_from_record
 from cluster_manager.capacity.inventory import Inventory
 from data_placement.directory import DataDirectory
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
-from domain.placement import Holding
+from domain.placement import AttemptKey, Holding
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.negative_cache import NegativeCache
-from services.database import attempt_store, fleet_store, tenant_store
+from regional_scheduler.plan_application import RESERVED
+from services.database import attempt_store, fleet_store, placement_change_store, reservation_store, tenant_store
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
+from services.database.placement_change_store import StoredRevision
+from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
 from services.regional_scheduler.region_memory import RegionMemory, Revisions
 from services.regional_scheduler.specifications import SpecificationCache
@@ -28,7 +33,26 @@ async def load_memory(connection: AnyConnection, region: RegionId) -> RegionMemo
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
     stored = await attempt_store.load_live(connection, region)
-    return make_memory(revisions, fleet, states, tenants, stored, region)
+    memory = make_memory(revisions, fleet, states, tenants, stored, region)
+    if memory is not None:
+        restore_changes(memory, await placement_change_store.load_revisions(connection, region))
+        for place in await reservation_store.in_region(connection, region):
+            hold_reserved(memory, place)
+    return memory
+
+
+def restore_changes(memory: RegionMemory, revisions: Mapping[AttemptKey, StoredRevision]) -> None:
+    """Attempts whose placements were changed are as far with that as the database says."""
+    for key, stored in revisions.items():
+        attempt = memory.live.get(key)
+        if attempt is not None:
+            memory.live.restore_change(key, stored.revision, stored.change, stored.changed)
+
+
+def hold_reserved(memory: RegionMemory, place: ReservedPlace) -> None:
+    """The place of a migrating attempt's successor is kept: nothing is better than it, so nothing takes it away."""
+    memory.reserved[place.key] = place
+    memory.inventory.hold(Holding(place.key, RESERVED, place.reserved_s, place.placements))
 
 
 async def load_revisions(connection: AnyConnection) -> Revisions:
@@ -63,12 +87,13 @@ def make_memory(
         inventory=inventory,
         bidder=bidder,
         tenants={tenant.tenant: tenant for tenant in tenants},
-        live=LiveAttempts(_live_attempt(attempt) for attempt in stored),
+        live=LiveAttempts(live_attempt_of(attempt) for attempt in stored),
         specifications=SpecificationCache(),
     )
 
 
-def _live_attempt(stored: StoredAttempt) -> LiveAttempt:
+def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
+    """The attempt as a session knows it that has not heard of it from any cluster."""
     specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored.specification))
     run = run_from_record(
         AttemptFacts(stored.key, stored.progress_at_start, specification.retry, stored.failures),

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
-from domain.identifiers import MachineId
+from domain.identifiers import MachineId, WorkloadId
 from domain.machine_life_cycle import MachineHappening, MachineTransitionRefused, machine_rows
 from domain.placement import AttemptKey
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
+from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.evictor import Evictor
 from services.regional_scheduler.inbox import MachineRequest
@@ -36,8 +37,10 @@ class MachineMaintenance:
         memory: RegionMemory,
         evictor: Evictor,
         absent: AbsentClusters,
+        arrivals: Arrivals,
         clock: Clock,
     ) -> None:
+        self._arrivals = arrivals
         self._database = database
         self._lease = lease
         self._memory = memory
@@ -85,12 +88,15 @@ class MachineMaintenance:
         cause = EvictionCause.DRAINED if happening is MachineHappening.DRAINED else EvictionCause.MACHINE_LOST
         leaving: list[AttemptKey] = []
         lost: list[AttemptKey] = []
+        without_place: list[WorkloadId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
             state = await record_machine_happening(
                 connection, self._memory.region.region, machine, happening, reason, self._clock.now()
             )
             if state is None:
                 await self._check_happened(connection, machine, happening)
+            if happening in (MachineHappening.DRAINED, MachineHappening.FAILED):
+                without_place = await self._arrivals.give_up(connection, machine)
             if not keep_running:
                 there = self._memory.live.on(machine)
                 if cause is EvictionCause.MACHINE_LOST:
@@ -99,6 +105,8 @@ class MachineMaintenance:
         if state is not None:
             self._absent.set_state(machine, state)
         self._evictor.begin_lost(lost)
+        for workload in without_place:
+            self._arrivals.withdraw(workload)
         self._evictor.begin(leaving, Eviction(cause))
         return leaving
 

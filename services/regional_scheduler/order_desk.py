@@ -21,11 +21,19 @@ from services.regional_scheduler.cluster_link import (
     ForgetOrders,
     LinkMessage,
     OutgoingOrder,
+    ResizeOrder,
     StartOrders,
     stop_orders,
 )
-from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts, Order, must_stop, wanted_order
-from services.regional_scheduler.orders import attempt_plan
+from services.regional_scheduler.live_attempts import (
+    LiveAttempt,
+    LiveAttempts,
+    Order,
+    change_to_ask_for,
+    must_stop,
+    wanted_order,
+)
+from services.regional_scheduler.orders import attempt_plan, resize_request
 
 _log = structlog.get_logger(__name__)
 
@@ -63,7 +71,8 @@ class OrderDesk:
 
     def _forget_what_was_asked(self, cluster: ClusterId) -> None:
         for attempt in self._live:
-            if attempt.ordered.pop(cluster, None) is not None:
+            asked_to_change = attempt.asked_revision.pop(cluster, None) is not None
+            if attempt.ordered.pop(cluster, None) is not None or asked_to_change:
                 self._agenda.give_orders(attempt.key)
 
     def dismiss(self, cluster: ClusterId, unknown: Iterable[AttemptStatus]) -> None:
@@ -97,6 +106,7 @@ class OrderDesk:
                 attempt = self._live.get(key)
                 if attempt is None or cluster not in attempt.clusters:
                     continue
+                self._ask_for_change(attempt, cluster)
                 order = wanted_order(attempt, cluster)
                 if order is None:
                     continue
@@ -112,6 +122,11 @@ class OrderDesk:
                 self._send(cluster, StartOrders(tuple(attempt_plan(attempt, cluster) for attempt in starts)))
             for stop in stop_orders(stops):
                 self._send(cluster, stop)
+
+    def _ask_for_change(self, attempt: LiveAttempt, cluster: ClusterId) -> None:
+        if change_to_ask_for(attempt, cluster, waits=self._live.change_waits(attempt)):
+            attempt.asked_revision[cluster] = attempt.revision
+            self._send(cluster, ResizeOrder(resize_request(attempt, cluster)))
 
     def _send(self, cluster: ClusterId, order: OutgoingOrder) -> None:
         connection = self._connections.get(cluster)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster_manager.attempt_run.actions import RecordCheckpoint, RecordEnd, RecordStart
 from cluster_manager.attempt_run.events import CancellationNoted, Eviction
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptRun
-from domain.events import Event, EventKind, JsonValue
-from domain.identifiers import ANY_GPU_MODEL, RegionId, WorkloadId
+from domain.events import Event, EventKind, EvictionCause, JsonValue
+from domain.identifiers import ANY_GPU_MODEL, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
+from domain.work_rate import work_rate
 from domain.workload import WorkloadSpecification
 from formats.event_details import placement_details
-from services.database import attempt_store, event_store, quota_store
+from services.database import attempt_store, event_store, placement_change_store, quota_store, reservation_store
 from services.database.attempt_store import AttemptProgress, RequeuedEntry, StoredStanding
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
-from services.regional_scheduler.dispatching import evicting_events
+from services.database.placement_change_store import Changed
+from services.database.reservation_store import ReservedPlace
+from services.regional_scheduler.attempt_events import evicting_events
 from services.regional_scheduler.gang_reports import end_of, start_of
-from services.regional_scheduler.live_attempts import LiveAttempt
+from services.regional_scheduler.live_attempts import LiveAttempt, change_carried_out
+from services.regional_scheduler.migration import migrated_event, new_attempt, successor_attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,10 @@ class Recorded:
     """Where the attempts stand of which something was written, ended ones too."""
     started: tuple[RecordStart, ...]
     ended: tuple[RecordEnd, ...]
+    changed: tuple[tuple[AttemptKey, Changed], ...] = ()
+    """Whose change of placements is carried out."""
+    successors: tuple[tuple[RegionId, LiveAttempt], ...] = ()
+    """Attempts that go on elsewhere for those that have migrated."""
 
 
 async def record_reports(
@@ -51,34 +59,84 @@ async def record_reports(
     await attempt_store.record_checkpoints(
         connection, [(checkpoint.key, checkpoint.progress, checkpoint.saved_s) for checkpoint in checkpoints]
     )
+    changed = await _finish_changes(connection, reported)
+    migrating = await _take_places(connection, ends)
     requeued = {
         end.key.workload: requeued_entry(by_key[end.key].specification)
         for end in ends
-        if end.next_state is State.PENDING
+        if end.next_state is State.PENDING and end.key not in migrating
     }
     ended_keys = await attempt_store.record_ends(connection, ends, requeued)
     recorded = Recorded(
         {key: run for key, run in runs.items() if key in started or key in ended_keys},
         tuple(start for start in starts if start.key in started),
         tuple(end for end in ends if end.key in ended_keys),
+        changed,
     )
     # A scan pass may have re-classified them since we looked; from here on it cannot, for their rows are locked.
     stands = await attempt_store.stands(connection, [*started, *ended_keys])
-    await quota_store.release(
-        connection,
-        [(by_key[end.key].tenant, stands[end.key].charges) for end in recorded.ended if stands[end.key].within_quota],
-    )
+    # What an attempt that migrates had of the quota its successor has: nothing is given back, and nothing charged.
+    returned = [end.key for end in recorded.ended if stands[end.key].within_quota and end.key not in migrating]
+    await quota_store.release(connection, [(by_key[key].tenant, stands[key].charges) for key in returned])
+    successors = await _go_on_elsewhere(connection, recorded.ended, by_key, stands, migrating, now)
     await event_store.append(
         connection,
         [
             *(_started_event(region, by_key[start.key], stands[start.key], start) for start in recorded.started),
+            *(_changed_event(region, by_key[key], since) for key, since in changed),
             *(_checkpointed_event(region, by_key[checkpoint.key], checkpoint) for checkpoint in checkpoints),
-            *(_ended_event(region, by_key[end.key], stands[end.key], end) for end in recorded.ended),
+            *(_ended_event(region, by_key[end.key], stands[end.key], end, migrating) for end in recorded.ended),
+            *(migrated_event(elsewhere, successor) for elsewhere, successor in successors),
         ],
     )
     if recorded.ended:
         wake_after_commit(connection, SCAN_CHANNEL)
-    return recorded
+    return replace(recorded, successors=successors)
+
+
+async def _finish_changes(
+    connection: AnyConnection, reported: Sequence[LiveAttempt]
+) -> tuple[tuple[AttemptKey, Changed], ...]:
+    """Writes which changes of placements are carried out; returns those for which that is news."""
+    carried_out = [
+        (attempt.key, attempt.revision, _changed(attempt)) for attempt in reported if change_carried_out(attempt)
+    ]
+    news = await placement_change_store.finish_changes(connection, carried_out)
+    return tuple((key, since) for key, _, since in carried_out if key in news)
+
+
+def _changed(attempt: LiveAttempt) -> Changed:
+    reports = {cluster: attempt.reports[cluster] for cluster in attempt.clusters}
+    return {cluster: (report.changed_s, report.changed_progress) for cluster, report in reports.items()}
+
+
+async def _take_places(connection: AnyConnection, ends: Sequence[RecordEnd]) -> dict[AttemptKey, ReservedPlace]:
+    """Ends the reservations of workloads whose attempts end; returns those of attempts that go on elsewhere."""
+    places = await reservation_store.take(connection, [end.key.workload for end in ends])
+    return {
+        end.key: places[end.key.workload]
+        for end in ends
+        if end.end == EvictionCause.MIGRATED and end.key.workload in places
+    }
+
+
+async def _go_on_elsewhere(
+    connection: AnyConnection,
+    ended: Sequence[RecordEnd],
+    by_key: Mapping[AttemptKey, LiveAttempt],
+    stands: Mapping[AttemptKey, StoredStanding],
+    migrating: Mapping[AttemptKey, ReservedPlace],
+    now: float,
+) -> tuple[tuple[RegionId, LiveAttempt], ...]:
+    """Writes the successors of attempts that have migrated, in the regions that kept their places."""
+    successors = tuple(
+        (migrating[end.key].region, successor_attempt(by_key[end.key], stands[end.key], end, migrating[end.key], now))
+        for end in ended
+        if end.key in migrating
+    )
+    for elsewhere, successor in successors:
+        await attempt_store.dispatch(connection, elsewhere, [new_attempt(successor)])
+    return successors
 
 
 def _take_starts(reported: Iterable[LiveAttempt], runs: dict[AttemptKey, AttemptRun]) -> list[RecordStart]:
@@ -183,7 +241,24 @@ def _checkpointed_event(region: RegionId, attempt: LiveAttempt, checkpoint: Reco
     return _attempt_event(region, attempt, attempt.standing, checkpoint.saved_s, EventKind.CHECKPOINTED, details)
 
 
-def _ended_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, end: RecordEnd) -> Event:
+def _changed_event(region: RegionId, attempt: LiveAttempt, since: Changed) -> Event:
+    """The attempt was resized or retuned: it holds this from then on."""
+    if attempt.change is None:
+        raise ValueError(f"{attempt.key} was not to be changed")
+    details: dict[str, JsonValue] = {"placement": placement_details(attempt.placements)}
+    if attempt.specification.emulated:
+        details["speed"] = work_rate(attempt.specification.jobs, attempt.placements)
+    since_s = max(since_s for since_s, _ in since.values())
+    return _attempt_event(region, attempt, attempt.standing, since_s, EventKind(attempt.change.kind.value), details)
+
+
+def _ended_event(
+    region: RegionId,
+    attempt: LiveAttempt,
+    stands: StoredStanding,
+    end: RecordEnd,
+    migrating: Mapping[AttemptKey, ReservedPlace],
+) -> Event:
     details: dict[str, JsonValue] = {"progress": end.progress, "checkpoint_progress": end.checkpoint_progress}
     if attempt.specification.emulated:
         details["emulated"] = True
@@ -200,9 +275,6 @@ def _ended_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding,
             eviction = attempt.eviction
             details |= {"cause": end.end} if eviction is None else eviction.as_json()
             details["reason"] = end.reason
+            if end.key in migrating:
+                details["successor"] = int(migrating[end.key].key.attempt)
     return _attempt_event(region, attempt, stands.standing, end.ended_s, kind, details)
-
-
-def ended_workloads(recorded: Recorded) -> list[WorkloadId]:
-    """The workloads whose attempts ended, in the order they were recorded."""
-    return [end.key.workload for end in recorded.ended]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import Region
 from domain.identifiers import TenantId
+from domain.placement import AttemptKey
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
+from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.live_attempts import LiveAttempts
 from services.regional_scheduler.specifications import SpecificationCache
 
@@ -32,3 +34,5 @@ class RegionMemory:
     tenants: dict[TenantId, Tenant]
     live: LiveAttempts
     specifications: SpecificationCache
+    reserved: dict[AttemptKey, ReservedPlace] = field(default_factory=dict)
+    """Places that the region keeps for attempts that migrate here; the inventory holds them too."""

@@ -12,13 +12,15 @@ import asyncio
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
-from domain.identifiers import ClusterId
+from domain.identifiers import AttemptNumber, ClusterId
+from domain.placement import AttemptKey
 from services.configuration import Configuration
-from services.database import attempt_store, auction_store, fleet_store, lease_store
+from services.database import attempt_store, auction_store, fleet_store, lease_store, reservation_store
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.attempt_recorder import PROGRESS_REAL_S, AttemptRecorder
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.dispatching import dispatch_awards
@@ -26,8 +28,10 @@ from services.regional_scheduler.evictor import Evictor
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.order_desk import OrderDesk
+from services.regional_scheduler.plan_writing import migration_to
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
+from services.regional_scheduler.requested_actions import RequestedActions
 from services.regional_scheduler.session_over import SessionOver
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
@@ -56,9 +60,13 @@ class RegionSession:
         self._absent = AbsentClusters(memory.region.clusters, memory.inventory, self._now_real_s())
         self._desk = OrderDesk(memory.region, memory.live, self._agenda, self._cluster_address, inbox.put, lease.token)
         self._reports = ReportTaker(memory.live, self._agenda, self._desk, self._absent, clock)
-        self._recorder = AttemptRecorder(database, lease, memory, self._agenda, self._reports, self._desk, clock)
+        self._arrivals = Arrivals(memory, self._agenda)
+        self._recorder = AttemptRecorder(
+            database, lease, memory, self._agenda, self._reports, self._desk, self._arrivals, clock
+        )
         self._evictor = Evictor(memory, self._agenda, clock)
-        self._machines = MachineMaintenance(database, lease, memory, self._evictor, self._absent, clock)
+        self._machines = MachineMaintenance(database, lease, memory, self._evictor, self._absent, self._arrivals, clock)
+        self._actions = RequestedActions(database, lease, memory, self._evictor, clock)
         self._auctioneer = Auctioneer(
             database, lease, memory.region.region, memory.bidder, memory.specifications, clock, configuration.auction
         )
@@ -85,6 +93,7 @@ class RegionSession:
         # 3. Ask to leave, for nobody in particular: machines lost and drained, cancelled workloads.
         await self._machines.take_reports(self._reports.take_machine_reports())
         await self._machines.answer(self.inbox.take_machine_requests())
+        await self._actions.answer(self.inbox.take_action_requests())
         await self._look_at_attempts()
         self._absent.close(self._now_real_s())
         # 4. Dispatch what was won, before the next round is answered: it is planned on top.
@@ -107,7 +116,8 @@ class RegionSession:
             self.inbox.look_at_auction = True
 
     async def _look_at_attempts(self) -> None:
-        """Takes over re-classified standings; who is cancelled has to leave."""
+        """Takes over re-classified standings and attempts that come from elsewhere; who is cancelled, or goes on elsewhere,
+        has to leave."""
         if not self.inbox.look_at_attempts:
             return
         self.inbox.look_at_attempts = False
@@ -116,12 +126,23 @@ class RegionSession:
             cancelled = await attempt_store.cancellations_requested(connection, region)
             standings = await attempt_store.standings(connection, region)
             leaving = await self._evictor.write(connection, cancelled, cancellation)
+            departing = await reservation_store.of_departing(connection, region)
+            departures = [(_before(place.key), migration_to(place)) for place in departing]
+            for key, migration in departures:
+                await self._evictor.write(connection, [key], migration)
+            reserved = await reservation_store.in_region(connection, region)
+            arrived = [key for key in standings if self.memory.live.get(key) is None]
+            stored = await attempt_store.load_live(connection, region) if arrived else []
         for key, (standing, within_quota) in standings.items():
             attempt = self.memory.live.get(key)
             if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):
                 self.memory.inventory.set_standing(key, standing)
                 attempt.standing, attempt.within_quota = standing, within_quota
         self._evictor.begin(leaving, cancellation)
+        for key, migration in departures:
+            if key not in leaving:
+                self._evictor.begin([key], migration)
+        self._arrivals.compare(stored, reserved)
 
     async def _dispatch(self) -> bool:
         """Whether there was something to dispatch."""
@@ -146,8 +167,7 @@ class RegionSession:
         for attempt in dispatched.attempts:
             memory.live.add(attempt)
             self._agenda.give_orders(attempt.key)
-        for key, eviction in dispatched.evictions:
-            self._evictor.begin_in_book(key, eviction)
+        self._evictor.carry_out(dispatched.writes)
         return True
 
     async def _auction(self) -> float | None:
@@ -165,3 +185,7 @@ class RegionSession:
         """Only whoever holds the lease of the region may still call the region's cluster managers."""
         async with fenced_transaction(self._database, self._lease) as connection:
             return await lease_store.address(connection, f"{lease_store.CLUSTER_PREFIX}{cluster}")
+
+
+def _before(successor: AttemptKey) -> AttemptKey:
+    return AttemptKey(successor.workload, AttemptNumber(successor.attempt - 1))

@@ -14,7 +14,7 @@ from services.database import attempt_store
 from services.database.attempt_store import AttemptProgress, RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
-from tests.database.small_world import A100, EAST, dispatch, new_attempt, placement, submission, submit
+from tests.database.small_world import A100, EAST, dispatch, new_attempt, submission, submit
 
 W1 = WorkloadId("w000001")
 FIRST = AttemptKey(W1, AttemptNumber(1))
@@ -141,17 +141,5 @@ def test_never_does_progress_go_back(database_url: str) -> None:
         (loaded,) = await attempt_store.load_live(connection, EAST)
         assert (loaded.progress, loaded.checkpoint_progress) == (80.0, 60.0)
         assert (await workload_row(connection))[2:4] == (80.0, 60.0)
-
-    in_one_transaction(database_url, story)
-
-
-def test_placements_are_replaced_as_a_whole(database_url: str) -> None:
-    async def story(connection: AnyConnection) -> None:
-        await submit(connection, [submission(1)])
-        await dispatch(connection, new_attempt(W1))
-        other = (placement("east-b-r1-m1", 4),)
-        await attempt_store.replace_placements(connection, FIRST, other)
-        (loaded,) = await attempt_store.load_live(connection, EAST)
-        assert loaded.placements == other
 
     in_one_transaction(database_url, story)

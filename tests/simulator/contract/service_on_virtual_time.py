@@ -265,7 +265,7 @@ class ServiceOnVirtualTime:
         for attempt in dispatched.attempts:
             memory.live.add(attempt)
         victims: dict[AttemptKey, int] = {attempt.key: 0 for attempt in dispatched.attempts}
-        for key, eviction in dispatched.evictions:
+        for key, eviction in dispatched.writes.evictions:
             memory.live.begin_eviction(key, eviction, now)
             if eviction.by is None:
                 raise ValueError(f"nobody needs the room of {key}")

@@ -1,0 +1,107 @@
+"""Changes of the placements of live attempts: decided, and carried out. Inside the caller's transaction.
+
+A change is fenced by the attempt (it must be live and running) and by its number: one that is not the next is not
+written, one that is not the last cannot be finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg.types.json import Jsonb
+
+from domain.identifiers import AttemptNumber, ClusterId, RegionId, WorkloadId
+from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import PlacementChange
+from services.database.attempt_store import write_placements
+from services.database.connection import AnyConnection
+from services.database.placement_documents import change_from_document, change_to_document
+
+Changed = Mapping[ClusterId, tuple[float, float]]
+"""By cluster: since when the placements are as they are there, and the attempt's progress then."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRevision:
+    """How often an attempt's placements have changed, and the change that is being carried out."""
+
+    revision: int
+    change: PlacementChange | None
+    changed: Changed
+
+
+async def begin_change(
+    connection: AnyConnection,
+    key: AttemptKey,
+    revision: int,
+    placements: Sequence[TaskPlacement],
+    change: PlacementChange,
+) -> bool:
+    """The attempt is to hold these from now on; False when it does not run any more, or was changed meanwhile."""
+    cursor = await connection.execute(
+        """UPDATE attempts SET gpus = %s, cpus = %s
+            WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = 'RUNNING'
+        RETURNING workload""",
+        (
+            sum(len(placement.gpu_indices) for placement in placements),
+            sum(placement.millicpus for placement in placements) / 1000,
+            key.workload,
+            key.attempt,
+        ),
+    )
+    if await cursor.fetchone() is None:
+        return False
+    cursor = await connection.execute(
+        """INSERT INTO placement_revisions AS r (workload, attempt, revision, change) VALUES (%s, %s, %s, %s)
+           ON CONFLICT (workload, attempt) DO UPDATE SET revision = excluded.revision, change = excluded.change
+            WHERE r.revision = excluded.revision - 1 AND r.change IS NULL
+        RETURNING revision""",
+        (key.workload, key.attempt, revision, Jsonb(change_to_document(change))),
+    )
+    if await cursor.fetchone() is None:
+        return False
+    await connection.execute("DELETE FROM placements WHERE workload = %s AND attempt = %s", (key.workload, key.attempt))
+    await write_placements(connection, [(key, placements)])
+    return True
+
+
+async def finish_changes(
+    connection: AnyConnection, finished: Sequence[tuple[AttemptKey, int, Changed]]
+) -> set[AttemptKey]:
+    """These changes, by number, are carried out; returns the attempts for which that is news."""
+    if not finished:
+        return set()
+    cursor = await connection.execute(
+        """UPDATE placement_revisions r SET change = NULL, changed = u.changed
+             FROM unnest(%s::text[], %s::int[], %s::int[], %s::jsonb[]) AS u (workload, attempt, revision, changed),
+                  attempts a
+            WHERE r.workload = u.workload AND r.attempt = u.attempt AND r.revision = u.revision
+              AND r.change IS NOT NULL AND a.workload = r.workload AND a.attempt = r.attempt AND a.ended_s IS NULL
+        RETURNING r.workload, r.attempt""",
+        (
+            [key.workload for key, _, _ in finished],
+            [int(key.attempt) for key, _, _ in finished],
+            [revision for _, revision, _ in finished],
+            [Jsonb({cluster: list(since) for cluster, since in changed.items()}) for _, _, changed in finished],
+        ),
+    )
+    return {AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])) for row in await cursor.fetchall()}
+
+
+async def load_revisions(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, StoredRevision]:
+    """Of every live attempt of the region that was ever changed."""
+    cursor = await connection.execute(
+        """SELECT r.workload, r.attempt, r.revision, r.change, r.changed
+             FROM placement_revisions r JOIN attempts a USING (workload, attempt)
+            WHERE a.region = %s AND a.ended_s IS NULL""",
+        (region,),
+    )
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): StoredRevision(
+            row[2],
+            None if row[3] is None else change_from_document(row[3]),
+            {ClusterId(cluster): (since_s, progress) for cluster, (since_s, progress) in row[4].items()},
+        )
+        for row in await cursor.fetchall()
+    }

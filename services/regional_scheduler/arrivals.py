@@ -1,0 +1,58 @@
+"""Attempts that migrate into this region: places are kept for them, until they come or do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.identifiers import MachineId, WorkloadId
+from domain.placement import AttemptKey, Holding
+from services.database import reservation_store
+from services.database.attempt_store import StoredAttempt
+from services.database.connection import AnyConnection
+from services.database.reservation_store import ReservedPlace
+from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.live_attempts import LiveAttempt
+from services.regional_scheduler.loading import live_attempt_of
+from services.regional_scheduler.region_memory import RegionMemory
+
+
+class Arrivals:
+    """Changes the region's memory to what the database says of its reservations."""
+
+    def __init__(self, memory: RegionMemory, agenda: Agenda) -> None:
+        self._memory = memory
+        self._agenda = agenda
+
+    def admit(self, successor: LiveAttempt) -> None:
+        """The attempt begins in the place that was kept for it."""
+        self.withdraw(successor.key.workload)
+        self._memory.inventory.hold(
+            Holding(successor.key, successor.standing, successor.dispatched_s, successor.placements)
+        )
+        self._memory.live.add(successor)
+        self._agenda.give_orders(successor.key)
+
+    def withdraw(self, workload: WorkloadId) -> None:
+        """No place is kept for the workload any more."""
+        for key in [key for key in self._memory.reserved if key.workload == workload]:
+            del self._memory.reserved[key]
+            self._memory.inventory.release(key)
+
+    def compare(self, stored: Iterable[StoredAttempt], reserved: Iterable[ReservedPlace]) -> None:
+        """Takes in attempts that another region has ended and that go on here, and lets go of what is not kept."""
+        for attempt in stored:
+            if self._memory.live.get(attempt.key) is None:
+                self.admit(live_attempt_of(attempt))
+        kept: dict[AttemptKey, ReservedPlace] = {place.key: place for place in reserved}
+        for key in [key for key in self._memory.reserved if key not in kept]:
+            self.withdraw(key.workload)
+
+    async def give_up(self, connection: AnyConnection, machine: MachineId) -> list[WorkloadId]:
+        """Writes that no place is kept on this machine any more; after the commit `withdraw` does it to memory."""
+        there = [
+            key.workload
+            for key, place in self._memory.reserved.items()
+            if any(placement.machine == machine for placement in place.placements)
+        ]
+        await reservation_store.take(connection, there)
+        return there

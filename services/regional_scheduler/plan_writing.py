@@ -1,0 +1,133 @@
+"""What a plan's actions come to in the service: collected from the one `match`, then written in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from cluster_manager.attempt_run.events import Eviction
+from domain.events import EvictionCause
+from domain.identifiers import MachineId, RegionId
+from domain.life_cycle import State
+from domain.machine_life_cycle import MachineHappening
+from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import ImpossibleAction, PlacementChange, change_of, check_gang, grown, placements_after
+from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.rank import Standing
+from regional_scheduler.plan_application import successor_of
+from services.database import placement_change_store, reservation_store
+from services.database.connection import AnyConnection
+from services.database.reservation_store import ReservedPlace
+from services.regional_scheduler.live_attempts import LiveAttempts
+from services.regional_scheduler.machine_states import record_machine_happening
+from services.regional_scheduler.session_over import SessionOver
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlacements:
+    """What a running attempt is to hold, as the change of that number."""
+
+    key: AttemptKey
+    revision: int
+    placements: tuple[TaskPlacement, ...]
+    change: PlacementChange
+
+
+@dataclass(slots=True)
+class PlannedWrites:
+    """Everything that a plan's actions want written, in their order."""
+
+    evictions: list[tuple[AttemptKey, Eviction]] = field(default_factory=list)
+    changes: list[NewPlacements] = field(default_factory=list)
+    reservations: list[ReservedPlace] = field(default_factory=list)
+    reclaimed: list[MachineId] = field(default_factory=list)
+
+
+class PlanWriting:
+    """Translates the actions of one or more plans, which are to be written together."""
+
+    def __init__(self, region: RegionId, live: LiveAttempts, now: float) -> None:
+        self.writes = PlannedWrites()
+        self._region = region
+        self._live = live
+        self._now = now
+        self._newcomer: tuple[AttemptKey, Standing] | None = None
+
+    def add(self, plan: Plan, newcomer: tuple[AttemptKey, Standing] | None = None) -> None:
+        """What is to be written for the plan too. `newcomer` is whom its `Start` starts.
+
+        Raises ImpossibleAction for an attempt that is not live here, or whose last change is not carried out yet.
+        """
+        self._newcomer = newcomer
+        execute(plan.actions, self)
+
+    def start(self, action: Start) -> None:
+        """The new attempt itself is written by who dispatches it, with what the award says of it."""
+        del action
+        if self._newcomer is None:
+            raise ValueError("a plan that starts a workload is written for that workload")
+
+    def evict(self, action: Evict) -> None:
+        if self._newcomer is None:
+            raise ValueError(f"{action.victim} is to make room for nobody")
+        eviction = Eviction(EvictionCause.PREEMPTED, *self._newcomer)
+        self.writes.evictions.append((action.victim, eviction))
+
+    def scale_in(self, action: ScaleIn) -> None:
+        self._change(action)
+
+    def scale_out(self, action: ScaleOut) -> None:
+        self._change(action)
+
+    def retune(self, action: Retune) -> None:
+        self._change(action)
+
+    def migrate(self, action: Migrate) -> None:
+        place = ReservedPlace(successor_of(action.attempt), self._region, self._now, action.placements)
+        self.writes.reservations.append(place)
+        if self._live.get(action.attempt) is not None:
+            self.writes.evictions.append((action.attempt, migration_to(place)))
+
+    def reclaim(self, action: Reclaim) -> None:
+        self.writes.reclaimed.extend(action.machines)
+        reclaimed = Eviction(EvictionCause.RECLAIMED)
+        self.writes.evictions.extend((victim, reclaimed) for victim in action.victims)
+
+    def _change(self, action: ScaleIn | ScaleOut | Retune) -> None:
+        attempt = self._live.get(action.attempt)
+        if attempt is None or attempt.state is not State.RUNNING:
+            raise ImpossibleAction(action.attempt, f"{action.attempt} does not run in region {self._region}")
+        if attempt.change is not None or any(new.key == action.attempt for new in self.writes.changes):
+            raise ImpossibleAction(action.attempt, f"the last change of {action.attempt} is not carried out yet")
+        after = placements_after(action, attempt.placements)
+        check_gang(action.attempt, attempt.specification, after)
+        if {placement.cluster for placement in after} != set(attempt.clusters):
+            raise ImpossibleAction(action.attempt, "an attempt stays in the clusters in which it was started")
+        gets_more_on = frozenset(placement.machine for placement in grown(attempt.placements, after))
+        earlier = {
+            new.key
+            for new in self.writes.changes
+            if any(placement.machine in gets_more_on for placement in new.change.released)
+        }
+        waits_for = earlier | set(self._live.giving_up_on(gets_more_on, but=action.attempt))
+        change = replace(change_of(action, attempt.placements, after), waits_for=tuple(sorted(waits_for)))
+        self.writes.changes.append(NewPlacements(action.attempt, attempt.revision + 1, after, change))
+
+
+def migration_to(place: ReservedPlace) -> Eviction:
+    """Why an attempt leaves for whose successor this place is kept."""
+    machines = dict.fromkeys(placement.machine for placement in place.placements)
+    return Eviction(EvictionCause.MIGRATED, to=tuple(machines))
+
+
+async def write_changes(connection: AnyConnection, region: RegionId, writes: PlannedWrites, now: float) -> None:
+    """Writes everything but the evictions. Raises SessionOver when the database knows an attempt otherwise."""
+    for new in writes.changes:
+        if not await placement_change_store.begin_change(connection, new.key, new.revision, new.placements, new.change):
+            raise SessionOver(f"{new.key} does not run in the database, or was changed meanwhile")
+    for place in writes.reservations:
+        if not await reservation_store.reserve(connection, place):
+            raise SessionOver(f"the attempt before {place.key} does not run in the database, or migrates already")
+    for machine in writes.reclaimed:
+        happening, reason = MachineHappening.ASKED_BACK, "its lender wants it back"
+        if await record_machine_happening(connection, region, machine, happening, reason, now) is None:
+            raise SessionOver(f"machine {machine} is not on loan in the database")

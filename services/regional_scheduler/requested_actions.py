@@ -1,0 +1,137 @@
+"""What operators ask of running attempts: planned, written in one transaction, and only then carried out.
+
+From the plan on it is the way that any policy's plan takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cluster_manager.capacity.errors import InventoryError
+from domain.clock import Clock
+from domain.life_cycle import State
+from domain.machine_life_cycle import MachineTransitionRefused
+from domain.placement import Score
+from domain.placement_changes import ImpossibleAction
+from domain.plan import Plan, Reclaim
+from regional_scheduler.plan_application import apply_plan
+from regional_scheduler.requested_plans import RunningAttempt, plan_migration, plan_resize, plan_retune
+from services.database import attempt_store
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.lease_store import Lease
+from services.regional_scheduler.action_requests import (
+    ActionRefused,
+    ActionRequest,
+    MigrateRequest,
+    ReclaimRequest,
+    ResizeRequest,
+    RetuneRequest,
+)
+from services.regional_scheduler.evictor import Evictor
+from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
+from services.regional_scheduler.recording import begin_evictions
+from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.session_over import SessionOver
+from services.tiers.fenced_transaction import fenced_transaction
+
+
+class RequestedActions:
+    """Answers requests, one after the other."""
+
+    def __init__(self, database: Database, lease: Lease, memory: RegionMemory, evictor: Evictor, clock: Clock) -> None:
+        self._database = database
+        self._lease = lease
+        self._memory = memory
+        self._evictor = evictor
+        self._clock = clock
+
+    async def answer(self, requests: Iterable[ActionRequest]) -> None:
+        """What breaks the session is told to who waits for the answer too."""
+        for request in requests:
+            try:
+                plan = await self._carry_out(request)
+            except (ImpossibleAction, InventoryError, MachineTransitionRefused) as refused:
+                _fail(request, ActionRefused(str(refused)))
+            except ActionRefused as refused:
+                _fail(request, refused)
+            except Exception as error:
+                _fail(request, error)
+                raise
+            else:
+                if not request.plan.done():
+                    request.plan.set_result(plan)
+
+    async def _carry_out(self, request: ActionRequest) -> Plan:
+        """Plans it, writes it, and does to memory what was committed."""
+        now = self._clock.now()
+        async with fenced_transaction(self._database, self._lease) as connection:
+            plan = await self._plan(connection, request, now)
+            writing = PlanWriting(self._memory.region.region, self._memory.live, now)
+            # Tried first: what is impossible must not be written, nor done by halves.
+            with self._memory.inventory.tentatively():
+                apply_plan(self._memory.inventory, plan, now)
+            writing.add(plan)
+            await self._write(connection, writing.writes, now)
+        apply_plan(self._memory.inventory, plan, now)
+        self._evictor.carry_out(writing.writes)
+        return plan
+
+    async def _write(self, connection: AnyConnection, writes: PlannedWrites, now: float) -> None:
+        await write_changes(connection, self._memory.region.region, writes, now)
+        leaving = [
+            (attempt, eviction)
+            for key, eviction in writes.evictions
+            if (attempt := self._memory.live.get(key)) is not None
+        ]
+        marked = await begin_evictions(connection, self._memory.region.region, leaving, now)
+        if len(marked) != len(writes.evictions):
+            raise SessionOver(f"of {len(writes.evictions)} attempts that are to leave only {len(marked)} were live")
+
+    async def _plan(self, connection: AnyConnection, request: ActionRequest, now: float) -> Plan:
+        inventory = self._memory.inventory
+        match request:
+            case ResizeRequest(workload=workload, job=job, tasks=tasks):
+                return plan_resize(inventory, self._running(workload), job, tasks, now)
+            case RetuneRequest(workload=workload, job=job, cpus=cpus, memory_gib=memory_gib):
+                return plan_retune(inventory, self._running(workload), job, cpus, memory_gib)
+            case MigrateRequest(workload=workload, cluster=cluster):
+                attempt = await self._running_anywhere(connection, workload)
+                abandoned = self._memory.bidder.abandons(attempt.specification)
+                if abandoned is not None:
+                    raise ActionRefused(abandoned.sentence)
+                return plan_migration(inventory, attempt, cluster, now)
+            case ReclaimRequest(machines=machines):
+                keys = {key for machine in machines for key in self._memory.live.on(machine)}
+                known = [self._memory.live.get(key) for key in sorted(keys)]
+                victims = tuple(one.key for one in known if one is not None and one.state is not State.PREEMPTING)
+                action = Reclaim(machines, victims)
+                return Plan(request.workload, self._memory.region.region, (action,), Score())
+
+    def _running(self, workload: str) -> RunningAttempt:
+        """Raises ActionRefused unless an attempt of the workload runs here."""
+        for attempt in self._memory.live:
+            if attempt.key.workload == workload:
+                if attempt.state is not State.RUNNING:
+                    raise ActionRefused(f"{workload} is {attempt.state.value} and does not run; wait until it does")
+                return RunningAttempt(attempt.key, attempt.specification, attempt.placements)
+        raise ActionRefused(f"{workload} does not run in region {self._memory.region.region}")
+
+    async def _running_anywhere(self, connection: AnyConnection, workload: str) -> RunningAttempt:
+        """The same for a workload that may run in another region."""
+        if any(attempt.key.workload == workload for attempt in self._memory.live):
+            return self._running(workload)
+        region = await attempt_store.region_of_running(connection, workload)
+        if region is None:
+            raise ActionRefused(f"{workload} does not run anywhere; only what runs can go on elsewhere")
+        for stored in await attempt_store.load_live(connection, region):
+            if stored.key.workload == workload:
+                names = await self._memory.specifications.workloads(connection, [stored.key.workload])
+                specification = names[stored.key.workload].specification
+                return RunningAttempt(stored.key, specification, stored.placements)
+        raise ActionRefused(f"{workload} does not run any more")
+
+
+def _fail(request: ActionRequest, error: Exception) -> None:
+    if not request.plan.done():
+        request.plan.set_exception(error)
