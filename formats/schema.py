@@ -109,7 +109,8 @@ def _model_at(model: type[Schema], location: tuple[int | str, ...]) -> type[Sche
     for part in location:
         if isinstance(part, int):
             arguments = [a for a in get_args(_without_none(current)) if a is not type(None)]
-            current = arguments[0] if arguments else None
+            # Of a list its items, of a mapping with numbers as keys its values.
+            current = arguments[-1] if arguments else None
         else:
             owner = _as_model(current)
             field = owner.model_fields.get(part) if owner is not None else None

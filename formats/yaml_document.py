@@ -13,11 +13,17 @@ except ImportError:
 
 DEEPEST_NESTING = 64
 
+_KEY_TAGS = frozenset({"tag:yaml.org,2002:str"})
+_WHOLE_NUMBER = "tag:yaml.org,2002:int"
 _UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
 
 
-def load_documents(text: str, source: str) -> list[object]:
-    """All documents of a YAML text (one, unless it has `---` lines); raises FormatError."""
+def load_documents(text: str, source: str, *, whole_number_keys: bool = False) -> list[object]:
+    """All documents of a YAML text (one, unless it has `---` lines); raises FormatError.
+
+    With `whole_number_keys` a key may be a whole number too.
+    """
+    key_tags = _KEY_TAGS | {_WHOLE_NUMBER} if whole_number_keys else _KEY_TAGS
     documents: list[object] = []
     try:
         _refuse_deep_nesting(text, source)
@@ -27,7 +33,7 @@ def load_documents(text: str, source: str) -> list[object]:
                 node = loader.get_node()
                 if node is None:
                     break
-                _check_node(node, source, seen=set())
+                _check_node(node, source, key_tags, seen=set())
                 documents.append(loader.construct_document(node))
         finally:
             loader.dispose()
@@ -79,7 +85,7 @@ def _refuse_deep_nesting(text: str, source: str) -> None:
             depth -= 1
 
 
-def _check_node(node: yaml.Node, source: str, seen: set[int]) -> None:
+def _check_node(node: yaml.Node, source: str, key_tags: frozenset[str], seen: set[int]) -> None:
     """Refuses what PyYAML lets pass: a key twice (the last would win), a node twice (an alias), odd keys."""
     if id(node) in seen:
         problem = FieldProblem(_where(node.start_mark), "is used again by an alias (*name); write it out instead")
@@ -87,11 +93,11 @@ def _check_node(node: yaml.Node, source: str, seen: set[int]) -> None:
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _check_node(item, source, seen)
+            _check_node(item, source, key_tags, seen)
     elif isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in key_tags:
                 shown = in_quotes(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
                 raise FormatError(
                     source, [FieldProblem(_where(key.start_mark), f"the key {shown} must be text; put it in quotes")]
@@ -101,7 +107,7 @@ def _check_node(node: yaml.Node, source: str, seen: set[int]) -> None:
                     source, [FieldProblem(_where(key.start_mark), f"the key {in_quotes(key.value)} is there twice")]
                 )
             keys.add(key.value)
-            _check_node(value, source, seen)
+            _check_node(value, source, key_tags, seen)
 
 
 def _where(mark: object) -> str:

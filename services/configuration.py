@@ -1,4 +1,4 @@
-"""What an operator may set: one YAML file (or nothing), checked by pydantic, handed to every tier.
+"""What an operator may set: one YAML file (or nothing), scheduler.yaml, handed to every tier.
 
 Intervals that end in `_real_s` are real seconds, whatever the service's clock; all others are the service's.
 """
@@ -7,26 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from domain.tenant import LOWEST_PRIORITY
+from formats.scheduler_file import Estimates, Priorities, read_scheduler_file
+from formats.schema import Schema
 from global_scheduler.credit import CreditSettings
-from global_scheduler.ordering import ORDERINGS
-from global_scheduler.ordering.credit import CreditOrdering
-from global_scheduler.scan_settings import QueueRule, ScanSettings
+from global_scheduler.scan_settings import ScanSettings
 from regional_scheduler.rounds import AuctionSettings
+from services.queue_rules import queue_rules
 
 
-class ConfigurationError(Exception):
-    """The configuration cannot be used; the message names file, field and remedy, one line each."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ScanConfiguration(_Section):
+class ScanConfiguration(Schema):
     """When the scan pass runs, and what it weighs (MAST §4.2)."""
 
     period_real_s: float = Field(default=5.0, gt=0)
@@ -37,26 +28,18 @@ class ScanConfiguration(_Section):
     age_cap_s: float = Field(default=CreditSettings().age_cap_s, ge=0)
     fairness_weight: float = Field(default=CreditSettings().fairness_weight, ge=0)
     usage_window_s: float = Field(default=CreditSettings().usage_window_s, gt=0)
-    ordering: tuple[str, ...] = (CreditOrdering().name,) * (LOWEST_PRIORITY + 1)
 
-    def settings(self) -> ScanSettings:
-        """As the core wants it; raises ConfigurationError for an ordering policy that does not exist."""
-        unknown = sorted(set(self.ordering) - set(ORDERINGS))
-        if unknown or len(self.ordering) != LOWEST_PRIORITY + 1:
-            raise ConfigurationError(
-                f"scan.ordering: name one of {', '.join(sorted(ORDERINGS))} for each of the {LOWEST_PRIORITY + 1}"
-                f" priorities, not {list(self.ordering)}"
-            )
-        credit = CreditSettings(
+    def credit(self) -> CreditSettings:
+        """The credit's constants."""
+        return CreditSettings(
             age_weight_per_s=self.age_weight_per_s,
             age_cap_s=self.age_cap_s,
             fairness_weight=self.fairness_weight,
             usage_window_s=self.usage_window_s,
         )
-        return ScanSettings(credit, tuple(QueueRule(ORDERINGS[name]) for name in self.ordering))
 
 
-class AuctionConfiguration(_Section):
+class AuctionConfiguration(Schema):
     """How rounds are cut; a window of 1 is the paper (MAST §4.3)."""
 
     window: int = Field(default=64, ge=1, le=1024)
@@ -68,32 +51,34 @@ class AuctionConfiguration(_Section):
         return AuctionSettings(window=self.window)
 
 
-class LeaseConfiguration(_Section):
+class LeaseConfiguration(Schema):
     """Who serves what: a lease that is not renewed in time is taken over."""
 
     duration_real_s: float = Field(default=3.0, gt=0)
 
 
-class Configuration(_Section):
+class Configuration(Schema):
     """Everything, with defaults that suit a small fleet."""
 
     scan: ScanConfiguration = ScanConfiguration()
     auction: AuctionConfiguration = AuctionConfiguration()
     lease: LeaseConfiguration = LeaseConfiguration()
+    priorities: Priorities = Field(default_factory=dict)
+    """Ordering and levels, for each priority that is not to have the defaults: credit, and no levels."""
+    estimates: Estimates = None
+    """Whether run times are estimated for policies that need to know them."""
+
+    def scan_settings(self, source: str = "scheduler.yaml") -> ScanSettings:
+        """How the scan pass decides; raises FormatError for a policy that there is not, or that a service cannot follow."""
+        return ScanSettings(
+            self.scan.credit(), queue_rules(self.priorities, estimated=self.estimates is not None, source=source)
+        )
 
 
 def load_configuration(path: Path | None) -> Configuration:
-    """The file's settings, or the defaults when there is no file; raises ConfigurationError."""
+    """The file's settings, or the defaults when there is no file; raises FormatError with every problem."""
     if path is None:
         return Configuration()
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-    try:
-        configuration = Configuration.model_validate(document or {})
-    except ValidationError as error:
-        lines = [f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
-        raise ConfigurationError("\n".join(lines)) from error
-    configuration.scan.settings()
+    configuration = read_scheduler_file(path, Configuration)
+    configuration.scan_settings(str(path))
     return configuration

@@ -97,10 +97,10 @@ DatabaseOption: TypeAlias = Annotated[
 ConfigurationOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--configuration",
+        "--config",
         exists=True,
         dir_okay=False,
-        help="Settings of the tiers (YAML).",
+        help="How the service decides, and its tiers keep time (scheduler.yaml).",
         show_default=False,
     ),
 ]

@@ -10,7 +10,7 @@ import structlog
 from domain.identifiers import WorkloadId
 from global_scheduler.explanation import explain_entry
 from services.clock import ServiceClock
-from services.configuration import ScanConfiguration
+from services.configuration import Configuration
 from services.database import usage_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection
@@ -36,11 +36,11 @@ _log = structlog.get_logger(__name__)
 class ScanLoop:
     """Keeps the queue in order. `run` until cancelled."""
 
-    def __init__(self, database: Database, clock: ServiceClock, configuration: ScanConfiguration) -> None:
+    def __init__(self, database: Database, clock: ServiceClock, configuration: Configuration) -> None:
         self._database = database
         self._clock = clock
-        self._configuration = configuration
-        self._settings = configuration.settings()
+        self._configuration = configuration.scan
+        self._settings = configuration.scan_settings()
         self._last: ScanDecision | None = None
 
     async def run(self, lease: Lease) -> None:

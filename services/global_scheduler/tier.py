@@ -36,7 +36,7 @@ class GlobalSchedulerTier:
         self._surroundings = SurroundingsKeeper(database)
         self._desk = SubmissionDesk(database, clock, self._surroundings.present)
         self._watchers = WorkloadWatchers(database)
-        self._scan_loop = ScanLoop(database, clock, configuration.scan)
+        self._scan_loop = ScanLoop(database, clock, configuration)
         servicer = GlobalSchedulerServicer(
             database,
             clock,

@@ -69,7 +69,7 @@ def one_more_regional_scheduler(service: RealService, region: str) -> Iterator[i
     """Another process for the same region, started as containers start it; yields its id. It ends with the context."""
     program = "from services.command_line.main import main; main()"
     command = [sys.executable, "-c", program, "serve", "regional", "--region", region, "--home", str(service.home)]
-    command += ["--configuration", str(service.home / "configuration.yaml")]
+    command += ["--config", str(service.home / "configuration.yaml")]
     with (
         (service.home / "logs" / "one-more.log").open("ab") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process,

@@ -34,7 +34,7 @@ from tests.global_scheduler_service.service import (
 )
 from topmast.v1 import global_scheduler_pb2 as messages
 
-_SETTINGS = CONFIGURATION.scan.settings()
+_SETTINGS = CONFIGURATION.scan_settings()
 _OVER = Standing(LOWEST_PRIORITY, 0)
 
 

@@ -1,19 +1,44 @@
-"""topmast policies: what can be simulated."""
+"""topmast policies: what can be simulated, and what a service can be told to follow."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from services.command_line.options import JsonOption
 from services.command_line.output import Table, show, show_json
 
+if TYPE_CHECKING:
+    from simulator.policies.policy import Policy
+
 
 def list_policies(as_json: JsonOption = False) -> None:
-    """List the policies that can be simulated and compared, each with its source."""
+    """List the policies that can be simulated and compared, each with its source, and whether a service can follow it."""
+    from services.queue_rules import needs_estimates, why_not_live
     from simulator.policies.registry import policies
 
     known = policies()
     if as_json:
         show_json(
-            [{"policy": name, "summary": policy.summary, "scans": policy.scans} for name, policy in known.items()]
+            [
+                {
+                    "policy": name,
+                    "summary": policy.summary,
+                    "scans": policy.scans,
+                    "live": why_not_live(policy) is None,
+                    "needs_estimates": needs_estimates(policy),
+                    "why_not_live": why_not_live(policy),
+                }
+                for name, policy in known.items()
+            ]
         )
         return
-    show(Table("", ("policy", "what it does"), [(name, policy.summary) for name, policy in known.items()]))
+    rows = [(name, _live(policy), policy.summary) for name, policy in known.items()]
+    show(Table("", ("policy", "live", "what it does"), rows))
+
+
+def _live(policy: Policy) -> str:
+    from services.queue_rules import needs_estimates, why_not_live
+
+    if why_not_live(policy) is not None:
+        return "no"
+    return "with estimates" if needs_estimates(policy) else "yes"

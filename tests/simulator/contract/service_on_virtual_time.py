@@ -121,7 +121,7 @@ class ServiceOnVirtualTime:
                 configuration.auction,
             )
             regions.append(_Region(memory, auctioneer))
-        scan_loop = ScanLoop(database, clock, configuration.scan)
+        scan_loop = ScanLoop(database, clock, configuration)
         return ServiceOnVirtualTime(database, settings, clock, start_s, scan_loop, lease, regions)
 
     # Time.

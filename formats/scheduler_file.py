@@ -1,0 +1,82 @@
+"""scheduler.yaml: how the service decides, and how its tiers keep time. Each section of the file is one model.
+
+What the sections mean together, and which names of policies there are, is checked where they are put to use.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from formats.schema import Name, Schema, SchemaModel, parse_schema
+from formats.text_stream import read_text
+from formats.yaml_document import load_documents
+
+DEFAULT_ORDERING = "credit"
+NO_LEVELS = "none"
+
+Positive = Annotated[float, Field(gt=0, le=1e15)]
+
+
+class LevelsSection(Schema):
+    """Which level rule, with which parameters; what is left out is as the policy in `ordering` has it."""
+
+    rule: Name | None = None
+    """`none`: all are at level 0."""
+    thresholds_gpu_s: list[Positive] | None = None
+    slice_s: Positive | None = None
+    first_bucket_gpu_s: Positive | None = None
+    bucket_factor: Annotated[float, Field(gt=1, le=1e6)] | None = None
+
+
+class PrioritySection(Schema):
+    """How the workloads of one priority are ordered, and at which levels they are."""
+
+    ordering: Name = DEFAULT_ORDERING
+    """A policy that `topmast policies` lists, with its levels; or an ordering alone."""
+    levels: LevelsSection = LevelsSection()
+
+
+class EstimatesSection(Schema):
+    """Estimates of run times, for policies that only an oracle could serve otherwise."""
+
+    assumed_run_s: Positive = 3600.0
+    """For a workload that declares nothing, of a tenant of which none has completed yet."""
+
+
+def _yes_or_no(value: object) -> object:
+    """`true` are estimates with the defaults, `false` are none."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
+
+
+def _whole_number_keys(value: object) -> object:
+    """In JSON, and in quotes, the number of a priority is text."""
+    if not isinstance(value, dict):
+        return value
+    return {int(key) if isinstance(key, str) and key.isdecimal() else key: entry for key, entry in value.items()}
+
+
+Estimates = Annotated[EstimatesSection | None, BeforeValidator(_yes_or_no)]
+Priorities = Annotated[
+    dict[Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)], PrioritySection],
+    BeforeValidator(_whole_number_keys),
+]
+
+
+def read_scheduler_file(path: Path, model: type[SchemaModel]) -> SchemaModel:
+    """The file as that model, which has the sections as fields; an empty file is all defaults.
+
+    Raises FormatError with every problem.
+    """
+    return parse_scheduler_file(read_text(path), model, str(path))
+
+
+def parse_scheduler_file(text: str, model: type[SchemaModel], source: str = "scheduler.yaml") -> SchemaModel:
+    """The YAML text as that model; raises FormatError with every problem."""
+    documents = load_documents(text, source, whole_number_keys=True)
+    return parse_schema(model, documents[0] if documents and documents[0] is not None else {}, source)

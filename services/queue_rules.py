@@ -1,0 +1,163 @@
+"""From the names in scheduler.yaml to the rules of the queue: which policies a service can follow, and why not others.
+
+The policies are those of the registry that simulations use too. A service follows the ordering and the levels of a
+policy; where a policy decides otherwise than the service on anything else, it is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+
+from domain.tenant import LOWEST_PRIORITY
+from formats.problems import FieldProblem, FormatError, suggestion
+from formats.scheduler_file import NO_LEVELS, LevelsSection, PrioritySection
+from global_scheduler.knowledge import Knowledge
+from global_scheduler.levels import LEVELS
+from global_scheduler.levels.policy import LevelPolicy
+from global_scheduler.ordering import ORDERINGS
+from global_scheduler.ordering.policy import OrderingPolicy
+from global_scheduler.scan_settings import QueueRule
+
+if TYPE_CHECKING:
+    from simulator.policies.policy import Policy
+
+_NOT_OURS = {
+    "allocation": "it has a rule of its own for who of the queue starts ({name}), but a service puts the whole queue up"
+    " for auction, in order",
+    "placement": "it cuts workloads into tasks ({name}), but the users of a service say themselves how many they want",
+    "region_choice": "it binds workloads to a region at submission ({name}), but in a service the auctions choose the"
+    " region",
+    "reclaiming": "it chooses which loaned machines go back ({name}), which is not a matter of the queue",
+}
+"""By the point of the policy: why a service cannot follow it."""
+
+
+class _Refused(Exception):
+    """A section cannot be followed. `field` is a path within the section."""
+
+    def __init__(self, field: str, description: str) -> None:
+        super().__init__(description)
+        self.problem = FieldProblem(field, description)
+
+
+def queue_rules(
+    priorities: Mapping[int, PrioritySection], *, estimated: bool, source: str = "scheduler.yaml"
+) -> tuple[QueueRule, ...]:
+    """The rule of each priority from 0 on; raises FormatError with every problem."""
+    rules, problems = [], []
+    for priority in range(LOWEST_PRIORITY + 1):
+        section = priorities.get(priority)
+        try:
+            rules.append(QueueRule() if section is None else _rule_of(section, estimated=estimated))
+        except _Refused as refused:
+            problem = refused.problem
+            problems.append(FieldProblem(f"priorities[{priority}].{problem.field}", problem.description))
+    if problems:
+        raise FormatError(source, problems)
+    return tuple(rules)
+
+
+def why_not_live(policy: Policy) -> str | None:
+    """Why a service cannot follow this policy; None: it can, perhaps on estimates."""
+    ours = type(policy)("", "", policy.ordering)
+    for point, why in _NOT_OURS.items():
+        its = getattr(policy, point)
+        if its != getattr(ours, point):
+            return why.format(name=its.name)
+    if policy.levels is not None and policy.levels.moves_with_time:
+        return (
+            f"the levels of all that wait change with every second under {policy.levels.name}, but a service stores"
+            " levels; srsf has levels that stay"
+        )
+    return None
+
+
+def needs_estimates(policy: Policy) -> bool:
+    """Whether it needs to know how long workloads will run."""
+    return any(part is not None and part.needs is Knowledge.ORACLE for part in (policy.ordering, policy.levels))
+
+
+def _rule_of(section: PrioritySection, *, estimated: bool) -> QueueRule:
+    ordering, levels = _named(section.ordering)
+    levels = _with_parameters(levels, section.levels)
+    if levels is not None and levels.moves_with_time:
+        raise _Refused(
+            "levels.rule" if section.levels.rule else "ordering",
+            f"{levels.name} moves all that wait with every second, but a service stores levels; use the rule"
+            " remaining_service (policy srsf), or none",
+        )
+    for field, part in (("ordering", ordering), ("levels", levels)):
+        if part is not None and part.needs is Knowledge.ORACLE and not estimated:
+            raise _Refused(
+                field,
+                f"{part.name} needs remaining_s, how long workloads will run, which only an oracle knows; set"
+                " 'estimates: true' to estimate it, or use las, which goes by the service received",
+            )
+    return QueueRule(ordering, levels)
+
+
+def _named(name: str) -> tuple[OrderingPolicy, LevelPolicy | None]:
+    """The ordering of that name, or ordering and levels of the policy of that name."""
+    if name in ORDERINGS:
+        return ORDERINGS[name], None
+    # Only here: a service without such names starts without the simulator's policies.
+    from simulator.policies.registry import policies
+
+    known = policies()
+    if name not in known:
+        raise _Refused("ordering", f"there is no policy {name}; {suggestion(name, {*known, *ORDERINGS}, 'policy')}")
+    policy = known[name]
+    levels = policy.levels
+    # Levels that cannot be stored may yet be replaced by others.
+    why = why_not_live(dataclasses.replace(policy, levels=None))
+    if why is not None:
+        raise _Refused(
+            "ordering",
+            f"{name} can only be simulated: {why}; use one that is an order or a rule for levels, such as"
+            f" {policy.ordering.name}",
+        )
+    return policy.ordering, levels
+
+
+def _with_parameters(levels: LevelPolicy | None, section: LevelsSection) -> LevelPolicy | None:
+    """The rule that the section names, or that the policy has, with the section's parameters."""
+    if section.rule == NO_LEVELS:
+        levels = None
+    elif section.rule is not None:
+        if section.rule not in LEVELS:
+            hint = suggestion(section.rule, {*LEVELS, NO_LEVELS}, "level rule")
+            raise _Refused("levels.rule", f"there is no level rule {section.rule}; {hint}")
+        levels = LEVELS[section.rule]
+    given = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in section
+        if name != "rule" and value is not None
+    }
+    if not given:
+        return levels
+    first = next(iter(given))
+    if levels is None:
+        raise _Refused(f"levels.{first}", "is a parameter of levels, but there are none; name their rule, too")
+    theirs = _parameters_of(levels)
+    for name in given:
+        if name not in theirs:
+            raise _Refused(
+                f"levels.{name}", f"{levels.name} has no such parameter; {suggestion(name, theirs, 'parameter')}"
+            )
+    try:
+        return cast("LevelPolicy", dataclasses.replace(cast("_AnyDataclass", levels), **given))
+    except ValueError as error:
+        raise _Refused(f"levels.{first}", str(error)) from error
+
+
+class _AnyDataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
+
+
+def _parameters_of(levels: object) -> frozenset[str]:
+    """What can be set of a level rule; nothing of one that is no dataclass."""
+    if not dataclasses.is_dataclass(levels):
+        return frozenset()
+    return frozenset(field.name for field in dataclasses.fields(levels)) - {"name", "needs", "moves_with_time"}

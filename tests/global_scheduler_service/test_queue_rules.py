@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from domain.tenant import LOWEST_PRIORITY
+from formats.problems import FormatError
+from formats.scheduler_file import EstimatesSection, LevelsSection, PrioritySection
+from global_scheduler.levels.attained_service import AttainedService
+from global_scheduler.levels.remaining_service import RemainingService
+from global_scheduler.levels.time_slice import TimeSlice
+from global_scheduler.ordering.credit import CreditOrdering
+from global_scheduler.ordering.fewest_gpus import FewestGpus
+from global_scheduler.ordering.fifo import FifoOrdering
+from global_scheduler.ordering.longest_waiting import LongestWaiting
+from global_scheduler.ordering.shortest_remaining import ShortestRemaining
+from global_scheduler.ordering.shortest_remaining_service import ShortestRemainingService
+from global_scheduler.scan_settings import QueueRule, ScanSettings
+from services.configuration import (
+    AuctionConfiguration,
+    Configuration,
+    LeaseConfiguration,
+    ScanConfiguration,
+    load_configuration,
+)
+from services.queue_rules import why_not_live
+from simulator.policies.registry import policies
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler.yaml"
+
+
+def rule_of(section: PrioritySection, *, estimates: bool = False) -> QueueRule:
+    """The rule of priority 3, where no other priority says anything."""
+    configuration = Configuration(priorities={3: section}, estimates=EstimatesSection() if estimates else None)
+    rules = configuration.scan_settings().rules
+    assert len(rules) == LOWEST_PRIORITY + 1
+    assert {rule for number, rule in enumerate(rules) if number != 3} == {QueueRule()}
+    return rules[3]
+
+
+def test_the_default_is_credit_without_levels() -> None:
+    assert Configuration().scan_settings() == ScanSettings()
+    assert ScanSettings().rules[0] == QueueRule(CreditOrdering(), None)
+
+
+def test_the_example_says_the_defaults_and_names_policies() -> None:
+    configuration = load_configuration(EXAMPLE)
+    assert configuration.scan == ScanConfiguration()
+    assert (configuration.auction, configuration.lease) == (AuctionConfiguration(), LeaseConfiguration())
+    rules = configuration.scan_settings().rules
+    assert rules[2] == QueueRule(FifoOrdering())
+    assert rules[3] == QueueRule(FifoOrdering(), AttainedService((3200.0, 36_000.0)))
+    assert rules[4] == QueueRule(ShortestRemainingService(), RemainingService())
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("credit", QueueRule()),
+        ("mast", QueueRule()),
+        ("fifo", QueueRule(FifoOrdering())),
+        ("sf", QueueRule(FewestGpus())),
+        ("las", QueueRule(FifoOrdering(), AttainedService())),
+        ("gandiva", QueueRule(LongestWaiting(), TimeSlice())),
+    ],
+)
+def test_a_policy_gives_its_ordering_and_its_levels(name: str, rule: QueueRule) -> None:
+    assert rule_of(PrioritySection(ordering=name)) == rule
+
+
+def test_levels_may_be_others_than_those_of_the_policy() -> None:
+    thresholds = LevelsSection(thresholds_gpu_s=[10.0, 20.0])
+    assert rule_of(PrioritySection(ordering="las", levels=thresholds)).levels == AttainedService((10.0, 20.0))
+    assert rule_of(PrioritySection(ordering="las", levels=LevelsSection(rule="none"))).levels is None
+    sliced = PrioritySection(levels=LevelsSection(rule="time_slice", slice_s=600.0))
+    assert rule_of(sliced) == QueueRule(CreditOrdering(), TimeSlice(600.0))
+
+
+def test_what_needs_an_oracle_goes_by_estimates_when_told_to() -> None:
+    assert rule_of(PrioritySection(ordering="sjf"), estimates=True) == QueueRule(ShortestRemaining())
+    with pytest.raises(FormatError) as refused:
+        rule_of(PrioritySection(ordering="sjf"))
+    assert str(refused.value) == (
+        "scheduler.yaml: priorities[3].ordering: shortest_remaining needs remaining_s, how long workloads will run, which"
+        " only an oracle knows; set 'estimates: true' to estimate it, or use las, which goes by the service received"
+    )
+    with pytest.raises(FormatError, match=r"priorities\[3\].levels: remaining_service needs remaining_s"):
+        rule_of(PrioritySection(ordering="credit", levels=LevelsSection(rule="remaining_service")))
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        (PrioritySection(ordering="lass"), r"\.ordering: there is no policy lass; did you mean las"),
+        (PrioritySection(ordering="easy_backfill"), "rule of its own for who of the queue starts.*in order"),
+        (PrioritySection(ordering="own_region"), "own_region can only be simulated: it binds workloads to a region"),
+        (PrioritySection(ordering="best_effort"), "cuts workloads into tasks"),
+        (PrioritySection(ordering="srtf"), "expected_end moves all that wait with every second.*remaining_service"),
+        (PrioritySection(levels=LevelsSection(rule="steps")), r"\.levels\.rule: there is no level rule steps; known"),
+        (PrioritySection(levels=LevelsSection(slice_s=1.0)), r"\.levels\.slice_s: is a parameter of levels, but there"),
+        (
+            PrioritySection(ordering="las", levels=LevelsSection(slice_s=1.0)),
+            r"\.levels\.slice_s: attained_service has no such parameter; known: thresholds_gpu_s",
+        ),
+        (
+            PrioritySection(ordering="las", levels=LevelsSection(thresholds_gpu_s=[5.0, 1.0])),
+            r"\.levels\.thresholds_gpu_s: thresholds_gpu_s must be .* that ascend",
+        ),
+    ],
+)
+def test_what_a_service_cannot_follow_is_refused_by_field_with_a_remedy(section: PrioritySection, told: str) -> None:
+    with pytest.raises(FormatError, match=told):
+        rule_of(section, estimates=True)
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("priorities: {0: {ordering: nope}, 6: {ordering: ideal}}")
+    with pytest.raises(FormatError) as refused:
+        load_configuration(file)
+    assert [problem.field for problem in refused.value.problems] == ["priorities[0].ordering", "priorities[6].ordering"]
+    assert str(file) in str(refused.value)
+
+
+def test_every_policy_is_either_followed_or_refused_with_a_reason() -> None:
+    for name, policy in policies().items():
+        why = why_not_live(policy)
+        if why is None:
+            assert rule_of(PrioritySection(ordering=name), estimates=True).ordering == policy.ordering
+        else:
+            with pytest.raises(FormatError, match=r"priorities\[3\]\.ordering: "):
+                rule_of(PrioritySection(ordering=name), estimates=True)
+
+
+def test_a_configuration_reaches_the_tiers_as_it_is() -> None:
+    configuration = load_configuration(EXAMPLE)
+    assert Configuration.model_validate_json(configuration.model_dump_json()) == configuration
