@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.mast_region import NOW_S, RunningRegion, WorkloadSource, mast_region
 from benchmarks.measurement import report
 from cluster_manager.capacity.inventory import Inventory
-from data_placement.directory import DataDirectory
+from data_placement.catalog import Catalog
 from domain.fleet import Region
 from domain.identifiers import AttemptNumber, RegionId
 from domain.rank import QueuePosition, Standing
@@ -86,7 +86,7 @@ class Market:
         bidders: dict[RegionId, RegionBidder] = {}
         for region, inventory in zip(self.regions, self.inventories, strict=True):
             cache = NegativeCache()
-            bidders[region.region] = RegionBidder(region, inventory, cache, DataDirectory())
+            bidders[region.region] = RegionBidder(region, inventory, cache, Catalog())
         return bidders
 
 

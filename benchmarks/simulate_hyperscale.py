@@ -7,12 +7,12 @@ preempted once". Budget: 10 minutes and 12 GiB on one core.
 
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.mast_region import GPU_MACHINES, MODELS, mast_region
 from benchmarks.measurement import report
+from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from simulator.baselines.mast import MAST
 from simulator.engine.settings import SimulationSettings
@@ -45,7 +45,7 @@ def a_day(regions: int, workloads: int) -> SimulationInput:
     )
     sizes = [(region.region, GPU_MACHINES * 8) for region in fleet.regions]
     rows, tables = synthesize_tables(list(generate_workloads(settings, rng)), sizes, rng)
-    return SimulationInput("mast percentiles", rows, replace(fleet, tables=tables), tenants)
+    return SimulationInput("mast percentiles", rows, fleet, tenants, catalog=Catalog(tables))
 
 
 def tell(progress: RunProgress) -> bool:

@@ -1,4 +1,4 @@
-"""Where workloads run: region, cluster, rack, machine; and which region holds which table."""
+"""Where workloads run: region, cluster, rack, machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
+from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 
 NO_GPU_MODEL = GpuModel("")
 
@@ -103,26 +103,10 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table of the data warehouse: new data appears in its home region; replicas may be behind (MAST §3.1)."""
-
-    table: TableId
-    size_bytes: int
-    home: RegionId
-    replicas: tuple[RegionId, ...] = ()
-
-    @property
-    def regions(self) -> tuple[RegionId, ...]:
-        """All regions that hold a complete copy, home first."""
-        return (self.home, *(region for region in self.replicas if region != self.home))
-
-
-@dataclass(frozen=True, slots=True)
 class Fleet:
-    """All regions and tables. Machine and cluster names are unique in the whole fleet."""
+    """All regions. Machine and cluster names are unique in the whole fleet."""
 
     regions: tuple[Region, ...]
-    tables: tuple[Table, ...] = ()
 
     def region(self, region: RegionId) -> Region:
         """The region of that name; raises KeyError when there is none."""

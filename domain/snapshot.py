@@ -1,4 +1,4 @@
-"""Everything that is decided on, at one moment: the queue, the running attempts, attained service, use, fleet, tenants.
+"""Everything that is decided on, at one moment: queue, running attempts, attained service, use, fleet, tenants, tables.
 
 A snapshot is a value: taken from a live service in one transaction or read from a file, and where a simulation may
 begin. All times are seconds since the epoch on the clock of the service that it was taken from.
@@ -15,6 +15,7 @@ from domain.identifiers import MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import LIVE, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Emulated, Workload, WorkloadSpecification
 
@@ -108,6 +109,8 @@ class Snapshot:
     running: tuple[RunningAttempt, ...]
     use: tuple[UseStretch, ...] = ()
     """Up to `taken_s`, as far back as the usage window reaches; live attempts are part of it until then."""
+    tables: tuple[Table, ...] = ()
+    """Those of the catalog, by name."""
 
     def workloads(self) -> tuple[Workload, ...]:
         """All that have not ended, by (submit time, id)."""

@@ -1,4 +1,4 @@
-"""fleet.yaml: regions, their clusters, racks and machines; and which region holds which table.
+"""fleet.yaml: regions, their clusters, racks and machines; and, beside them, which region holds which table.
 
 Machines are listed one by one under `racks`, or by the number under `machine_groups`; a group's machines get
 names from their place: `east-a-r01-m03` is the third machine of the first rack of cluster `east-a`.
@@ -6,13 +6,16 @@ names from their place: `east-a-r01-m03` is the third machine of the first rack 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region, Table
+from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
+from domain.table import Table
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import (
     GREATEST_CPUS_PER_MACHINE,
@@ -82,32 +85,45 @@ class FleetSchema(Schema):
     tables: list[TableSchema] = []
 
 
+@dataclass(frozen=True, slots=True)
+class FleetFile:
+    """What a fleet file describes: the fleet, and the tables, which are no part of it."""
+
+    fleet: Fleet
+    tables: tuple[Table, ...] = ()
+
+
 def read_fleet(path: Path) -> Fleet:
-    """The fleet of a file; raises FormatError with every problem."""
-    return parse_fleet(read_text(path), str(path))
+    """The fleet of a file, where its tables do not matter; raises FormatError with every problem."""
+    return read_fleet_file(path).fleet
 
 
-def parse_fleet(text: str, source: str = "fleet.yaml") -> Fleet:
-    """The fleet of a YAML text; raises FormatError with every problem."""
-    return fleet_from_document(load_document(text, source), source)
+def read_fleet_file(path: Path) -> FleetFile:
+    """The fleet and the tables of a file; raises FormatError with every problem."""
+    return parse_fleet_file(read_text(path), str(path))
 
 
-def fleet_from_document(document: object, source: str = "fleet") -> Fleet:
-    """The fleet of a parsed document (nested mappings and lists); raises FormatError with every problem."""
+def parse_fleet_file(text: str, source: str = "fleet.yaml") -> FleetFile:
+    """The fleet and the tables of a YAML text; raises FormatError with every problem."""
+    return fleet_file_from_document(load_document(text, source), source)
+
+
+def fleet_file_from_document(document: object, source: str = "fleet") -> FleetFile:
+    """The same of a parsed document (nested mappings and lists); raises FormatError with every problem."""
     schema = parse_schema(FleetSchema, document, source)
     problems = _size_problems(schema) or _machine_problems(schema)
     if problems:
         raise FormatError(source, problems)
-    fleet = Fleet(tuple(_region(region) for region in schema.regions), tuple(_table(t) for t in schema.tables))
-    problems = check_fleet(fleet)
-    problems += _table_size_problems(schema)
+    fleet = Fleet(tuple(_region(region) for region in schema.regions))
+    tables = tuple(_table(table) for table in schema.tables)
+    problems = check_fleet(fleet) + check_tables(fleet, tables) + _table_size_problems(schema)
     if problems:
         raise FormatError(source, problems)
-    return fleet
+    return FleetFile(fleet, tables)
 
 
-def fleet_document(fleet: Fleet) -> dict[str, object]:
-    """The fleet as a document with every machine written out; `fleet_from_document` gives the same fleet back."""
+def fleet_document(fleet: Fleet, tables: Iterable[Table] = ()) -> dict[str, object]:
+    """Both as a document with every machine written out; `fleet_file_from_document` gives the same back."""
     return {
         "regions": [
             {
@@ -123,28 +139,22 @@ def fleet_document(fleet: Fleet) -> dict[str, object]:
                 "home": str(table.home),
                 "replicas": [str(region) for region in table.replicas],
             }
-            for table in fleet.tables
+            for table in tables
         ],
     }
 
 
-def dump_fleet(fleet: Fleet) -> str:
-    """The fleet as YAML; `parse_fleet` gives the same fleet back."""
-    return dump_document(fleet_document(fleet))
+def dump_fleet(fleet: Fleet, tables: Iterable[Table] = ()) -> str:
+    """Both as YAML; `parse_fleet_file` gives the same back."""
+    return dump_document(fleet_document(fleet, tables))
 
 
 def check_fleet(fleet: Fleet) -> list[FieldProblem]:
-    """What is wrong between the parts of a fleet: names used twice, tables in regions that are not there."""
+    """What is wrong between the parts of a fleet: names used twice."""
     problems: list[FieldProblem] = []
     if not fleet.regions:
         problems.append(FieldProblem("regions", "is empty; a fleet has at least one region"))
-    places: dict[tuple[str, str], str] = {}
-
-    def claim(kind: str, name: str, field: str) -> None:
-        first = places.setdefault((kind, name), field)
-        if first != field:
-            problems.append(FieldProblem(field, f"{kind} {name} is already at {first}; names are unique, rename one"))
-
+    claim = _Claims(problems).claim
     for r, region in enumerate(fleet.regions):
         claim("region", region.region, f"regions[{r}]")
         for c, cluster in enumerate(region.clusters):
@@ -153,8 +163,15 @@ def check_fleet(fleet: Fleet) -> list[FieldProblem]:
                 claim(f"cluster {cluster.cluster}'s rack", rack.rack, f"regions[{r}].clusters[{c}].racks[{k}]")
                 for m, machine in enumerate(rack.machines):
                     claim("machine", machine.machine, f"regions[{r}].clusters[{c}].racks[{k}].machines[{m}]")
+    return problems
+
+
+def check_tables(fleet: Fleet, tables: Iterable[Table]) -> list[FieldProblem]:
+    """What is wrong with the tables of a fleet file: names used twice, regions that the fleet does not have."""
+    problems: list[FieldProblem] = []
+    claim = _Claims(problems).claim
     known_regions = {str(region.region) for region in fleet.regions}
-    for t, table in enumerate(fleet.tables):
+    for t, table in enumerate(tables):
         claim("table", table.table, f"tables[{t}]")
         held = (("home", table.home), *((f"replicas[{i}]", name) for i, name in enumerate(table.replicas)))
         for field, name in held:
@@ -162,6 +179,21 @@ def check_fleet(fleet: Fleet) -> list[FieldProblem]:
                 description = f"there is no region {name}; {suggestion(name, known_regions, 'region')}"
                 problems.append(FieldProblem(f"tables[{t}].{field}", description))
     return problems
+
+
+class _Claims:
+    """Which name was first used where; names are unique among the things of a kind."""
+
+    def __init__(self, problems: list[FieldProblem]) -> None:
+        self._problems = problems
+        self._places: dict[tuple[str, str], str] = {}
+
+    def claim(self, kind: str, name: str, field: str) -> None:
+        """Adds a problem when another field has the name already."""
+        first = self._places.setdefault((kind, name), field)
+        if first != field:
+            description = f"{kind} {name} is already at {first}; names are unique, rename one"
+            self._problems.append(FieldProblem(field, description))
 
 
 def _size_problems(schema: FleetSchema) -> list[FieldProblem]:

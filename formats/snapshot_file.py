@@ -30,7 +30,7 @@ from domain.snapshot import (
 )
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from domain.workload import Workload
-from formats.fleet_file import fleet_document, fleet_from_document
+from formats.fleet_file import fleet_document, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
 from formats.tenants_file import tenants_document, tenants_from_document
@@ -169,9 +169,11 @@ def snapshot_from_document(document: object, source: str = "snapshot") -> Snapsh
         raise FormatError(source, [FieldProblem("topmast_snapshot", described)])
     schema = parse_schema(SnapshotSchema, document, source)
     problems: list[FieldProblem] = []
+    fleet_file = fleet_file_from_document(schema.fleet, f"{source}: fleet")
     snapshot = Snapshot(
         taken_s=schema.taken_s,
-        fleet=fleet_from_document(schema.fleet, f"{source}: fleet"),
+        fleet=fleet_file.fleet,
+        tables=fleet_file.tables,
         tenants=tenants_from_document({"tenants": schema.tenants}, f"{source}: tenants"),
         machine_states={
             MachineId(machine): _choice(MachineState, state, f"machine_states.{machine}", MachineState.UP, problems)
@@ -200,7 +202,7 @@ def snapshot_document(snapshot: Snapshot) -> _Document:
     return {
         "topmast_snapshot": VERSION,
         "taken_s": snapshot.taken_s,
-        "fleet": fleet_document(snapshot.fleet),
+        "fleet": fleet_document(snapshot.fleet, snapshot.tables),
         **tenants_document(snapshot.tenants),
         "machine_states": {str(m): snapshot.machine_states[m].value for m in sorted(snapshot.machine_states)},
         "queue": [_queued_document(entry) for entry in snapshot.queue],

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster_manager.capacity.inventory import Inventory
-from data_placement.directory import DataDirectory
+from data_placement.catalog import Catalog
 from domain.fleet import Region
 from domain.plan import Plan
 from domain.workload import WorkloadSpecification
@@ -28,24 +28,24 @@ from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanS
 
 
 class RegionBidder:
-    """Answers rounds for one region, from memory: its inventory, its negative cache, the data directory.
+    """Answers rounds for one region, from memory: its inventory, its negative cache, the catalog of tables.
 
     The bidder lets the negative cache watch the inventory, so that it hears of whatever makes room, and fills it.
     """
 
-    __slots__ = ("_cache", "_directory", "_empty_region", "_inventory")
+    __slots__ = ("_cache", "_catalog", "_empty_region", "_inventory")
 
     def __init__(
         self,
         region: Region,
         inventory: Inventory,
         cache: NegativeCache,
-        directory: DataDirectory,
+        catalog: Catalog,
     ) -> None:
         self._empty_region = EmptyRegion(region)
         self._inventory = inventory
         self._cache = cache
-        self._directory = directory
+        self._catalog = catalog
         inventory.watch(cache)
 
     def answer(self, auction_round: Round, now: float) -> RegionResponse:
@@ -98,7 +98,7 @@ class RegionBidder:
 
     def abandons(self, specification: WorkloadSpecification) -> Abandoned | None:
         """Why the region would leave the auction of such a workload without planning; None when it would plan."""
-        return abandonment(self._empty_region, specification, self._directory)
+        return abandonment(self._empty_region, specification, self._catalog)
 
     def confirm(self, won: Sequence[Lot], now: float) -> tuple[Confirmation, ...]:
         """Plans and places what the region won, in queue order: see `confirm_wins`.
@@ -106,7 +106,7 @@ class RegionBidder:
         The negative cache stays right: what is placed only takes capacity, and what is being evicted stays charged
         until it is released.
         """
-        return confirm_wins(self._inventory, self._empty_region, self._directory, won, now)
+        return confirm_wins(self._inventory, self._empty_region, self._catalog, won, now)
 
     def _answer_lot(
         self, lot: Lot, planned_s: float, cache: NegativeCache, *, assumes_wins: bool

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from cluster_manager.capacity.inventory import Inventory
-from data_placement.directory import DataDirectory
+from data_placement.catalog import Catalog
 from domain.plan import Plan
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
@@ -50,7 +50,7 @@ Confirmation = Dispatch | DispatchRefused
 
 
 def confirm_wins(
-    inventory: Inventory, empty_region: EmptyRegion, directory: DataDirectory, won: Sequence[Lot], now: float
+    inventory: Inventory, empty_region: EmptyRegion, catalog: Catalog, won: Sequence[Lot], now: float
 ) -> tuple[Confirmation, ...]:
     """Plans and places the lots that the region won, in queue order; one confirmation for each of them.
 
@@ -61,13 +61,11 @@ def confirm_wins(
     keys = [lot.position.sort_key for lot in won]
     if any(earlier >= later for earlier, later in pairwise(keys)):
         raise ValueError(f"won lots of region {inventory.region} must come in queue order")
-    return tuple(_confirm(inventory, empty_region, directory, lot, now) for lot in won)
+    return tuple(_confirm(inventory, empty_region, catalog, lot, now) for lot in won)
 
 
-def _confirm(
-    inventory: Inventory, empty_region: EmptyRegion, directory: DataDirectory, lot: Lot, now: float
-) -> Confirmation:
-    abandoned = abandonment(empty_region, lot.workload.specification, directory)
+def _confirm(inventory: Inventory, empty_region: EmptyRegion, catalog: Catalog, lot: Lot, now: float) -> Confirmation:
+    abandoned = abandonment(empty_region, lot.workload.specification, catalog)
     if abandoned is not None:
         return DispatchRefused(lot, DispatchRefusal.NO_LONGER_ELIGIBLE, abandoned.sentence)
     plan = plan_workload(inventory, lot.workload, lot.position.standing, now)

@@ -9,16 +9,14 @@ Ignores: what is running; that is the planner's business.
 
 from __future__ import annotations
 
-from data_placement.directory import DataDirectory
+from data_placement.catalog import Catalog
 from domain.identifiers import TableId
 from domain.workload import WorkloadSpecification
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.rounds import Abandoned, Abandonment
 
 
-def abandonment(
-    region: EmptyRegion, specification: WorkloadSpecification, directory: DataDirectory
-) -> Abandoned | None:
+def abandonment(region: EmptyRegion, specification: WorkloadSpecification, catalog: Catalog) -> Abandoned | None:
     """Why the region leaves the auction of the workload; None when it is eligible."""
     if specification.regions and region.region not in specification.regions:
         return Abandoned(
@@ -26,21 +24,19 @@ def abandonment(
         )
     if (refusal := region.refusal(specification)) is not None:
         return Abandoned(Abandonment.NO_HARDWARE, refusal.sentence)
-    missing = directory.missing_tables(region.region, specification.tables)
+    missing = catalog.missing_tables(region.region, specification.tables)
     if missing:
-        return Abandoned(Abandonment.NO_DATA, _missing_sentence(specification, missing, directory), missing)
+        return Abandoned(Abandonment.NO_DATA, _missing_sentence(specification, missing, catalog), missing)
     return None
 
 
-def _missing_sentence(
-    specification: WorkloadSpecification, missing: tuple[TableId, ...], directory: DataDirectory
-) -> str:
+def _missing_sentence(specification: WorkloadSpecification, missing: tuple[TableId, ...], catalog: Catalog) -> str:
     """Each missing table, and where it can be read."""
     where: dict[TableId, str] = {}
     for table_input in specification.tables:
         if table_input.table not in missing or (table_input.table in where and not table_input.fresh):
             continue
-        held_in = directory.regions_holding(table_input)
+        held_in = catalog.regions_holding(table_input)
         fresh = "fresh only " if table_input.fresh else ""
         where[table_input.table] = f"{fresh}in {', '.join(held_in)}" if held_in else "nowhere"
     return "; ".join(f"table {table} is not here but {where[table]}" for table in missing)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from domain.fleet import Fleet
+from domain.table import Table
 from domain.tenant import Tenant
 from formats.event_log import BadRecord, parse_record
 from formats.text_stream import read_lines
@@ -24,6 +25,7 @@ def validate(
     fleet: Fleet,
     tenants: Sequence[Tenant],
     *,
+    tables: Iterable[Table] = (),
     complete: bool,
     greatest_shown: int = SHOWN_VIOLATIONS,
 ) -> ValidationReport:
@@ -32,7 +34,7 @@ def validate(
     With `complete` the log is a whole run: every workload must have ended, and there must be one. Without, it
     is a run from its beginning up to some moment. Never raises for what stands in a record.
     """
-    checker = LogChecker(fleet, tenants, greatest_shown)
+    checker = LogChecker(fleet, tenants, tables, greatest_shown)
     for line, record in enumerate(records, 1):
         checker.feed(line, record)
     return checker.report(complete=complete)
@@ -43,6 +45,7 @@ def validate_log(
     fleet: Fleet,
     tenants: Sequence[Tenant],
     *,
+    tables: Iterable[Table] = (),
     complete: bool,
     greatest_shown: int = SHOWN_VIOLATIONS,
 ) -> ValidationReport:
@@ -50,7 +53,7 @@ def validate_log(
 
     Raises FormatError when the file cannot be read at all.
     """
-    checker = LogChecker(fleet, tenants, greatest_shown)
+    checker = LogChecker(fleet, tenants, tables, greatest_shown)
     for line, text in read_lines(path):
         try:
             record = parse_record(text)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TableId, TenantId, WorkloadId
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY, Tenant
 from formats.trace import TraceRow
 from simulator.published_statistics import (
@@ -102,6 +103,7 @@ class GeneratorSettings:
         tenants: Sequence[Tenant],
         workloads: int,
         *,
+        tables: Sequence[Table] = (),
         profile: Profile = Profile.MAST,
         span_s: float = DAY_S,
     ) -> GeneratorSettings:
@@ -109,7 +111,7 @@ class GeneratorSettings:
 
         Raises ValueError for a fleet without GPUs.
         """
-        offers = offers_of_fleet(fleet)
+        offers = offers_of_fleet(fleet, tables)
         greatest = max(offer.greatest_gpus or 1 for offer in offers)
         return GeneratorSettings(
             workloads,
@@ -176,6 +178,7 @@ def tenants_of_profile(profile: Profile, gpus: int) -> tuple[Tenant, ...]:
 
 def offers_of_fleet(
     fleet: Fleet,
+    tables: Sequence[Table] = (),
     any_weight: float = 0.5,
     greatest_share: float = 0.5,
     cpus_per_task: float = 16.0,
@@ -184,7 +187,7 @@ def offers_of_fleet(
     """What a fleet can host: an offer per region and GPU model, and one per region for any model.
 
     The latter get `any_weight` of the workloads; all are weighted by their GPUs. No gang asks for more than
-    `greatest_share` of what its region has (a power of two of GPUs), and it reads tables that are there.
+    `greatest_share` of what its region has (a power of two of GPUs), and it reads those of the tables that are there.
     Raises ValueError for a fleet without GPUs.
     """
     largest = max((m.gpus for region in fleet.regions for m in region.machines()), default=0)
@@ -212,7 +215,7 @@ def offers_of_fleet(
             weight=any_weight * here / total,
             greatest_gpus=_power_of_two_up_to(any_gpus),
             greatest_cpu_tasks=max(1, int(cpu_tasks * greatest_share)),
-            tables=tuple(table.table for table in fleet.tables if region.region in table.regions),
+            tables=tuple(table.table for table in tables if region.region in table.regions),
         )
         offers.append(anywhere)
         offers += [

@@ -18,3 +18,6 @@ EVENT_CHANNEL = "topmast_events"
 
 FLEET_CHANNEL = "topmast_fleet"
 """The fleet or the tenants were replaced."""
+
+CATALOG_CHANNEL = "topmast_catalog"
+"""Tables came, went or moved."""

@@ -95,9 +95,9 @@ class Database:
         """Calls the listener now and at each change: True, the database answers; False, it is lost."""
         self._watcher.tell_health(listener)
 
-    def listen(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
-        """A subscription to a notification channel; see Subscription.wait."""
-        return self._watcher.listen(channel)
+    def listen(self, *channels: str) -> AbstractAsyncContextManager[Subscription]:
+        """A subscription to notification channels; see Subscription.wait."""
+        return self._watcher.listen(*channels)
 
     # ------------------------------------------------------------ transactions
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region, Table
-from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
+from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
+from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 from services.database import channels
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.lease_store import fence_regions
@@ -76,8 +76,7 @@ async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     changed = [row for name, row in wanted_machines.items() if stored_machines.get(name) != row]
     gone = sorted(stored_machines.keys() - wanted_machines.keys())
     outline_changed = await _store_outline(connection, fleet, gone, changed)
-    tables_changed = await _store_tables(connection, fleet.tables)
-    if not (changed or gone or outline_changed or tables_changed):
+    if not (changed or gone or outline_changed):
         return revision
     wake_after_commit(connection, FLEET_CHANNEL)
     return await raise_revision(connection, Subject.FLEET)
@@ -118,8 +117,7 @@ async def load_fleet(connection: AnyConnection) -> tuple[Fleet, dict[MachineId, 
         )
         for region, clusters in groupby(await cursor.fetchall(), key=lambda row: str(row[0]))
     )
-    tables = tuple((await _load_tables(connection)).values())
-    return Fleet(regions, tables), {MachineId(row[2]): MachineState(row[7]) for row in rows}
+    return Fleet(regions), {MachineId(row[2]): MachineState(row[7]) for row in rows}
 
 
 async def fleet_revision(connection: AnyConnection) -> int:
@@ -243,45 +241,6 @@ async def _store_machines(connection: AnyConnection, rows: Sequence[_MachineRow]
                   position = excluded.position""",
         _columns([(row.machine, *row[2:]) for row in rows], 8),
     )
-
-
-# ---------------------------------------------------------------- tables
-
-
-async def _load_tables(connection: AnyConnection) -> dict[TableId, Table]:
-    """By name, sorted."""
-    cursor = await connection.execute(
-        """SELECT t.data_table, t.size_bytes, t.home,
-                  array_remove(array_agg(r.region ORDER BY r.region), NULL)
-             FROM data_tables t LEFT JOIN data_table_replicas r USING (data_table)
-            GROUP BY t.data_table ORDER BY t.data_table"""
-    )
-    return {
-        TableId(row[0]): Table(TableId(row[0]), row[1], RegionId(row[2]), tuple(RegionId(r) for r in row[3]))
-        for row in await cursor.fetchall()
-    }
-
-
-async def _store_tables(connection: AnyConnection, tables: Sequence[Table]) -> bool:
-    """Returns whether any is another one than before."""
-    stored = await _load_tables(connection)
-    wanted: Mapping[TableId, Table] = {
-        table.table: Table(table.table, table.size_bytes, table.home, tuple(sorted(set(table.replicas))))
-        for table in tables
-    }
-    outdated = sorted(name for name, table in stored.items() if wanted.get(name) != table)
-    new = [table for name, table in sorted(wanted.items()) if stored.get(name) != table]
-    await connection.execute("DELETE FROM data_tables WHERE data_table = ANY(%s)", (outdated,))
-    await connection.execute(
-        """INSERT INTO data_tables (data_table, size_bytes, home)
-           SELECT * FROM unnest(%s::text[], %s::bigint[], %s::text[])""",
-        _columns([(table.table, table.size_bytes, table.home) for table in new], 3),
-    )
-    await connection.execute(
-        "INSERT INTO data_table_replicas (data_table, region) SELECT * FROM unnest(%s::text[], %s::text[])",
-        _columns([(table.table, region) for table in new for region in table.replicas], 2),
-    )
-    return bool(outdated or new)
 
 
 def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:

@@ -38,9 +38,6 @@ class Base(DeclarativeBase):
     """All tables."""
 
 
-# ---------------------------------------------------------------- tenants
-
-
 class TenantRow(Base):
     __tablename__ = "tenants"
 
@@ -87,9 +84,6 @@ class UsageWindowRow(Base):
     cpu_seconds: Mapped[float] = mapped_column(Float)
 
 
-# ---------------------------------------------------------------- fleet
-
-
 class RegionRow(Base):
     __tablename__ = "regions"
 
@@ -127,6 +121,17 @@ class DataTableRow(Base):
     data_table: Mapped[str] = mapped_column(Name, primary_key=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     home: Mapped[str] = mapped_column(Name)
+    revision: Mapped[int] = mapped_column(BigInteger, server_default=text("0"), index=True)
+    """Of the catalog, in which it last changed."""
+
+
+class DroppedDataTableRow(Base):
+    """A table that is gone, remembered so that those who know the catalog of an earlier revision can forget it."""
+
+    __tablename__ = "dropped_data_tables"
+
+    data_table: Mapped[str] = mapped_column(Name, primary_key=True)
+    revision: Mapped[int] = mapped_column(BigInteger, index=True)
 
 
 class DataTableReplicaRow(Base):
@@ -139,7 +144,7 @@ class DataTableReplicaRow(Base):
 
 
 class RevisionRow(Base):
-    """Grows with each change of `fleet` or `tenants`, so that every tier notices; also holds the service's clock."""
+    """Grows with each change of `fleet`, `tenants` or `catalog`, so that every tier notices; also holds the service's clock."""
 
     __tablename__ = "revisions"
 
@@ -463,9 +468,6 @@ class EventRow(Base):
     details: Mapped[dict[str, Any]] = mapped_column(JSONB)
 
 
-# ---------------------------------------------------------------- who serves
-
-
 class LeaseRow(Base):
     """Who is `global`, `regional/<region>` or `cluster/<cluster>`, at which address, until when.
 
@@ -480,9 +482,6 @@ class LeaseRow(Base):
     process_id: Mapped[int] = mapped_column(Integer)
     token: Mapped[int] = mapped_column(BigInteger)
     expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
-
-
-# ---------------------------------------------------------------- what became of a commit
 
 
 class CommitMarkRow(Base):

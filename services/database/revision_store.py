@@ -1,4 +1,4 @@
-"""The revisions of what is replaced as a whole: `fleet` and `tenants`. Each grows with every change."""
+"""The revisions of what is replaced as a whole: `fleet`, `tenants`, `catalog`. Each grows with every change."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ class Subject(StrEnum):
 
     FLEET = "fleet"
     TENANTS = "tenants"
+    CATALOG = "catalog"
 
 
 async def lock_revision(connection: AnyConnection, subject: Subject) -> int:

@@ -90,16 +90,18 @@ class Watcher:
             self._task = None
 
     @asynccontextmanager
-    async def listen(self, channel: str) -> AsyncIterator[Subscription]:
-        """A subscription to a channel, as long as the context lasts."""
+    async def listen(self, *channels: str) -> AsyncIterator[Subscription]:
+        """A subscription to these channels, as long as the context lasts."""
         subscription = Subscription()
-        self._subscriptions.setdefault(channel, []).append(subscription)
+        for channel in channels:
+            self._subscriptions.setdefault(channel, []).append(subscription)
         self._newcomers.append(subscription)
         self._channels_changed.set()
         try:
             yield subscription
         finally:
-            self._subscriptions[channel].remove(subscription)
+            for channel in channels:
+                self._subscriptions[channel].remove(subscription)
 
     # ------------------------------------------------------------ the task
 

@@ -17,10 +17,11 @@ from rich.console import Console
 
 from domain.events import JsonValue
 from domain.fleet import Fleet
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
 from formats.event_log import read_records
-from formats.fleet_file import read_fleet
+from formats.fleet_file import read_fleet_file
 from formats.tenants_file import read_tenants
 from services.demo.account import account_of
 from services.demo.live_view import LineView, TerminalView, View
@@ -50,6 +51,7 @@ class _Stage:
     """What the demo plays on."""
 
     fleet: Fleet
+    tables: tuple[Table, ...]
     tenants: tuple[Tenant, ...]
     fleet_file: Path
     tenants_file: Path
@@ -61,7 +63,7 @@ def run_demo(options: DemoOptions) -> int:
     console = Console(stderr=True)
     began = time.monotonic()
     with _stage(options) as stage, _view(options, console) as view:
-        trace_slice = make_slice(options, stage.fleet, stage.tenants)
+        trace_slice = make_slice(options, stage.fleet, stage.tables, stage.tenants)
         speed = (trace_slice.span_s + trace_slice.longest_s) / options.running_real_s
         view.stage("starting PostgreSQL, Ray and ten tiers")
         service = up(
@@ -95,7 +97,8 @@ def _stage(options: DemoOptions) -> Iterator[_Stage]:
     home = home.expanduser().resolve()
     home.mkdir(parents=True, exist_ok=True)
     try:
-        yield _Stage(read_fleet(fleet_file), tuple(read_tenants(tenants_file)), fleet_file, tenants_file, home)
+        described, tenants = read_fleet_file(fleet_file), tuple(read_tenants(tenants_file))
+        yield _Stage(described.fleet, described.tables, tenants, fleet_file, tenants_file, home)
     finally:
         if options.keep is None:
             shutil.rmtree(home, ignore_errors=True)
@@ -136,7 +139,8 @@ def _play(
             time.sleep(_LOOK_EVERY_REAL_S)
         log = stage.home / "events.jsonl"
         _write_log(client.events(), log)
-        report = validate_log(log, stage.fleet, stage.tenants, complete=elapsed <= options.limit_real_s)
+        complete = elapsed <= options.limit_real_s
+        report = validate_log(log, stage.fleet, stage.tenants, tables=stage.tables, complete=complete)
         gpus = sum(machine.gpus for region in stage.fleet.regions for machine in region.machines())
         account = account_of(read_records(log), gpus)
         summary: dict[str, JsonValue] = {

@@ -15,6 +15,7 @@ import numpy as np
 
 from domain.fleet import Fleet
 from domain.identifiers import TenantId
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import TableInput, WorkloadSpecification
 from formats.trace import TraceRow, read_trace
@@ -48,14 +49,14 @@ class TraceSlice:
     arrivals_scaled_by: float
 
 
-def make_slice(options: DemoOptions, fleet: Fleet, tenants: Sequence[Tenant]) -> TraceSlice:
+def make_slice(options: DemoOptions, fleet: Fleet, tables: Sequence[Table], tenants: Sequence[Tenant]) -> TraceSlice:
     """The slice for these options. Raises FormatError for a trace that cannot be read, ValueError for an empty one."""
     rng = np.random.default_rng(options.seed)
     if options.trace is None:
         source = "built-in generator (MAST §5.1, HiveD Table 1 percentiles)"
         rows = list(
             islice(
-                generate_workloads(GeneratorSettings.for_fleet(fleet, tenants, options.workloads), rng),
+                generate_workloads(GeneratorSettings.for_fleet(fleet, tenants, options.workloads, tables=tables), rng),
                 options.workloads,
             )
         )
@@ -64,7 +65,7 @@ def make_slice(options: DemoOptions, fleet: Fleet, tenants: Sequence[Tenant]) ->
         rows = _middle_of(options.trace, options.workloads)
     if not rows:
         raise ValueError(f"{source} has no workload to run")
-    return _fit(source, rows, options, fleet, tenants, rng)
+    return _fit(source, rows, options, fleet, tables, tenants, rng)
 
 
 def _middle_of(trace: Path, count: int) -> list[TraceRow]:
@@ -79,6 +80,7 @@ def _fit(
     rows: Sequence[TraceRow],
     options: DemoOptions,
     fleet: Fleet,
+    tables: Sequence[Table],
     tenants: Sequence[Tenant],
     rng: np.random.Generator,
 ) -> TraceSlice:
@@ -95,7 +97,7 @@ def _fit(
         specification = workload_of_row(
             replace(row, duration_s=max(1.0, duration_s), region=None, tables=()), per_machine, tenant=tenant
         )
-        specification = _with_table(specification, fleet, empty_regions, rng)
+        specification = _with_table(specification, tables, empty_regions, rng)
         if hosting.refusal(specification) is not None:
             left_out += 1
             continue
@@ -120,7 +122,7 @@ def _fit(
 
 def _with_table(
     specification: WorkloadSpecification,
-    fleet: Fleet,
+    tables: Sequence[Table],
     regions: Sequence[EmptyRegion],
     rng: np.random.Generator,
 ) -> WorkloadSpecification:
@@ -129,7 +131,7 @@ def _with_table(
     if draw >= _TABLE_SHARE or specification.demand.total_gpus == 0:
         return specification
     able = {region.region for region in regions if region.refusal(specification) is None}
-    tables = [table for table in fleet.tables if able.intersection(table.regions)]
-    if not tables:
+    readable = [table for table in tables if able.intersection(table.regions)]
+    if not readable:
         return specification
-    return replace(specification, tables=(TableInput(tables[which % len(tables)].table),))
+    return replace(specification, tables=(TableInput(readable[which % len(readable)].table),))

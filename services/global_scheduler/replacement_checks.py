@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from domain.fleet import Fleet
 from domain.tenant import CPU_BUCKET, Tenant
-from formats.fleet_file import GREATEST_MACHINES, fleet_from_document
+from formats.fleet_file import GREATEST_MACHINES, FleetFile, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import tenants_from_document
 from services.grpc_errors import InvalidArgument
@@ -18,8 +17,8 @@ GREATEST_TENANTS = 100_000
 _RESERVED_MODEL = f"must not be {CPU_BUCKET!r}, which is what the quota of CPUs is called"
 
 
-def checked_fleet(message: fleet_pb2.Fleet) -> Fleet:
-    """The fleet of the message; raises InvalidArgument with every problem."""
+def checked_fleet(message: fleet_pb2.Fleet) -> FleetFile:
+    """The fleet and the tables of the message; raises InvalidArgument with every problem."""
     machines = sum(
         len(rack.machines) for region in message.regions for cluster in region.clusters for rack in cluster.racks
     )
@@ -28,14 +27,14 @@ def checked_fleet(message: fleet_pb2.Fleet) -> Fleet:
             "fleet.regions", f"have {machines} machines together; at most {GREATEST_MACHINES} are possible"
         )
     try:
-        fleet = fleet_from_document(_fleet_document(message))
+        described = fleet_file_from_document(_fleet_document(message))
     except FormatError as error:
         raise InvalidArgument(
             [replace(problem, field=_under_fleet(problem.field)) for problem in error.problems]
         ) from error
-    if CPU_BUCKET in fleet.gpu_models():
+    if CPU_BUCKET in described.fleet.gpu_models():
         raise InvalidArgument.of("fleet.regions", f"a GPU model {_RESERVED_MODEL}")
-    return fleet
+    return described
 
 
 def checked_tenants(messages: tuple[fleet_pb2.Tenant, ...]) -> tuple[Tenant, ...]:

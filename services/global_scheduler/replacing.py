@@ -13,8 +13,9 @@ from psycopg.types.json import Jsonb
 from domain.fleet import Fleet
 from domain.identifiers import TenantId
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import Tenant, quota_charges
-from services.database import fleet_store, tenant_store
+from services.database import catalog_store, fleet_store, tenant_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.fleet_store import FleetRefused
@@ -24,12 +25,13 @@ from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
 
-async def replace_fleet(connection: AnyConnection, fleet: Fleet) -> None:
-    """Raises PreconditionFailed while something runs on a machine that would disappear."""
+async def replace_fleet(connection: AnyConnection, fleet: Fleet, tables: Sequence[Table]) -> None:
+    """The fleet and the tables of one fleet file. Raises PreconditionFailed while something runs on a machine that would disappear."""
     try:
         await fleet_store.apply_fleet(connection, fleet)
     except FleetRefused as refused:
         raise PreconditionFailed("MACHINES_IN_USE", "fleet", str(refused)) from refused
+    await catalog_store.apply_tables(connection, tables)
     wake_after_commit(connection, SCAN_CHANNEL)
 
 

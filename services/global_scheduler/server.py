@@ -167,8 +167,9 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def ApplyFleet(self, request: messages.ApplyFleetRequest, context: Context) -> messages.ApplyFleetResponse:
         self._require_ready()
-        fleet = await asyncio.to_thread(checked_fleet, request.fleet)
-        await self._run(partial(replace_fleet, fleet=fleet))
+        described = await asyncio.to_thread(checked_fleet, request.fleet)
+        fleet = described.fleet
+        await self._run(partial(replace_fleet, fleet=fleet, tables=described.tables))
         await self._surroundings.refresh()
         machines = [machine for region in fleet.regions for machine in region.machines()]
         return messages.ApplyFleetResponse(

@@ -240,7 +240,7 @@ def _read(
         specification,
         tenants=surroundings.tenants,
         gpu_models=surroundings.gpu_models,
-        tables=surroundings.tables,
+        tables=surroundings.catalog.names,
         regions=surroundings.regions,
     )
     problems = [FieldProblem(f"specification.{problem.field}", problem.description) for problem in found]

@@ -1,19 +1,21 @@
-"""What the front door must know to judge a submission: the fleet, the tenants, and what they can host."""
+"""What the front door must know to judge a submission: fleet, tenants, tables, and what the fleet can host."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
+from data_placement.catalog import Catalog, CatalogChange
 from domain.fleet import Fleet
-from domain.identifiers import GpuModel, RegionId, TableId, TenantId
+from domain.identifiers import GpuModel, RegionId, TenantId
 from domain.tenant import Tenant
 from regional_scheduler.hosting import HostingRegions
-from services.database import fleet_store, tenant_store
-from services.database.channels import FLEET_CHANNEL
+from services.database import catalog_store, fleet_store, tenant_store
+from services.database.channels import CATALOG_CHANNEL, FLEET_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
@@ -27,35 +29,56 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """Which fleet and which tenants."""
+    """Which fleet, which tenants, which tables."""
 
     fleet: int
     tenants: int
+    catalog: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is newer than some revisions; None where nothing is."""
+
+    revisions: Revisions
+    fleet: Fleet | None
+    tenants: tuple[Tenant, ...] | None
+    catalog: CatalogChange
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """One revision of fleet and tenants; replaced as a whole when either changes."""
+    """One revision of fleet and tenants, replaced as a whole when either changes; tables change in place."""
 
     revisions: Revisions
     fleet: Fleet
     tenants: Mapping[TenantId, Tenant]
     gpu_models: frozenset[GpuModel]
     regions: frozenset[RegionId]
-    tables: frozenset[TableId]
+    catalog: Catalog
     hosting: HostingRegions
 
     @staticmethod
-    def of(fleet: Fleet, tenants: tuple[Tenant, ...], revisions: Revisions) -> Surroundings:
+    def of(fleet: Fleet, tenants: tuple[Tenant, ...], catalog: Catalog, revisions: Revisions) -> Surroundings:
         return Surroundings(
             revisions,
             fleet,
             {tenant.tenant: tenant for tenant in tenants},
             frozenset(fleet.gpu_models()),
             frozenset(region.region for region in fleet.regions),
-            frozenset(table.table for table in fleet.tables),
+            catalog,
             HostingRegions(fleet.regions),
         )
+
+    def with_changes(self, changes: Changes) -> Surroundings:
+        """Those of the newer revisions; the catalog is still to be brought to its own."""
+        if changes.fleet is not None:
+            tenants = tuple(self.tenants.values()) if changes.tenants is None else changes.tenants
+            return Surroundings.of(changes.fleet, tenants, self.catalog, changes.revisions)
+        if changes.tenants is None:
+            return replace(self, revisions=changes.revisions)
+        tenants_by_name = {tenant.tenant: tenant for tenant in changes.tenants}
+        return replace(self, revisions=changes.revisions, tenants=tenants_by_name)
 
 
 class SurroundingsKeeper:
@@ -77,19 +100,26 @@ class SurroundingsKeeper:
         return self._present
 
     async def refresh(self) -> None:
-        """Loads them when there are newer ones; raises DatabaseUnavailable."""
+        """Takes over what is newer; raises DatabaseUnavailable."""
         async with self._loading:
-            revisions = await self._database.run(_load_revisions)
-            if self._present is not None and self._present.revisions == revisions:
-                return
-            fleet, tenants, revisions = await self._database.run(_load, snapshot=True)
-            # A fleet may have a hundred thousand machines: calls are answered meanwhile.
-            self._present = await asyncio.to_thread(Surroundings.of, fleet, tenants, revisions)
-            _log.info("surroundings", fleet=revisions.fleet, tenants=revisions.tenants, regions=len(fleet.regions))
+            present = self._present
+            if present is None:
+                fleet, tenants, catalog, revisions = await self._database.run(_load, snapshot=True)
+                # A fleet may have a hundred thousand machines: calls are answered meanwhile.
+                self._present = await asyncio.to_thread(Surroundings.of, fleet, tenants, catalog, revisions)
+            else:
+                if await self._database.run(_load_revisions) == present.revisions:
+                    return
+                changes = await self._database.run(partial(_load_changes, known=present.revisions), snapshot=True)
+                changed = await asyncio.to_thread(present.with_changes, changes)
+                # From here to the end nobody is answered in between.
+                present.catalog.apply(changes.catalog)
+                self._present = changed
+            self._log_present()
 
     async def run(self, changed: Callable[[], None]) -> None:
         """`changed` is called when they may have become known."""
-        async with self._database.listen(FLEET_CHANNEL) as subscription:
+        async with self._database.listen(FLEET_CHANNEL, CATALOG_CHANNEL) as subscription:
             while True:
                 try:
                     await self.refresh()
@@ -98,11 +128,37 @@ class SurroundingsKeeper:
                     _log.warning("surroundings cannot be looked at", error=str(error))
                 await subscription.wait(_LOOK_INTERVAL_REAL_S)
 
+    def _log_present(self) -> None:
+        present = self.present()
+        _log.info(
+            "surroundings",
+            fleet=present.revisions.fleet,
+            tenants=present.revisions.tenants,
+            catalog=present.revisions.catalog,
+            regions=len(present.regions),
+            tables=len(present.catalog),
+        )
+
 
 async def _load_revisions(connection: AnyConnection) -> Revisions:
-    return Revisions(await fleet_store.fleet_revision(connection), await tenant_store.tenants_revision(connection))
+    return Revisions(
+        await fleet_store.fleet_revision(connection),
+        await tenant_store.tenants_revision(connection),
+        await catalog_store.catalog_revision(connection),
+    )
 
 
-async def _load(connection: AnyConnection) -> tuple[Fleet, tuple[Tenant, ...], Revisions]:
+async def _load(connection: AnyConnection) -> tuple[Fleet, tuple[Tenant, ...], Catalog, Revisions]:
     fleet, _ = await fleet_store.load_fleet(connection)
-    return fleet, await tenant_store.load_tenants(connection), await _load_revisions(connection)
+    tenants = await tenant_store.load_tenants(connection)
+    return fleet, tenants, await catalog_store.load_catalog(connection), await _load_revisions(connection)
+
+
+async def _load_changes(connection: AnyConnection, known: Revisions) -> Changes:
+    revisions = await _load_revisions(connection)
+    return Changes(
+        revisions,
+        None if revisions.fleet == known.fleet else (await fleet_store.load_fleet(connection))[0],
+        None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection),
+        await catalog_store.load_changes(connection, known.catalog),
+    )

@@ -31,6 +31,8 @@ class Inbox:
         self.look_at_attempts = True
         """Cancellations and re-classifications."""
         self.look_at_auction = True
+        self.look_at_applied = True
+        """Fleet, tenants, tables: there may be newer ones."""
         self._messages: list[LinkMessage] = []
         self._machine_requests: list[MachineRequest] = []
         self._action_requests: list[ActionRequest] = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cluster_manager.attempt_run.run import AttemptFacts, run_from_record
 from cluster_manager.capacity.inventory import Inventory
-from data_placement.directory import DataDirectory
+from data_placement.catalog import Catalog
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
@@ -15,7 +15,14 @@ from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.plan_application import RESERVED
-from services.database import attempt_store, fleet_store, placement_change_store, reservation_store, tenant_store
+from services.database import (
+    attempt_store,
+    catalog_store,
+    fleet_store,
+    placement_change_store,
+    reservation_store,
+    tenant_store,
+)
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
 from services.database.placement_change_store import StoredRevision
@@ -33,7 +40,8 @@ async def load_memory(connection: AnyConnection, region: RegionId) -> RegionMemo
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
     stored = await attempt_store.load_live(connection, region)
-    memory = make_memory(revisions, fleet, states, tenants, stored, region)
+    catalog = await catalog_store.load_catalog(connection)
+    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region)
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
         for place in await reservation_store.in_region(connection, region):
@@ -57,7 +65,11 @@ def hold_reserved(memory: RegionMemory, place: ReservedPlace) -> None:
 
 async def load_revisions(connection: AnyConnection) -> Revisions:
     """Those that count now."""
-    return Revisions(await fleet_store.fleet_revision(connection), await tenant_store.tenants_revision(connection))
+    return Revisions(
+        await fleet_store.fleet_revision(connection),
+        await tenant_store.tenants_revision(connection),
+        await catalog_store.catalog_revision(connection),
+    )
 
 
 def make_memory(
@@ -65,6 +77,7 @@ def make_memory(
     fleet: Fleet,
     states: dict[MachineId, MachineState],
     tenants: tuple[Tenant, ...],
+    catalog: Catalog,
     stored: list[StoredAttempt],
     region_id: RegionId,
 ) -> RegionMemory | None:
@@ -80,12 +93,13 @@ def make_memory(
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
     cache = NegativeCache()
-    bidder = RegionBidder(region, inventory, cache, DataDirectory(fleet.tables))
+    bidder = RegionBidder(region, inventory, cache, catalog)
     return RegionMemory(
         revisions=revisions,
         region=region,
         inventory=inventory,
         bidder=bidder,
+        catalog=catalog,
         tenants={tenant.tenant: tenant for tenant in tenants},
         live=LiveAttempts(live_attempt_of(attempt) for attempt in stored),
         specifications=SpecificationCache(),

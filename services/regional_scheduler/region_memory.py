@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cluster_manager.capacity.inventory import Inventory
+from data_placement.catalog import Catalog
 from domain.fleet import Region
 from domain.identifiers import TenantId
 from domain.placement import AttemptKey
@@ -17,10 +18,11 @@ from services.regional_scheduler.specifications import SpecificationCache
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """Which fleet and which tenants: when one of them grows, a region's memory is out of date."""
+    """Which fleet, tenants and tables: when one of them grows, a region's memory is out of date."""
 
     fleet: int
     tenants: int
+    catalog: int
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class RegionMemory:
     region: Region
     inventory: Inventory
     bidder: RegionBidder
+    catalog: Catalog
     tenants: dict[TenantId, Tenant]
     live: LiveAttempts
     specifications: SpecificationCache

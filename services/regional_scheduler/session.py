@@ -1,8 +1,8 @@
 """One region at work: everything it knows in memory, and the loop that moves it on.
 
 A session begins with what the database says and ends when that may no longer be what it has in memory: the database
-was lost, the fleet changed, the lease went to somebody else. Then a new session begins, under a lease of its own.
-There is no other way to recover, so that this one is always well tried.
+was lost, the fleet or the tenants changed, the lease went to somebody else. Then a new session begins, under a lease
+of its own. There is no other way to recover, so that this one is always well tried.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, ClusterId
 from domain.placement import AttemptKey
 from services.configuration import Configuration
-from services.database import attempt_store, auction_store, fleet_store, lease_store, reservation_store
+from services.database import attempt_store, auction_store, lease_store, reservation_store
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.attempt_recorder import PROGRESS_REAL_S, AttemptRecorder
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.evictor import Evictor
 from services.regional_scheduler.inbox import Inbox
+from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.order_desk import OrderDesk
 from services.regional_scheduler.plan_writing import migration_to
@@ -60,6 +62,7 @@ class RegionSession:
         self._absent = AbsentClusters(memory.region.clusters, memory.inventory, self._now_real_s())
         self._desk = OrderDesk(memory.region, memory.live, self._agenda, self._cluster_address, inbox.put, lease.token)
         self._reports = ReportTaker(memory.live, self._agenda, self._desk, self._absent, clock)
+        self._applied = AppliedChanges(database, memory, inbox)
         self._arrivals = Arrivals(memory, self._agenda)
         self._recorder = AttemptRecorder(
             database, lease, memory, self._agenda, self._reports, self._desk, self._arrivals, clock
@@ -96,13 +99,15 @@ class RegionSession:
         await self._actions.answer(self.inbox.take_action_requests())
         await self._look_at_attempts()
         self._absent.close(self._now_real_s())
-        # 4. Dispatch what was won, before the next round is answered: it is planned on top.
+        # 4. Take over what was applied meanwhile.
+        await self._applied.take_over()
+        # 5. Dispatch what was won, before the next round is answered: it is planned on top.
         dispatched = await self._dispatch()
-        # 5. Move the auction on: answer, close, or open a round.
+        # 6. Move the auction on: answer, close, or open a round.
         again_in_real_s = await self._auction()
-        # 6. Tell the cluster managers. Everything they hear is in the database already.
+        # 7. Tell the cluster managers. Everything they hear is in the database already.
         self._desk.send_due(self._clock.now())
-        # 7. Wait for something to happen, unless there is more to do.
+        # 8. Wait for something to happen, unless there is more to do.
         if not (dispatched or self._agenda.has_news or self._agenda.has_orders):
             await self._wait(again_in_real_s)
 
@@ -153,8 +158,12 @@ class RegionSession:
             if not await auction_store.has_awards(connection, memory.region.region):
                 return False
             await lease_store.assert_held(connection, self._lease)
-            if await fleet_store.fleet_revision(connection) != memory.revisions.fleet:
-                raise SessionOver("the fleet has changed")
+            present = await load_revisions(connection)
+            if (present.fleet, present.tenants) != (memory.revisions.fleet, memory.revisions.tenants):
+                raise SessionOver("the fleet or the tenants have changed")
+            if present != memory.revisions:
+                self.inbox.look_at_applied = True
+                return True  # Nothing was dispatched, but there is more to do at once.
             dispatched = await dispatch_awards(
                 connection,
                 memory.region.region,

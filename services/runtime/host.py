@@ -22,7 +22,7 @@ import structlog
 
 from domain.fleet import Fleet
 from domain.identifiers import ClusterId, RegionId
-from formats.fleet_file import read_fleet
+from formats.fleet_file import read_fleet, read_fleet_file
 from formats.tenants_file import read_tenants
 from services.configuration import Configuration, load_configuration
 from services.database import fleet_store
@@ -182,7 +182,8 @@ class Host:
     def _apply_files(self, address: str) -> None:
         with Client(address) as client:
             if self._options.fleet_file is not None:
-                client.apply_fleet(fleet_to_proto(read_fleet(self._options.fleet_file)))
+                described = read_fleet_file(self._options.fleet_file)
+                client.apply_fleet(fleet_to_proto(described.fleet, described.tables))
             if self._options.tenants_file is not None:
                 client.apply_tenants([tenant_to_proto(tenant) for tenant in read_tenants(self._options.tenants_file)])
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from domain.fleet import Fleet
 from domain.identifiers import ClusterId, RegionId
+from domain.table import Table
 from domain.tenant import Tenant
 from services.configuration import Configuration
-from services.database import fleet_store, lease_store, tenant_store
+from services.database import catalog_store, fleet_store, lease_store, tenant_store
 from services.database.engine import Database
 from services.runtime.clock_record import record_clock
 from services.runtime.executor_kind import ExecutorKind
@@ -117,11 +118,13 @@ async def run_in_process(
     *,
     configuration: Configuration | None = None,
     clock_speed: float | None = None,
+    tables: Sequence[Table] = (),
 ) -> AsyncIterator[InProcessService]:
-    """A service over an empty, migrated database, with this fleet and these tenants; all tiers work when it begins."""
+    """A service over an empty, migrated database, with this fleet, these tenants and tables; all tiers work when it begins."""
     service = InProcessService(database_url, fleet, home, configuration or Configuration())
     async with Database(database_url) as database:
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
+        await database.run(lambda connection: catalog_store.apply_tables(connection, tables))
         await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))
         if clock_speed is not None:
             speed = clock_speed

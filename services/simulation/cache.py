@@ -128,8 +128,9 @@ def key_of_run(
         "read": [options.format, options.default_tenant, options.gpus_only, options.job_table is not None],
         "window": repr(source.window),
         "drawn": [source.assign_regions, source.synthesize_tables],
-        # Tables are drawn from the rows and the seed, which are here.
+        # Synthesized tables are drawn from the rows and the seed, which are here.
         "fleet": _digest(repr(inputs.fleet)),
+        "tables": _digest(repr(inputs.tables)),
         "tenants": _digest(repr(given.tenants)),
         "loans": _digest(repr(given.loans)),
         "policy": policy.name,

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
+from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import HIGHEST_PRIORITY, Tenant
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
 from formats.trace import TraceRow
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput
-from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions
+from simulator.inputs.fleets import FleetSource, fleet_file_from, gpus_of_fleet, gpus_of_regions
 from simulator.inputs.loans import LoanSchedule, read_loans
 from simulator.inputs.regions import assign_regions
 from simulator.inputs.slicing import Slice, slice_rows
@@ -58,6 +60,8 @@ class SimulationInputs:
     rows: tuple[TraceRow, ...]
     """Those of the trace that are wanted."""
     fleet: Fleet
+    tables: tuple[Table, ...]
+    """Those of the fleet file; synthesized ones take their place."""
     tenants: tuple[Tenant, ...] | None
     source: InputSource
     trace_digest: str | None
@@ -71,7 +75,8 @@ class SimulationInputs:
 
 def read_inputs(source: InputSource) -> SimulationInputs:
     """Everything that does not depend on policy and seed; raises FormatError that names the field."""
-    fleet = fleet_from(source.fleet)
+    described = fleet_file_from(source.fleet)
+    fleet = described.fleet
     trace = read_trace_file(source.trace, source.options)
     rows = slice_rows(trace.rows, source.window, np.random.default_rng(0))
     if not rows:
@@ -81,7 +86,7 @@ def read_inputs(source: InputSource) -> SimulationInputs:
     if tenants is not None:
         _check_tenants(rows, tenants, source)
     loans = read_loans(source.loans, fleet) if source.loans is not None else None
-    return SimulationInputs(trace, rows, fleet, tenants, source, _digest_of(source), loans)
+    return SimulationInputs(trace, rows, fleet, described.tables, tenants, source, _digest_of(source), loans)
 
 
 def check_regions(inputs: SimulationInputs, settings: SimulationSettings) -> None:
@@ -101,8 +106,8 @@ def check_regions(inputs: SimulationInputs, settings: SimulationSettings) -> Non
 def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> SimulationInput:
     """The inputs of one run: what is drawn comes from the seed, and tenants are those that the policy knows."""
     rows: Sequence[TraceRow] = inputs.rows
-    fleet = inputs.fleet
-    regions = gpus_of_regions(fleet)
+    tables: Sequence[Table] = inputs.tables
+    regions = gpus_of_regions(inputs.fleet)
     if inputs.source.assign_regions:
         try:
             rows = assign_regions(rows, regions, np.random.default_rng([seed, _REGIONS_STREAM]))
@@ -110,8 +115,8 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
             raise FormatError("--assign-regions", [FieldProblem("", str(error))]) from error
     if inputs.source.synthesize_tables:
         rows, tables = synthesize_tables(rows, regions, np.random.default_rng([seed, _TABLES_STREAM]))
-        fleet = replace(fleet, tables=tables)
-    return SimulationInput(inputs.trace_name, rows, fleet, _tenants_for(policy, inputs), inputs.loans)
+    tenants = _tenants_for(policy, inputs)
+    return SimulationInput(inputs.trace_name, rows, inputs.fleet, tenants, inputs.loans, catalog=Catalog(tables))
 
 
 def _tenants_for(policy: Policy, inputs: SimulationInputs) -> tuple[Tenant, ...]:

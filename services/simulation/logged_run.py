@@ -67,11 +67,11 @@ def logged_run(
 
     A log of a run in which every workload ended is checked as a whole run.
     """
-    checker = LogChecker(given.fleet, given.tenants) if validate else None
+    checker = LogChecker(given.fleet, given.tenants, given.catalog) if validate else None
     with ExitStack() as stack:
         sinks: list[EventSink] = []
         if files is not None:
-            stack.enter_context(_written(files.fleet, lambda: dump_fleet(given.fleet)))
+            stack.enter_context(_written(files.fleet, lambda: dump_fleet(given.fleet, given.catalog)))
             stack.enter_context(_written(files.tenants, lambda: dump_tenants(given.tenants)))
             log = stack.enter_context(atomic_file(files.events))
             sinks.append(stack.enter_context(open_event_log(log)).write)

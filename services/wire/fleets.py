@@ -1,10 +1,13 @@
-"""Fleets and tenants, both ways. As with workloads, nothing is judged here."""
+"""Fleets, tables and tenants, both ways. As with workloads, nothing is judged here."""
 
 from __future__ import annotations
 
-from domain.fleet import Cluster, Fleet, Machine, Rack, Region, Table
+from collections.abc import Iterable
+
+from domain.fleet import Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId, TableId, TenantId
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import Tenant
 from topmast.v1 import fleet_pb2
 
@@ -12,18 +15,20 @@ DEFAULT_FAIR_SHARE_WEIGHT = 1.0
 
 
 def fleet_from_proto(message: fleet_pb2.Fleet) -> Fleet:
-    """All regions and tables, in the message's order."""
-    return Fleet(
-        tuple(_region_from_proto(region) for region in message.regions),
-        tuple(
-            Table(
-                TableId(table.table),
-                table.size_bytes,
-                RegionId(table.home),
-                tuple(RegionId(replica) for replica in table.replicas),
-            )
-            for table in message.tables
-        ),
+    """All regions, in the message's order."""
+    return Fleet(tuple(_region_from_proto(region) for region in message.regions))
+
+
+def tables_from_proto(message: fleet_pb2.Fleet) -> tuple[Table, ...]:
+    """All tables, in the message's order."""
+    return tuple(
+        Table(
+            TableId(table.table),
+            table.size_bytes,
+            RegionId(table.home),
+            tuple(RegionId(replica) for replica in table.replicas),
+        )
+        for table in message.tables
     )
 
 
@@ -47,8 +52,8 @@ def _machine_from_proto(message: fleet_pb2.Machine) -> Machine:
     )
 
 
-def fleet_to_proto(fleet: Fleet) -> fleet_pb2.Fleet:
-    """The message that `fleet_from_proto` turns into the same fleet again."""
+def fleet_to_proto(fleet: Fleet, tables: Iterable[Table] = ()) -> fleet_pb2.Fleet:
+    """The message that `fleet_from_proto` and `tables_from_proto` turn into the same again."""
     return fleet_pb2.Fleet(
         regions=[
             fleet_pb2.Region(region=region.region, clusters=[_cluster_to_proto(cluster) for cluster in region.clusters])
@@ -56,7 +61,7 @@ def fleet_to_proto(fleet: Fleet) -> fleet_pb2.Fleet:
         ],
         tables=[
             fleet_pb2.Table(table=table.table, size_bytes=table.size_bytes, home=table.home, replicas=table.replicas)
-            for table in fleet.tables
+            for table in tables
         ],
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cluster_manager.capacity.inventory import Inventory
 from cluster_manager.capacity.machines import GPUS, Integers
 from cluster_manager.capacity.requests import request_of
-from data_placement.directory import DataDirectory
+from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
@@ -38,10 +38,10 @@ class RegionDesk:
     bidder: RegionBidder
 
     @staticmethod
-    def of(region: Region, directory: DataDirectory, rule: EvictionRule) -> RegionDesk:
+    def of(region: Region, catalog: Catalog, rule: EvictionRule) -> RegionDesk:
         inventory = Inventory(region, rule=rule)
         cache = NegativeCache()
-        return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, directory))
+        return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, catalog))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,16 @@ class RegionRoom:
     """All regions, in the order of their positions in the fleet; asked in the order of their names."""
 
     def __init__(
-        self, fleet: Fleet, *, remembers: bool = True, beyond_walks: bool = True, rule: EvictionRule = DEFAULT_RULE
+        self,
+        fleet: Fleet,
+        catalog: Catalog,
+        *,
+        remembers: bool = True,
+        beyond_walks: bool = True,
+        rule: EvictionRule = DEFAULT_RULE,
     ) -> None:
         """`remembers`: whether refusals are kept at all; `beyond_walks`: whether from one walk to the next."""
-        directory = DataDirectory(fleet.tables)
-        self.desks = tuple(RegionDesk.of(region, directory, rule) for region in fleet.regions)
+        self.desks = tuple(RegionDesk.of(region, catalog, rule) for region in fleet.regions)
         self._by_name = sorted(range(len(self.desks)), key=lambda position: self.desks[position].region)
         self._remembers = remembers
         self.keeps_refusals = remembers and beyond_walks

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot, contradictions, emulated_work_s
 from domain.tenant import Tenant
@@ -31,6 +32,8 @@ class SimulationInput:
     """Where the run begins; None: with nothing queued and nothing running, at the first submission."""
     default_duration_s: float | None = None
     """Seconds of work that workloads which are not emulated are taken to need from the snapshot on."""
+    catalog: Catalog = field(default_factory=Catalog)
+    """The tables that rows and workloads may read; they do not move while the simulation runs."""
 
     @staticmethod
     def of_snapshot(
@@ -41,7 +44,7 @@ class SimulationInput:
         workloads: Sequence[Workload] = (),
         default_duration_s: float | None = None,
     ) -> SimulationInput:
-        """The run that goes on from a snapshot, with its fleet and tenants, and what is submitted afterwards."""
+        """The run that goes on from a snapshot, with its fleet, tenants and tables, and what is submitted afterwards."""
         return SimulationInput(
             name,
             rows,
@@ -50,6 +53,7 @@ class SimulationInput:
             workloads=workloads,
             snapshot=snapshot,
             default_duration_s=default_duration_s,
+            catalog=Catalog(snapshot.tables),
         )
 
     def arrivals(self) -> list[Arrival]:

@@ -23,6 +23,7 @@ def snapshot_of(world: World) -> Snapshot:
     return Snapshot(
         taken_s=now,
         fleet=world.fleet,
+        tables=tuple(world.catalog),
         tenants=tuple(world.tenants),
         machine_states={
             machine: state

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.events import EventKind
 from domain.fleet import Fleet, MachineState
@@ -32,6 +33,7 @@ class World:
     """Everything that there is, at the time of the clock."""
 
     fleet: Fleet
+    catalog: Catalog
     tenants: Sequence[Tenant]
     policy: Policy
     settings: SimulationSettings

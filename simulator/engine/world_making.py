@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.fleet import Fleet
 from domain.tenant import Tenant
@@ -30,6 +31,7 @@ from simulator.policies.policy import Policy
 
 def make_world(
     fleet: Fleet,
+    catalog: Catalog,
     tenants: Sequence[Tenant],
     policy: Policy,
     settings: SimulationSettings,
@@ -41,6 +43,7 @@ def make_world(
     one = OneWorkload(policy.ordering, policy.levels)
     world = World(
         fleet=fleet,
+        catalog=catalog,
         tenants=tenants,
         policy=policy,
         settings=settings,
@@ -51,6 +54,7 @@ def make_world(
         queue=RankedQueue(one),
         room=RegionRoom(
             fleet,
+            catalog,
             remembers=settings.negative_cache,
             beyond_walks=settings.negative_cache_outlives_scans,
             rule=settings.eviction.rule(),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import IDENTIFIER_PATTERN, ClusterId, GpuModel, MachineId, RackId, RegionId
-from formats.fleet_file import GREATEST_MACHINES, check_fleet, read_fleet
+from formats.fleet_file import GREATEST_MACHINES, FleetFile, check_fleet, read_fleet_file
 from formats.problems import FieldProblem, FormatError, in_quotes
 from formats.schema import GREATEST_CPUS_PER_MACHINE, GREATEST_GPUS_PER_MACHINE, GREATEST_MEMORY_GIB
 from simulator.inputs.node_lists import is_node_list, read_node_list
@@ -48,9 +48,14 @@ class FleetSource:
 
 def fleet_from(source: FleetSource) -> Fleet:
     """The fleet; raises FormatError, naming the option, when the numbers or the file make no sense."""
+    return fleet_file_from(source).fleet
+
+
+def fleet_file_from(source: FleetSource) -> FleetFile:
+    """The fleet, and the tables if a fleet file names any; raises FormatError as `fleet_from`."""
     _check(source)
     if source.file is not None and not is_node_list(source.file):
-        return read_fleet(source.file)
+        return read_fleet_file(source.file)
     if source.file is not None:
         regions = _regions_of_nodes(source, source.file)
     else:
@@ -63,7 +68,7 @@ def fleet_from(source: FleetSource) -> Fleet:
     problems = check_fleet(fleet)
     if problems:
         raise FormatError(str(source.file or "fleet"), problems)
-    return fleet
+    return FleetFile(fleet)
 
 
 def parse_region_gpus(text: str) -> tuple[tuple[str, int], ...]:

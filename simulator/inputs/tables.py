@@ -16,8 +16,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.fleet import Table
 from domain.identifiers import RegionId, TableId
+from domain.table import Table
 from formats.trace import TraceRow
 from simulator.published_statistics import MAST_TABLE_BYTES, MAST_TABLE_READERS
 from simulator.workload_generator import values_at_quantiles

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 
 from domain.events import EventKind
 from domain.fleet import Fleet
+from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY, Tenant
 from simulator.validation.evictions import Evictions
 from simulator.validation.gangs import Gangs, read_jobs
@@ -34,11 +35,17 @@ from simulator.validation.report import SHOWN_VIOLATIONS, Findings, Invariant, V
 class LogChecker:
     """Fed with the records of a log in its order, then asked for the report."""
 
-    def __init__(self, fleet: Fleet, tenants: Sequence[Tenant], greatest_shown: int = SHOWN_VIOLATIONS) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        tenants: Sequence[Tenant],
+        tables: Iterable[Table] = (),
+        greatest_shown: int = SHOWN_VIOLATIONS,
+    ) -> None:
         self._findings = Findings(greatest_shown)
         self._machines = Machines(fleet, self._findings)
         self._gangs = Gangs(self._findings)
-        self._regions = Regions(fleet, self._findings)
+        self._regions = Regions(fleet, tables, self._findings)
         self._quotas = Quotas(tenants, self._findings)
         self._lives = Lives(self._findings)
         self._evictions = Evictions(self._lives, self._findings)

@@ -5,21 +5,25 @@ That attempts never overlap is I8's business, that an attempt's machines are all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from domain.fleet import Fleet
+from domain.table import Table
 from simulator.validation.report import Findings, Invariant
 
 
 class Regions:
     """Which regions there are, and which tables they hold: as the fleet file says, from beginning to end."""
 
-    def __init__(self, fleet: Fleet, findings: Findings) -> None:
+    def __init__(self, fleet: Fleet, tables: Iterable[Table], findings: Findings) -> None:
         self.checks = 0
         self._findings = findings
         self._regions = {str(region.region) for region in fleet.regions}
-        self._homes = {str(table.table): str(table.home) for table in fleet.tables}
-        self._holding = {str(table.table): {str(region) for region in table.regions} for table in fleet.tables}
+        self._homes: dict[str, str] = {}
+        self._holding: dict[str, set[str]] = {}
+        for table in tables:
+            self._homes[table.table] = table.home
+            self._holding[table.table] = {str(region) for region in table.regions}
 
     def check(self, region: str, tables: Sequence[tuple[str, bool]], allowed: Sequence[str]) -> None:
         """An attempt in this region, of a workload with these (table, fresh) inputs and allowed regions (none: all)."""

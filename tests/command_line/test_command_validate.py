@@ -13,14 +13,14 @@ from typer.testing import CliRunner, Result
 from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
 from services.command_line.main import app
-from tests.simulator.log_builder import FLEET, TENANTS, LogBuilder, task
+from tests.simulator.log_builder import FLEET, TABLES, TENANTS, LogBuilder, task
 
 
 def validate(folder: Path, log: LogBuilder, *options: str) -> Result:
     """Runs the command on files; it talks to nobody."""
     events, fleet, tenants = folder / "events.jsonl", folder / "fleet.yaml", folder / "tenants.yaml"
     events.write_text("".join(json.dumps(record) + "\n" for record in log.records))
-    fleet.write_text(dump_fleet(FLEET))
+    fleet.write_text(dump_fleet(FLEET, TABLES))
     tenants.write_text(dump_tenants(TENANTS))
     return CliRunner().invoke(
         app, ["validate", str(events), "--fleet", str(fleet), "--tenants", str(tenants), *options]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from domain.fleet import Cluster, Fleet, Machine, Rack, Region, Table
+from domain.fleet import Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
     AttemptNumber,
@@ -19,6 +19,7 @@ from domain.identifiers import (
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from domain.resources import Quota, TaskResources
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Command, Emulated, JobSpecification, WorkloadSpecification
 from services.database import attempt_store, tenant_store, workload_store
@@ -62,7 +63,10 @@ FLEET = Fleet(
         Region(EAST, (cluster("east-b"), cluster("east-a", racks=1))),
         Region(RegionId("coast"), (cluster("coast-a", racks=1, machines_per_rack=1),)),
     ),
-    (Table(TableId("clicks"), 10**12, EAST, (RegionId("coast"),)), Table(TableId("images"), 5, RegionId("coast"))),
+)
+TABLES = (
+    Table(TableId("clicks"), 10**12, EAST, (RegionId("coast"),)),
+    Table(TableId("images"), 5, RegionId("coast")),
 )
 
 

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from cluster_manager.attempt_run.actions import RecordEnd
-from domain.fleet import Cluster, Fleet, MachineState, Region, Table
-from domain.identifiers import MachineId, RackId, RegionId, TableId, WorkloadId
+from domain.fleet import Cluster, Fleet, MachineState, Region
+from domain.identifiers import MachineId, RackId, RegionId, WorkloadId
 from domain.life_cycle import State
 from services.database import attempt_store, fleet_store, lease_store
 from services.database.engine import Database
@@ -57,7 +57,7 @@ def test_same_fleet_again_changes_nothing_and_wakes_nobody(database_url: str) ->
             async with database.listen(FLEET_CHANNEL) as subscription:
                 await subscription.wait()
                 assert await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET)) == 1
-                larger = Fleet((*FLEET.regions, Region(RegionId("north"), ())), FLEET.tables)
+                larger = Fleet((*FLEET.regions, Region(RegionId("north"), ())))
                 assert await database.run(lambda connection: fleet_store.apply_fleet(connection, larger)) == 2
                 assert await subscription.wait(10.0)
             assert (await database.run(fleet_store.load_fleet))[0] == larger
@@ -68,15 +68,14 @@ def test_same_fleet_again_changes_nothing_and_wakes_nobody(database_url: str) ->
 @pytest.mark.parametrize(
     "changed",
     [
-        Fleet((FLEET.regions[1], FLEET.regions[0]), FLEET.tables),
-        Fleet(FLEET.regions, (Table(TableId("clicks"), 1, EAST), Table(TableId("new"), 2, EAST, (EAST,)))),
+        Fleet((FLEET.regions[1], FLEET.regions[0])),
         Fleet((Region(EAST, (cluster("east-c"),)),)),
         Fleet(
             (Region(EAST, (cluster("east-b", gpus=4), cluster("coast-a", racks=1))),),
         ),
         Fleet(()),
     ],
-    ids=["order", "tables", "clusters", "hardware and region", "nothing left"],
+    ids=["order", "clusters", "hardware and region", "nothing left"],
 )
 def test_any_idle_fleet_can_be_replaced(database_url: str, changed: Fleet) -> None:
     async def scenario() -> None:
@@ -116,7 +115,6 @@ def test_machine_in_use_must_not_disappear_or_change(database_url: str) -> None:
             Region(EAST, (Cluster(FLEET.regions[0].clusters[0].cluster, other_rack), FLEET.regions[0].clusters[1])),
             FLEET.regions[1],
         ),
-        FLEET.tables,
     )
     smaller = Fleet((Region(EAST, (cluster("east-b", gpus=4), FLEET.regions[0].clusters[1])), FLEET.regions[1]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region, Table
+from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
     ClusterId,
@@ -18,6 +18,7 @@ from domain.identifiers import (
     WorkloadId,
 )
 from domain.resources import Quota, TaskResources
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import (
     Command,
@@ -29,6 +30,7 @@ from domain.workload import (
     TableInput,
     WorkloadSpecification,
 )
+from formats.fleet_file import FleetFile
 from formats.trace import TraceRow
 
 # Names that YAML would take for something else are in the mix on purpose.
@@ -54,7 +56,7 @@ def machines(draw: st.DrawFn, name: str) -> Machine:
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> Fleet:
+def fleet_files(draw: st.DrawFn) -> FleetFile:
     names = iter(f"{draw(NAMES)}-{number}" for number in range(10_000))
     regions = tuple(
         Region(
@@ -80,7 +82,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         Table(TableId(next(names)), draw(st.integers(0, 2**62)), draw(homes), tuple(draw(st.lists(homes, max_size=2))))
         for _ in range(draw(st.integers(0, 3)))
     )
-    return Fleet(regions, tables)
+    return FleetFile(Fleet(regions), tables)
 
 
 @st.composite

@@ -5,22 +5,29 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from domain.fleet import Fleet, Table
-from formats.fleet_file import dump_fleet, fleet_document, fleet_from_document, parse_fleet, read_fleet
+from domain.table import Table
+from formats.fleet_file import (
+    FleetFile,
+    dump_fleet,
+    fleet_document,
+    fleet_file_from_document,
+    parse_fleet_file,
+    read_fleet_file,
+)
 from formats.problems import FormatError
-from tests.formats.format_values import fleets
+from tests.formats.format_values import fleet_files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def problems_of(text: str) -> dict[str, str]:
     with pytest.raises(FormatError) as caught:
-        parse_fleet(text)
+        parse_fleet_file(text)
     return {problem.field: problem.description for problem in caught.value.problems}
 
 
 def test_names_machines_after_their_place() -> None:
-    fleet = parse_fleet(
+    fleet = parse_fleet_file(
         """
         regions:
           - region: east
@@ -33,7 +40,7 @@ def test_names_machines_after_their_place() -> None:
                   - {count: 3, machines_per_rack: 2, gpu_model: A100, gpus: 8, cpus: 96, memory_gib: 1152}
                   - {count: 1, cpus: 64, memory_gib: 256}
         """
-    )
+    ).fleet
     cluster = fleet.region(fleet.regions[0].region).clusters[0]
     names = {str(rack.rack): [str(machine.machine) for machine in rack.machines] for rack in cluster.racks}
     assert names == {
@@ -48,29 +55,29 @@ def test_names_machines_after_their_place() -> None:
 
 
 def test_reads_sizes_in_gib_or_bytes() -> None:
-    fleet = parse_fleet(
+    tables = parse_fleet_file(
         """
         regions: [{region: east, clusters: []}, {region: west, clusters: []}]
         tables:
           - {table: a, size_gib: 1.5, home: east, replicas: [west]}
           - {table: b, size_bytes: 7, home: west}
         """
-    )
-    assert [table.size_bytes for table in fleet.tables] == [3 * 2**29, 7]
-    assert [table.regions for table in fleet.tables] == [("east", "west"), ("west",)]
+    ).tables
+    assert [table.size_bytes for table in tables] == [3 * 2**29, 7]
+    assert [table.regions for table in tables] == [("east", "west"), ("west",)]
 
 
-@given(fleets())
-def test_a_fleet_survives_being_written_and_read(fleet: Fleet) -> None:
-    assert parse_fleet(dump_fleet(fleet)) == fleet
-    assert fleet_from_document(fleet_document(fleet)) == fleet
+@given(fleet_files())
+def test_a_fleet_survives_being_written_and_read(written: FleetFile) -> None:
+    assert parse_fleet_file(dump_fleet(written.fleet, written.tables)) == written
+    assert fleet_file_from_document(fleet_document(written.fleet, written.tables)) == written
 
 
 @pytest.mark.parametrize("name", ["fleet.yaml", "demo/fleet.yaml"])
 def test_the_examples_are_valid(name: str) -> None:
-    fleet = read_fleet(EXAMPLES / name)
-    assert sum(machine.gpus for region in fleet.regions for machine in region.machines()) > 0
-    assert any(isinstance(table, Table) for table in fleet.tables)
+    read = read_fleet_file(EXAMPLES / name)
+    assert sum(machine.gpus for region in read.fleet.regions for machine in region.machines()) > 0
+    assert any(isinstance(table, Table) for table in read.tables)
 
 
 def test_names_every_problem_with_its_place() -> None:
@@ -155,7 +162,7 @@ def test_refuses_a_fleet_without_regions() -> None:
 def test_says_which_file_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     with pytest.raises(FormatError, match=r"fleet\.yaml: cannot be read: No such file"):
-        read_fleet(path)
+        read_fleet_file(path)
     path.write_bytes(b"regions: \xff")
     with pytest.raises(FormatError, match=r"fleet\.yaml: after line 0: is not UTF-8"):
-        read_fleet(path)
+        read_fleet_file(path)

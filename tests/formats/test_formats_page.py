@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from domain.identifiers import TenantId
-from formats.fleet_file import parse_fleet
+from formats.fleet_file import parse_fleet_file
 from formats.problems import FormatError
 from formats.tenants_file import parse_tenants, read_tenants
 from formats.trace import COLUMNS, OTHER_NAMES, TraceReader
@@ -26,7 +26,7 @@ def block(language: str, first_line: str = "") -> str:
 
 
 def test_the_yaml_examples_are_valid() -> None:
-    fleet = parse_fleet(block("yaml", "# fleet\n"))
+    fleet = parse_fleet_file(block("yaml", "# fleet\n")).fleet
     assert [len(list(region.machines())) for region in fleet.regions] == [9]
     tenants = parse_tenants(block("yaml", "# tenants\n"))
     assert [tenant.quota.gpus_in(tenant.quota.bucket("V100")) for tenant in tenants] == [8, 16]  # type: ignore[arg-type]  # plain name
@@ -45,7 +45,7 @@ def test_the_trace_example_is_valid() -> None:
 def test_the_message_is_one_that_is_given() -> None:
     message = block("text").strip()
     with pytest.raises(FormatError) as caught:
-        parse_fleet(
+        parse_fleet_file(
             """
             regions:
               - region: e

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from domain.workload import Command, Emulated, PythonCallable, RetryPolicy, TableInput, WorkloadSpecification
-from formats.fleet_file import read_fleet
+from formats.fleet_file import read_fleet_file
 from formats.problems import FormatError
 from formats.tenants_file import read_tenants
 from formats.workload_checks import check_workload
@@ -81,13 +81,14 @@ def test_a_workload_survives_being_written_and_read(workload: WorkloadSpecificat
 
 
 def test_the_example_is_valid_with_its_fleet_and_tenants() -> None:
-    fleet = read_fleet(EXAMPLES / "fleet.yaml")
+    described = read_fleet_file(EXAMPLES / "fleet.yaml")
+    fleet = described.fleet
     (workload,) = read_workloads(EXAMPLES / "workload.yaml")
     found = check_workload(
         workload,
         {tenant.tenant for tenant in read_tenants(EXAMPLES / "tenants.yaml")},
         set(fleet.gpu_models()),
-        {table.table for table in fleet.tables},
+        {table.table for table in described.tables},
         {region.region for region in fleet.regions},
     )
     assert found == ()

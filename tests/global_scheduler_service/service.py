@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from domain.fleet import Fleet
 from domain.identifiers import WorkloadId
+from domain.table import Table
 from domain.tenant import Tenant
 from services.clock import ServiceClock, SystemClock
 from services.configuration import Configuration, LeaseConfiguration, ScanConfiguration
@@ -22,7 +23,7 @@ from services.database.engine import Database
 from services.global_scheduler.tier import GlobalSchedulerTier
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import FLEET, TENANTS, new_attempt, specification
+from tests.database.small_world import FLEET, TABLES, TENANTS, new_attempt, specification
 from topmast.v1 import global_scheduler_pb2 as messages
 from topmast.v1 import global_scheduler_pb2_grpc, workload_pb2
 
@@ -59,8 +60,10 @@ class Service:
                 break
         watching.cancel()
 
-    async def apply(self, fleet: Fleet = FLEET, tenants: tuple[Tenant, ...] = TENANTS) -> None:
-        await self.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=fleet_to_proto(fleet)))
+    async def apply(
+        self, fleet: Fleet = FLEET, tenants: tuple[Tenant, ...] = TENANTS, tables: tuple[Table, ...] = TABLES
+    ) -> None:
+        await self.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=fleet_to_proto(fleet, tables)))
         await self.stub.ApplyTenants(
             messages.ApplyTenantsRequest(tenants=[tenant_to_proto(tenant) for tenant in tenants])
         )

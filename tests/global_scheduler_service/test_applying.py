@@ -6,14 +6,16 @@ import pytest
 from google.rpc import error_details_pb2
 
 from domain.fleet import Fleet, Region
-from domain.identifiers import ANY_GPU_MODEL, RegionId, WorkloadId
+from domain.identifiers import ANY_GPU_MODEL, RegionId, TableId, WorkloadId
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import Tenant
+from domain.workload import TableInput
 from services.database import quota_store
 from services.database.connection import AnyConnection
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import ADS, EAST, FLEET, TENANTS, VISION, cluster, dispatch, specification
+from tests.database.small_world import ADS, EAST, FLEET, TABLES, TENANTS, VISION, cluster, dispatch, specification
 from tests.global_scheduler_service.service import (
     Service,
     attempt_of,
@@ -46,7 +48,7 @@ async def _dispatch_charged(service: Service) -> WorkloadId:
 def test_what_is_applied_counts_at_once(database_url: str) -> None:
     async def run() -> None:
         async with running_service(database_url) as service:
-            fleet = await service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET)))
+            fleet = await service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET, TABLES)))
             assert (fleet.regions, fleet.clusters, fleet.machines, fleet.gpus) == (2, 3, 7, 56)
             tenants = [tenant_to_proto(tenant) for tenant in TENANTS]
             assert (await service.stub.ApplyTenants(messages.ApplyTenantsRequest(tenants=tenants))).tenants == 2
@@ -59,7 +61,7 @@ def test_a_machine_in_use_does_not_disappear(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         workload = await _dispatch_charged(service)
         smaller = Fleet((Region(EAST, (cluster("east-a"),)),))
-        error = await refused(service.apply(smaller))
+        error = await refused(service.apply(smaller, tables=()))
         assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
         (violation,) = detail(error, error_details_pb2.PreconditionFailure).violations
         assert workload in violation.description
@@ -67,6 +69,24 @@ def test_a_machine_in_use_does_not_disappear(database_url: str) -> None:
         larger = replace(FLEET, regions=(*FLEET.regions, Region(RegionId("west"), (cluster("west-a"),))))
         await service.apply(larger)
         assert len((await service.stub.GetStatus(messages.GetStatusRequest())).regions) == 3
+
+    in_service(database_url, scenario)
+
+
+def test_tables_are_known_as_soon_as_they_are_applied_and_no_longer_than_that(database_url: str) -> None:
+    wanted = specification_to_proto(replace(specification(ADS), tables=(TableInput(TableId("new")),)))
+
+    async def scenario(service: Service) -> None:
+        unknown = await refused(service.submit(wanted))
+        assert violated_fields(unknown) == ["specification.tables[0].table"]
+        await service.apply(tables=(*TABLES, Table(TableId("new"), 1, EAST)))
+        assert (await service.submit(wanted)).workload
+        await service.apply()
+        assert violated_fields(await refused(service.submit(wanted))) == ["specification.tables[0].table"]
+        assert await service.rows("SELECT subject, revision FROM revisions WHERE subject IN ('fleet', 'catalog')") == [
+            ("fleet", 1),
+            ("catalog", 3),
+        ]
 
     in_service(database_url, scenario)
 
@@ -140,7 +160,7 @@ def test_bad_tenants_are_refused_by_field(database_url: str, message: fleet_pb2.
 
 def test_bad_fleets_are_refused_by_field(database_url: str) -> None:
     async def scenario(service: Service) -> None:
-        message = fleet_to_proto(FLEET)
+        message = fleet_to_proto(FLEET, TABLES)
         machines = message.regions[0].clusters[0].racks[0].machines
         machines[0].gpus, machines[1].cpus = 63, float("inf")
         message.tables[0].home = "nowhere"
@@ -165,7 +185,7 @@ def test_submissions_are_judged_by_the_present_fleet(database_url: str) -> None:
         wanted = specification_to_proto(specification(VISION))
         wanted.jobs[0].resources.gpu_model = "H100"
         assert violated_fields(await refused(service.submit(wanted))) == ["specification.jobs[0].resources.gpu_model"]
-        message = fleet_to_proto(FLEET)
+        message = fleet_to_proto(FLEET, TABLES)
         for machine in message.regions[1].clusters[0].racks[0].machines:
             machine.gpu_model = "H100"
         await service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=message))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.workloads import specification_to_proto
 from tests.conftest_postgres import SessionServer
-from tests.database.small_world import FLEET, TENANTS, specification
+from tests.database.small_world import FLEET, TABLES, TENANTS, specification
 from tests.global_scheduler_service.garbage import damaged
 from tests.global_scheduler_service.service import SERVING, detail, service_in_background, submit_request
 from topmast.v1 import fleet_pb2, workload_pb2
@@ -170,10 +170,10 @@ def test_never_fails_to_tell_events(target: Target, request: messages.WatchEvent
 
 
 @settings(_garbage, max_examples=80)
-@given(request=damaged(messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET))))
+@given(request=damaged(messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET, TABLES))))
 def test_never_stores_a_bad_fleet(target: Target, request: messages.ApplyFleetRequest) -> None:
     if target.fire("ApplyFleet", request) is grpc.StatusCode.OK:
-        target.fire("ApplyFleet", messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET)))
+        target.fire("ApplyFleet", messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET, TABLES)))
 
 
 @settings(_garbage, max_examples=80)
@@ -209,4 +209,4 @@ def test_what_is_larger_than_a_message_may_be_is_refused(target: Target) -> None
 def test_a_fleet_of_nothing_but_regions_is_a_fleet(target: Target) -> None:
     request = messages.ApplyFleetRequest(fleet=fleet_pb2.Fleet(regions=[fleet_pb2.Region(region="east")]))
     assert target.fire("ApplyFleet", request) is grpc.StatusCode.OK
-    target.fire("ApplyFleet", messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET)))
+    target.fire("ApplyFleet", messages.ApplyFleetRequest(fleet=fleet_to_proto(FLEET, TABLES)))

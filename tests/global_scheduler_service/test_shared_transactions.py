@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from data_placement.catalog import Catalog
 from services.clock import SystemClock
 from services.database import fleet_store, tenant_store
 from services.database.engine import Database
@@ -22,7 +23,7 @@ def test_a_handful_waits_for_the_transaction_under_way(
             async with database.transaction() as connection:
                 await fleet_store.apply_fleet(connection, FLEET)
                 await tenant_store.apply_tenants(connection, TENANTS)
-            surroundings = Surroundings.of(FLEET, TENANTS, Revisions(1, 1))
+            surroundings = Surroundings.of(FLEET, TENANTS, Catalog(), Revisions(1, 1, 1))
             desk = SubmissionDesk(database, SystemClock(), lambda: surroundings)
             running = asyncio.ensure_future(desk.run())
             async with database.transaction() as connection:

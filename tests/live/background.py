@@ -11,7 +11,7 @@ from pathlib import Path
 
 from services.runtime.in_process import InProcessService, run_in_process
 from tests.live.running import CLOCK_SPEED, CONFIGURATION
-from tests.live.world import FLEET, TENANTS
+from tests.live.world import FLEET, TABLES, TENANTS
 
 
 @dataclass
@@ -45,7 +45,7 @@ def service_in_background(database_url: str, home: Path) -> Iterator[BackgroundS
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         async with run_in_process(
-            database_url, FLEET, TENANTS, home, configuration=CONFIGURATION, clock_speed=CLOCK_SPEED
+            database_url, FLEET, TENANTS, home, configuration=CONFIGURATION, clock_speed=CLOCK_SPEED, tables=TABLES
         ) as service:
             running.append(BackgroundService(service, loop))
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))

@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from domain.fleet import Fleet
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
 from services.configuration import AuctionConfiguration, Configuration, LeaseConfiguration, ScanConfiguration
@@ -20,7 +21,7 @@ from services.runtime.in_process import InProcessService, run_in_process
 from services.wire.workloads import specification_to_proto
 from simulator.validate import validate
 from simulator.validation.report import ValidationReport
-from tests.live.world import FLEET, TENANTS
+from tests.live.world import FLEET, TABLES, TENANTS
 from topmast import AsyncClient, Event
 from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
@@ -107,11 +108,13 @@ class LiveRun:
         async with grpc.aio.insecure_channel(address) as channel:
             yield regional_scheduler_pb2_grpc.RegionalSchedulerStub(channel)
 
-    def check(self, fleet: Fleet = FLEET, tenants: Sequence[Tenant] = TENANTS) -> ValidationReport:
+    def check(
+        self, fleet: Fleet = FLEET, tenants: Sequence[Tenant] = TENANTS, tables: Sequence[Table] = TABLES
+    ) -> ValidationReport:
         """The log tells of a whole run in which each workload ended once, and the validator finds nothing in it."""
         self.service.raise_if_broken()
         assert self.ended == Counter(self.specifications.keys())
-        report = validate([event.as_json() for event in self.events], fleet, tenants, complete=True)
+        report = validate([event.as_json() for event in self.events], fleet, tenants, tables=tables, complete=True)
         assert report.violations == 0, [str(violation) for violation in report.shown[:5]]
         assert report.workloads == len(self.specifications) > 0
         return report
@@ -150,7 +153,7 @@ def in_live_service(
     async def run() -> None:
         async with (
             run_in_process(
-                database_url, fleet, tenants, home, configuration=CONFIGURATION, clock_speed=CLOCK_SPEED
+                database_url, fleet, tenants, home, configuration=CONFIGURATION, clock_speed=CLOCK_SPEED, tables=TABLES
             ) as service,
             Database(database_url) as database,
             AsyncClient(service.address) as client,

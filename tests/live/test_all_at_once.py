@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from domain.fleet import Cluster, Fleet, Machine, Rack, Region, Table
+from domain.fleet import Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import MachineId
 from domain.resources import Quota
 from domain.tenant import Tenant
@@ -22,6 +22,7 @@ from tests.live.world import (
     RANKING,
     RESEARCH,
     SPEECH,
+    TABLES,
     TENANTS,
     V100,
     WEST,
@@ -55,7 +56,7 @@ def test_everything_at_once(database_url: str, tmp_path: Path, generator: np.ran
             await run.submit(mix[batch : batch + 80])
         operator = _Operator(run)
         await run.follow(operator.react)
-        report = run.check(_with_more_of_everything(FLEET, keep=True), _TENANTS_AT_MOST)
+        report = run.check(_with_more_machines(FLEET, keep=True), _TENANTS_AT_MOST, _MORE_TABLES)
         assert operator.done
         await run.check_nothing_is_left()
         assert report.events_by_kind["reclassified"] > 0
@@ -131,11 +132,11 @@ class _Operator:
         await self._run.client.apply_tenants([tenant_to_proto(tenant) for tenant in TENANTS])
 
     async def _grow_fleet(self) -> None:
-        await self._run.client.apply_fleet(fleet_to_proto(_with_more_of_everything(FLEET, keep=True)))
+        await self._run.client.apply_fleet(fleet_to_proto(_with_more_machines(FLEET, keep=True), _MORE_TABLES))
 
     async def _remove_machine(self) -> None:
         """Drained long ago: nothing can be on it any more."""
-        await self._run.client.apply_fleet(fleet_to_proto(_with_more_of_everything(FLEET, keep=False)))
+        await self._run.client.apply_fleet(fleet_to_proto(_with_more_machines(FLEET, keep=False), _MORE_TABLES))
 
 
 _TENANTS_AT_MOST: tuple[Tenant, ...] = tuple(
@@ -146,13 +147,13 @@ _TENANTS_AT_MOST: tuple[Tenant, ...] = tuple(
 )
 
 
-def _with_more_of_everything(fleet: Fleet, *, keep: bool) -> Fleet:
-    """Two more machines and a copy of a table in the west; without `keep` one machine less in the east."""
+_MORE_TABLES = tuple(replace(table, replicas=(WEST,)) if table.table == SPEECH else table for table in TABLES)
+"""With a copy of a table in the west."""
+
+
+def _with_more_machines(fleet: Fleet, *, keep: bool) -> Fleet:
+    """Two more machines in the west; without `keep` one machine less in the east."""
     east, west = fleet.regions
-    tables = tuple(
-        Table(table.table, table.size_bytes, table.home, (WEST,)) if table.table == SPEECH else table
-        for table in fleet.tables
-    )
     east_a, east_b = east.clusters
     if not keep:
         east_a = Cluster(east_a.cluster, tuple(_without(rack, _DRAINED_FOR_GOOD) for rack in east_a.racks))
@@ -162,7 +163,6 @@ def _with_more_of_everything(fleet: Fleet, *, keep: bool) -> Fleet:
             Region(east.region, (east_a, east_b)),
             Region(west.region, (gpu_cluster(west_a.cluster, V100, 5), west_b)),
         ),
-        tables,
     )
 
 

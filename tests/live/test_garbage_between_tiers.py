@@ -24,7 +24,7 @@ from tests.global_scheduler_service.garbage import damaged
 from tests.global_scheduler_service.service import detail
 from tests.live.background import BackgroundService, service_in_background
 from tests.live.running import is_end
-from tests.live.world import A100, FLEET, RANKING, TENANTS, one_job
+from tests.live.world import A100, FLEET, RANKING, TABLES, TENANTS, one_job
 from topmast import Client
 from topmast.v1 import cluster_manager_pb2, regional_scheduler_pb2, training_session_pb2, workload_pb2
 
@@ -149,7 +149,7 @@ def _check_nothing_happened(target: Target) -> None:
     events = list(target.client.events())
     assert {event.workload for event in events if event.workload} == {target.bystander}
     assert sum(is_end(event) for event in events) == 1
-    report = validate([event.as_json() for event in events], FLEET, TENANTS, complete=True)
+    report = validate([event.as_json() for event in events], FLEET, TENANTS, tables=TABLES, complete=True)
     assert report.violations == 0, report.shown
 
 

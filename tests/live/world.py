@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region, Table
+from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
     ClusterId,
@@ -20,6 +20,7 @@ from domain.identifiers import (
     TenantId,
 )
 from domain.resources import Quota, TaskResources
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Emulated, JobSpecification, TableInput, WorkloadSpecification
 
@@ -50,11 +51,11 @@ FLEET = Fleet(
         Region(EAST, (gpu_cluster("east-a", A100, 4), cpu_cluster("east-b", 3))),
         Region(WEST, (gpu_cluster("west-a", V100, 3), gpu_cluster("west-b", A100, 2))),
     ),
-    (
-        Table(CLICKS, 10**12, EAST, (WEST,)),
-        Table(IMAGES, 10**12, WEST),
-        Table(SPEECH, 10**12, EAST),
-    ),
+)
+TABLES = (
+    Table(CLICKS, 10**12, EAST, (WEST,)),
+    Table(IMAGES, 10**12, WEST),
+    Table(SPEECH, 10**12, EAST),
 )
 """48 A100, 24 V100, in two regions with two clusters each; CPU machines are in one cluster only."""
 

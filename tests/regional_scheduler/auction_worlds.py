@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from cluster_manager.capacity.inventory import Inventory
-from data_placement.directory import DataDirectory
-from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region, Table
+from data_placement.catalog import Catalog
+from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
     AttemptNumber,
@@ -31,6 +31,7 @@ from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.plan import Plan
 from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
+from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.auction import AwaitingData, NotYet, RoundOutcome, Verdict, Waiting, Won, close_round
 from regional_scheduler.bidding import RegionBidder
@@ -61,6 +62,7 @@ class WorldPlan:
     """Everything that will happen to a world from outside. `arrivals[i]` and `failures[i]` come before scan pass i."""
 
     fleet: Fleet
+    tables: tuple[Table, ...]
     arrivals: tuple[tuple[Arrival, ...], ...]
     failures: tuple[tuple[MachineId, ...], ...]
 
@@ -107,7 +109,7 @@ class World:
 
     def __init__(self, plan: WorldPlan) -> None:
         self.plan = plan
-        self.directory = DataDirectory(plan.fleet.tables)
+        self.catalog = Catalog(plan.tables)
         self.regions = {region.region: region for region in plan.fleet.regions}
         self.inventories = {name: Inventory(region) for name, region in self.regions.items()}
         self.entries: dict[WorkloadId, Entry] = {}
@@ -187,7 +189,7 @@ def auction_in_rounds(
     """Drives rounds as the services do: open, answer, close, confirm, until the scan pass is exhausted."""
     world = World(plan)
     bidders = {
-        name: RegionBidder(region, world.inventories[name], NegativeCache(), world.directory)
+        name: RegionBidder(region, world.inventories[name], NegativeCache(), world.catalog)
         for name, region in world.regions.items()
     }
 
@@ -262,7 +264,7 @@ def auction_one_at_a_time(
             plans: list[Plan] = []
             only_data_missing, may_run = False, False
             for name in sorted(set(world.regions) - absent):
-                abandoned = abandonment(empty_regions[name], lot.workload.specification, world.directory)
+                abandoned = abandonment(empty_regions[name], lot.workload.specification, world.catalog)
                 if abandoned is not None:
                     only_data_missing |= abandoned.reason is Abandonment.NO_DATA
                     continue
@@ -297,19 +299,19 @@ MODELS = (GpuModel("a100"), GpuModel("v100"))
 def random_world(seed: int) -> WorldPlan:
     """A world of one to four regions and about twenty workloads over three scan passes, crowded enough to preempt."""
     rng = random.Random(seed)
-    fleet = _random_fleet(rng)
+    fleet, tables = _random_fleet(rng)
     counter = iter(range(10_000))
     crowd = rng.choice((4, 8, 12))
     arrivals = tuple(
-        tuple(_random_arrival(rng, fleet, next(counter), scan_pass) for _ in range(rng.randint(1, crowd)))
+        tuple(_random_arrival(rng, fleet, tables, next(counter), scan_pass) for _ in range(rng.randint(1, crowd)))
         for scan_pass in range(PASSES)
     )
     machines = sorted(machine.machine for region in fleet.regions for machine in region.machines())
     failures = tuple(tuple(rng.sample(machines, 1)) if rng.random() < 0.15 else () for _ in range(PASSES))
-    return WorldPlan(fleet, arrivals, failures)
+    return WorldPlan(fleet, tables, arrivals, failures)
 
 
-def _random_fleet(rng: random.Random) -> Fleet:
+def _random_fleet(rng: random.Random) -> tuple[Fleet, tuple[Table, ...]]:
     names = tuple(RegionId(f"region-{letter}") for letter in "abcd"[: rng.randint(1, 4)])
     alike = rng.random() < 0.3
     template = rng.getstate()
@@ -324,7 +326,7 @@ def _random_fleet(rng: random.Random) -> Fleet:
         )
         for number in range(rng.randint(0, 3))
     )
-    return Fleet(tuple(regions), tables)
+    return Fleet(tuple(regions)), tables
 
 
 def _random_clusters(rng: random.Random, region: RegionId) -> Iterator[Cluster]:
@@ -352,17 +354,19 @@ def _random_clusters(rng: random.Random, region: RegionId) -> Iterator[Cluster]:
         yield Cluster(cluster, tuple(racks))
 
 
-def _random_arrival(rng: random.Random, fleet: Fleet, number: int, scan_pass: int) -> Arrival:
+def _random_arrival(
+    rng: random.Random, fleet: Fleet, tables: tuple[Table, ...], number: int, scan_pass: int
+) -> Arrival:
     regions = tuple(region.region for region in fleet.regions)
-    tables = tuple(
+    inputs = tuple(
         TableInput(table.table, fresh=rng.random() < 0.3)
-        for table in rng.sample(fleet.tables, rng.choice((0, 0, 1, len(fleet.tables))) if fleet.tables else 0)
+        for table in rng.sample(tables, rng.choice((0, 0, 1, len(tables))) if tables else 0)
     )
     specification = WorkloadSpecification(
         name=f"workload-{number}",
         tenant=TenantId("tenant"),
         jobs=tuple(_random_job(rng, index) for index in range(rng.choice((1, 1, 1, 2, 3)))),
-        tables=tables,
+        tables=inputs,
         regions=tuple(rng.sample(regions, rng.randint(1, len(regions)))) if rng.random() < 0.15 else (),
     )
     return Arrival(

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_manager.capacity.inventory import Inventory
-from data_placement.directory import DataDirectory
-from domain.fleet import Cluster, Machine, MachineState, Rack, Region, Table
+from data_placement.catalog import Catalog
+from domain.fleet import Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
     ClusterId,
@@ -27,6 +27,7 @@ from domain.placement import AttemptKey, Holding
 from domain.plan import Plan
 from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
+from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch, DispatchRefusal, DispatchRefused
@@ -56,8 +57,8 @@ class Bench:
     def __init__(self) -> None:
         self.inventory = Inventory(REGION)
         self.cache = NegativeCache()
-        self.directory = DataDirectory([Table(CLICKS, 10**9, home=EAST)])
-        self.bidder = RegionBidder(REGION, self.inventory, self.cache, self.directory)
+        self.catalog = Catalog([Table(CLICKS, 10**9, home=EAST)])
+        self.bidder = RegionBidder(REGION, self.inventory, self.cache, self.catalog)
 
     def answer(self, lots: Sequence[Lot], scan_pass: int = 1, opened_s: float = 100.0) -> RegionResponse:
         opened = Round(1, scan_pass, opened_s, opened_s + 2.0, (EAST, WEST), tuple(lots), reaches_end=True)
@@ -133,7 +134,7 @@ def test_the_outline_of_what_is_idle_is_that_before_the_first_lot() -> None:
 
 def test_a_region_without_the_data_abandons() -> None:
     bench = Bench()
-    bench.directory.record(Table(CLICKS, 10**9, home=WEST))
+    bench.catalog.record(Table(CLICKS, 10**9, home=WEST))
     [answer] = bench.answer([lot(0, 8, tables=(TableInput(CLICKS),))]).answers
     assert isinstance(answer, Abandoned)
     assert (answer.reason, answer.missing_tables) == (Abandonment.NO_DATA, (CLICKS,))
@@ -227,11 +228,11 @@ def test_never_changes_anything_by_answering(seed: int) -> None:
     opened = Round(1, 1, 50.0, 52.0, world.plan.regions, tuple(lots), reaches_end=True)
     for name, region in world.regions.items():
         inventory = world.inventories[name]
-        bidder = RegionBidder(region, inventory, NegativeCache(), world.directory)
+        bidder = RegionBidder(region, inventory, NegativeCache(), world.catalog)
         first = bidder.answer(opened, 50.0)
         inventory.check()
         assert inventory.holdings() == ()
-        again = RegionBidder(region, inventory, NegativeCache(), world.directory).answer(opened, 50.0)
+        again = RegionBidder(region, inventory, NegativeCache(), world.catalog).answer(opened, 50.0)
         assert again == first
 
 
@@ -268,7 +269,7 @@ def test_what_no_longer_fits_goes_back_and_the_rest_is_dispatched() -> None:
 def test_what_lost_its_data_meanwhile_goes_back() -> None:
     bench = Bench()
     won = lot(0, 8, tables=(TableInput(CLICKS),))
-    bench.directory.record(Table(CLICKS, 10**9, home=WEST))
+    bench.catalog.record(Table(CLICKS, 10**9, home=WEST))
     [refused] = bench.bidder.confirm([won], 101.0)
     assert refused == DispatchRefused(won, DispatchRefusal.NO_LONGER_ELIGIBLE, "table clicks is not here but in west")
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_manager.capacity.inventory import Inventory
-from data_placement.directory import DataDirectory
-from domain.fleet import Cluster, Machine, Rack, Region, Table
+from data_placement.catalog import Catalog
+from domain.fleet import Cluster, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
     ClusterId,
@@ -27,6 +27,7 @@ from domain.identifiers import (
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
+from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_together
@@ -73,7 +74,7 @@ def east() -> EmptyRegion:
     )
 
 
-DIRECTORY = DataDirectory([Table(CLICKS, 10**12, home=WEST, replicas=(EAST,))])
+DIRECTORY = Catalog([Table(CLICKS, 10**12, home=WEST, replicas=(EAST,))])
 FITS = job(2, TaskResources(gpus=8, gpu_model=A100))
 
 

@@ -15,7 +15,7 @@ from domain.placement import TaskPlacement
 from domain.resources import Quota
 from domain.tenant import Tenant
 from services.configuration import AuctionConfiguration
-from services.database import attempt_store, fleet_store, lease_store, tenant_store, workload_store
+from services.database import attempt_store, catalog_store, fleet_store, lease_store, tenant_store, workload_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.workload_store import Submission
@@ -81,6 +81,7 @@ def crowd(seed: int) -> WorldPlan:
 async def prepare(connection: AnyConnection, plan: WorldPlan) -> None:
     """The fleet, and the queue as a scan pass leaves it."""
     await fleet_store.apply_fleet(connection, plan.fleet)
+    await catalog_store.apply_tables(connection, plan.tables)
     await tenant_store.apply_tenants(connection, (TENANT,))
     (arrivals,) = plan.arrivals
     await workload_store.insert_submissions(

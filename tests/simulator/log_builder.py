@@ -13,12 +13,12 @@ from typing import TypeAlias
 from domain.events import JsonValue
 from domain.fleet import Fleet
 from domain.tenant import Tenant
-from formats.fleet_file import parse_fleet
+from formats.fleet_file import parse_fleet_file
 from formats.tenants_file import parse_tenants
 from simulator.validate import validate
 from simulator.validation.report import ValidationReport
 
-FLEET: Fleet = parse_fleet(
+_FILE = parse_fleet_file(
     """
     regions:
       - region: east
@@ -39,6 +39,8 @@ FLEET: Fleet = parse_fleet(
       - {table: images, size_gib: 1, home: west, replicas: [east]}
     """
 )
+FLEET: Fleet = _FILE.fleet
+TABLES = _FILE.tables
 TENANTS: tuple[Tenant, ...] = parse_tenants(
     """
     tenants:
@@ -236,7 +238,7 @@ class LogBuilder:
         return self.add(event, machine=machine, region=region, cluster=CLUSTERS[machine], reason="test")
 
     def validate(self, *, complete: bool = True) -> ValidationReport:
-        return validate(self.records, FLEET, TENANTS, complete=complete)
+        return validate(self.records, FLEET, TENANTS, tables=TABLES, complete=complete)
 
 
 def _cause(cause: str, by: tuple[str, int, int] | None) -> Json:

@@ -11,7 +11,7 @@ import pytest
 
 from domain.events import EventKind
 from formats.event_log import event_from_record
-from formats.fleet_file import read_fleet
+from formats.fleet_file import read_fleet_file
 from formats.tenants_file import read_tenants
 from simulator.validate import validate
 from simulator.validation.report import Invariant, ValidationReport
@@ -45,8 +45,8 @@ def table_fields(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def check(records: list[Json]) -> ValidationReport:
-    fleet, tenants = read_fleet(ROOT / "examples/fleet.yaml"), read_tenants(ROOT / "examples/tenants.yaml")
-    return validate(records, fleet, tenants, complete=True)
+    described, tenants = read_fleet_file(ROOT / "examples/fleet.yaml"), read_tenants(ROOT / "examples/tenants.yaml")
+    return validate(records, described.fleet, tenants, tables=described.tables, complete=True)
 
 
 EXAMPLE = records_in(PAGE)

@@ -10,14 +10,14 @@ import numpy as np
 from simulator.validate import validate
 from simulator.workload_generator import GeneratorSettings, Profile, generate_workloads, offers_of_fleet
 from formats.trace import write_trace_rows
-from tests.simulator.log_builder import FLEET, TENANTS
+from tests.simulator.log_builder import FLEET, TABLES, TENANTS
 from tests.simulator.reference_run import legal_log
 
 records = legal_log(5, 200)
 del records[::7]
-print(validate(records, FLEET, TENANTS, complete=True))
+print(validate(records, FLEET, TENANTS, tables=TABLES, complete=True))
 for profile in Profile:
-    settings = GeneratorSettings(50, 86400.0, profile, TENANTS, offers=offers_of_fleet(FLEET), daily_swing=0.5)
+    settings = GeneratorSettings(50, 86400.0, profile, TENANTS, offers=offers_of_fleet(FLEET, TABLES), daily_swing=0.5)
     write_trace_rows(sys.stdout, generate_workloads(settings, np.random.default_rng(3)))
 """
 

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.validate import validate, validate_log
 from simulator.validation.report import Invariant
-from tests.simulator.log_builder import FLEET, TENANTS, LogBuilder, job, task
+from tests.simulator.log_builder import FLEET, TABLES, TENANTS, LogBuilder, job, task
 from tests.simulator.stories import ON_E1, ON_E2, ON_W1, log, preemption
 
 GOOD: dict[str, LogBuilder] = {
@@ -208,7 +208,7 @@ def test_counts_all_but_shows_the_first() -> None:
     builder = log().submit("a").cancel("a")
     for _ in range(500):
         builder.cancel("a")
-    report = validate(builder.records, FLEET, TENANTS, complete=True, greatest_shown=3)
+    report = validate(builder.records, FLEET, TENANTS, tables=TABLES, complete=True, greatest_shown=3)
     assert (report.violations, len(report.shown)) == (500, 3)
     assert report.violations_by_invariant == {Invariant.I8: 500}
     assert str(report).endswith("and 497 more violations")
@@ -262,10 +262,10 @@ def test_reads_log_files_and_counts_lines_that_are_no_records(tmp_path: Path, na
     write = gzip.open if name.endswith("gz") else open
     with write(path, "wt", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
-    assert validate_log(path, FLEET, TENANTS, complete=True).valid
+    assert validate_log(path, FLEET, TENANTS, tables=TABLES, complete=True).valid
     with write(path, "wt", encoding="utf-8") as stream:
         stream.write("\n".join([*lines, "", "{", "[]", '{"t": ' + "9" * 5000 + "}"]))
-    report = validate_log(path, FLEET, TENANTS, complete=True)
+    report = validate_log(path, FLEET, TENANTS, tables=TABLES, complete=True)
     assert [(violation.line, violation.invariant) for violation in report.shown] == [
         (line, Invariant.LOG) for line in (14, 15, 16, 17)
     ]

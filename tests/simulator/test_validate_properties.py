@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.events import EventKind, JsonValue
-from domain.fleet import Fleet
 from domain.resources import Quota
 from simulator.validate import validate
 from simulator.validation.report import Invariant
-from tests.simulator.log_builder import FLEET, TENANTS, Json, entries
+from tests.simulator.log_builder import FLEET, TABLES, TENANTS, Json, entries
 from tests.simulator.mutations import MUTATIONS
 from tests.simulator.reference_run import legal_log
 
@@ -26,7 +25,7 @@ SEEDS = st.integers(0, 2**32)
 @settings(deadline=None)
 def test_never_accuses_a_legal_run(seed: int, steps: int) -> None:
     records = legal_log(seed, steps)
-    report = validate(records, FLEET, TENANTS, complete=True)
+    report = validate(records, FLEET, TENANTS, tables=TABLES, complete=True)
     assert report.violations == 0, str(report)
 
 
@@ -35,7 +34,7 @@ def test_never_accuses_a_legal_run(seed: int, steps: int) -> None:
 def test_never_accuses_the_beginning_of_a_legal_run(seed: int, data: st.DataObject) -> None:
     records = legal_log(seed, 150)
     cut = data.draw(st.integers(1, max(1, len(records))))
-    report = validate(records[:cut], FLEET, TENANTS, complete=False)
+    report = validate(records[:cut], FLEET, TENANTS, tables=TABLES, complete=False)
     assert report.violations == 0, str(report)
 
 
@@ -56,7 +55,7 @@ def test_never_overlooks_a_single_lie(name: str, seed: int) -> None:
     expected = MUTATIONS[name](records, rng)
     if expected is None:
         return
-    report = validate(records, FLEET, TENANTS, complete=True)
+    report = validate(records, FLEET, TENANTS, tables=TABLES, complete=True)
     assert expected & set(report.violations_by_invariant), f"{name}: {report}"
 
 
@@ -77,7 +76,7 @@ def test_never_overlooks_that_a_quota_was_not_there(seed: int) -> None:
         for record in records
     )
     poor = [replace(tenant, quota=Quota()) for tenant in TENANTS]
-    report = validate(records, FLEET, poor, complete=True)
+    report = validate(records, FLEET, poor, tables=TABLES, complete=True)
     assert (Invariant.I4 in report.violations_by_invariant) == within
 
 
@@ -87,7 +86,7 @@ def test_never_overlooks_that_a_table_was_not_there(seed: int) -> None:
     records = legal_log(seed, 200)
     readers = {record["workload"] for record in records if record["event"] == "submitted" and record["tables"]}
     dispatched = {record["workload"] for record in records if record["event"] == "dispatched"}
-    report = validate(records, Fleet(FLEET.regions, ()), TENANTS, complete=True)
+    report = validate(records, FLEET, TENANTS, complete=True)
     assert (Invariant.I3 in report.violations_by_invariant) == bool(readers & dispatched)
 
 
@@ -113,7 +112,7 @@ def test_never_raises_for_what_stands_in_a_record(seed: int, data: st.DataObject
             target[key] = data.draw(JSON)
         else:
             del target[key]
-    report = validate(records, FLEET, TENANTS, complete=True)
+    report = validate(records, FLEET, TENANTS, tables=TABLES, complete=True)
     assert report.events == len(records)
     str(report).encode("utf-8")
 
@@ -122,5 +121,5 @@ def test_never_raises_for_what_stands_in_a_record(seed: int, data: st.DataObject
 @settings(deadline=None, max_examples=10)
 def test_the_same_log_gives_the_same_report(seed: int) -> None:
     records = legal_log(seed, 100)[1:]
-    first = validate(records, FLEET, TENANTS, complete=True)
-    assert str(first) == str(validate(records, FLEET, TENANTS, complete=True))
+    first = validate(records, FLEET, TENANTS, tables=TABLES, complete=True)
+    assert str(first) == str(validate(records, FLEET, TENANTS, tables=TABLES, complete=True))

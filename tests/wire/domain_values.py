@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from domain.events import Event, EventKind, JsonValue
-from domain.fleet import Cluster, Fleet, Machine, Rack, Region, Table
+from domain.fleet import Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
     ClusterId,
@@ -20,6 +20,7 @@ from domain.identifiers import (
 )
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.resources import Quota, TaskResources
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import (
     Command,
@@ -114,17 +115,18 @@ fleets = st.builds(
         ),
         max_size=2,
     ).map(tuple),
-    tables=st.lists(
-        st.builds(
-            Table,
-            table=texts.map(TableId),
-            size_bytes=int64s,
-            home=texts.map(RegionId),
-            replicas=st.lists(texts.map(RegionId), max_size=2).map(tuple),
-        ),
-        max_size=2,
-    ).map(tuple),
 )
+
+tables = st.lists(
+    st.builds(
+        Table,
+        table=texts.map(TableId),
+        size_bytes=int64s,
+        home=texts.map(RegionId),
+        replicas=st.lists(texts.map(RegionId), max_size=2).map(tuple),
+    ),
+    max_size=2,
+).map(tuple)
 
 tenants = st.builds(
     Tenant,

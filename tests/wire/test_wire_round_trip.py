@@ -14,10 +14,11 @@ from domain.identifiers import RegionId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.plan import Evict, Plan, Start
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
 from services.wire.events import event_from_proto, event_to_proto
-from services.wire.fleets import fleet_from_proto, fleet_to_proto, tenant_from_proto, tenant_to_proto
+from services.wire.fleets import fleet_from_proto, fleet_to_proto, tables_from_proto, tenant_from_proto, tenant_to_proto
 from services.wire.malformed_message import MalformedMessage
 from services.wire.plans import (
     attempt_from_text,
@@ -52,10 +53,10 @@ def test_never_changes_a_placement(placement: TaskPlacement) -> None:
     assert placement_from_proto(workload_pb2.TaskPlacement.FromString(sent)) == placement
 
 
-@given(domain_values.fleets)
-def test_never_changes_a_fleet(fleet: Fleet) -> None:
-    sent = fleet_to_proto(fleet).SerializeToString()
-    assert fleet_from_proto(fleet_pb2.Fleet.FromString(sent)) == fleet
+@given(domain_values.fleets, domain_values.tables)
+def test_never_changes_a_fleet_or_its_tables(fleet: Fleet, tables: tuple[Table, ...]) -> None:
+    received = fleet_pb2.Fleet.FromString(fleet_to_proto(fleet, tables).SerializeToString())
+    assert (fleet_from_proto(received), tables_from_proto(received)) == (fleet, tables)
 
 
 @given(domain_values.tenants)

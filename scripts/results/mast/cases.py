@@ -8,8 +8,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, TenantId
+from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY
 from formats.trace import TraceRow
 from simulator.engine.settings import SimulationSettings
@@ -106,16 +108,17 @@ def given_for(rows: Sequence[TraceRow], case: Case) -> SimulationInput:
     fleet = fleet_for(rows, case.load)
     tenants = tenants_of_trace(rows, gpus_of_fleet(fleet))
     chosen: Sequence[TraceRow] = rows
+    tables: Sequence[Table] = ()
     if case.experiment == "memory":
         from_s, until_s = busiest_days(rows)
         chosen = [row for row in rows if from_s <= row.submit_s < until_s]
     if case.experiment == "tables":
-        chosen, fleet = with_tables(rows, fleet)
-    return SimulationInput("itp", chosen, fleet, tenants)
+        chosen, tables = with_tables(rows, fleet)
+    return SimulationInput("itp", chosen, fleet, tenants, catalog=Catalog(tables))
 
 
-def with_tables(rows: Sequence[TraceRow], fleet: Fleet) -> tuple[tuple[TraceRow, ...], Fleet]:
-    """Rows with tables to read, and the fleet with the tables; without those rows that fit nowhere where their data is."""
+def with_tables(rows: Sequence[TraceRow], fleet: Fleet) -> tuple[tuple[TraceRow, ...], tuple[Table, ...]]:
+    """Rows with tables to read, and the tables; without those rows that fit nowhere where their data is."""
     sizes = gpus_of_regions(fleet)
     reading, tables = synthesize_tables(anywhere(rows), sizes, np.random.default_rng(SEED))
     gpus = dict(sizes)
@@ -127,7 +130,7 @@ def with_tables(rows: Sequence[TraceRow], fleet: Fleet) -> tuple[tuple[TraceRow,
             row.gpus <= gpus[region] and all(region in held[table] for table in row.tables) for region in sorted(gpus)
         )
     )
-    return fitting, replace(fleet, tables=tables)
+    return fitting, tables
 
 
 def too_large_at_home(rows: Sequence[TraceRow], fleet: Fleet) -> int:

@@ -64,7 +64,7 @@ def setup_of(trace: Path) -> JsonValue:
         "loads": loads,
         "window_days": [round(from_s / DAY_S), round(until_s / DAY_S)],
         "window_workloads": sum(from_s <= row.submit_s < until_s for row in rows),
-        "tables": len(with_data.fleet.tables),
+        "tables": len(with_data.catalog),
         "fit_nowhere_with_data": len(rows) - len(with_data.rows),
     }
 

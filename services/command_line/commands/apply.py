@@ -13,15 +13,15 @@ from services.command_line.output import show_json, show_line
 from services.command_line.wording import counted
 
 if TYPE_CHECKING:
-    from domain.fleet import Fleet
     from domain.tenant import Tenant
+    from formats.fleet_file import FleetFile
 
 
 @dataclass(slots=True)
 class _Read:
     """What the files describe, each with the file that does."""
 
-    fleets: list[tuple[str, Fleet]] = field(default_factory=list)
+    fleets: list[tuple[str, FleetFile]] = field(default_factory=list)
     tenants: list[tuple[str, tuple[Tenant, ...]]] = field(default_factory=list)
 
 
@@ -39,8 +39,8 @@ def apply(
     read = _read(files)
     done: dict[str, object] = {}
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
-        for _, fleet in read.fleets:
-            applied = client.apply_fleet(fleet_to_proto(fleet))
+        for _, described in read.fleets:
+            applied = client.apply_fleet(fleet_to_proto(described.fleet, described.tables))
             done["fleet"] = applied
             if not as_json:
                 show_line(
@@ -58,7 +58,7 @@ def apply(
 
 def _read(files: list[Path]) -> _Read:
     """Everything, checked: each file by itself, and tenants against the fleet that comes with them."""
-    from formats.fleet_file import fleet_from_document
+    from formats.fleet_file import fleet_file_from_document
     from formats.problems import FieldProblem, FormatError
     from formats.tenants_file import check_tenants, tenants_from_document
     from formats.yaml_document import load_documents
@@ -69,7 +69,7 @@ def _read(files: list[Path]) -> _Read:
         for document in load_documents(text, source):
             keys = document.keys() if isinstance(document, dict) else ()
             if "regions" in keys:
-                read.fleets.append((source, fleet_from_document(document, source)))
+                read.fleets.append((source, fleet_file_from_document(document, source)))
             elif "tenants" in keys:
                 read.tenants.append((source, tenants_from_document(document, source)))
             else:
@@ -80,8 +80,8 @@ def _read(files: list[Path]) -> _Read:
         if len(found) > 1:
             raise FormatError(found[1][0], [FieldProblem("", f"is a second {what}; apply one at a time")])
     if read.fleets and read.tenants:
-        (_, fleet), (source, tenants) = read.fleets[0], read.tenants[0]
-        problems = check_tenants(tenants, fleet.gpu_models())
+        (_, described), (source, tenants) = read.fleets[0], read.tenants[0]
+        problems = check_tenants(tenants, described.fleet.gpu_models())
         if problems:
             raise FormatError(source, problems)
     return read

@@ -213,7 +213,7 @@ def generate(
 
     from numpy.random import default_rng
 
-    from formats.fleet_file import read_fleet
+    from formats.fleet_file import read_fleet_file
     from formats.tenants_file import read_tenants
     from simulator.workload_generator import GeneratorSettings, Profile, generate_workloads, with_load
 
@@ -226,7 +226,10 @@ def generate(
     settings = GeneratorSettings(workloads, span_s, profile=kind, tenants=people)
     if fleet is not None:
         try:
-            settings = GeneratorSettings.for_fleet(read_fleet(fleet), people, workloads, profile=kind, span_s=span_s)
+            described = read_fleet_file(fleet)
+            settings = GeneratorSettings.for_fleet(
+                described.fleet, people, workloads, tables=described.tables, profile=kind, span_s=span_s
+            )
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     settings = replace(

@@ -37,12 +37,13 @@ def validate(
     as_json: JsonOption = False,
 ) -> None:
     """Check an event log: recompute the invariants from it alone. The exit code is 1 on any violation."""
-    from formats.fleet_file import read_fleet
+    from formats.fleet_file import read_fleet_file
     from formats.tenants_file import read_tenants
     from simulator.validate import validate_log
 
     log = Path("/dev/stdin") if events == STANDARD_INPUT else events
-    report = validate_log(log, read_fleet(fleet), read_tenants(tenants), complete=complete)
+    described = read_fleet_file(fleet)
+    report = validate_log(log, described.fleet, read_tenants(tenants), tables=described.tables, complete=complete)
     if as_json:
         show_json(report.as_json())
     else:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from data_placement.catalog import Catalog
 from domain.events import Event, EventKind
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber, MachineId, RegionId, TenantId, WorkloadId
@@ -254,7 +255,13 @@ class LiveDriver:
         for region in self.run.fleet.regions:
             stored = [attempt for where, attempt in self._live.values() if where == region.region]
             memory = make_memory(
-                Revisions(1, 1), self.run.fleet, self._machines, self.run.tenants, stored, region.region
+                Revisions(1, 1, 1),
+                self.run.fleet,
+                self._machines,
+                self.run.tenants,
+                Catalog(self.run.tables),
+                stored,
+                region.region,
             )
             if memory is None:
                 raise ValueError(f"the fleet has no region {region.region}")

@@ -26,10 +26,11 @@ from domain.identifiers import (
 )
 from domain.placement import AttemptKey, TaskPlacement
 from domain.resources import TaskResources
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from formats.event_log import read_events
-from formats.fleet_file import read_fleet
+from formats.fleet_file import read_fleet_file
 from formats.tenants_file import read_tenants
 
 _FOLDER = Path(__file__).parent / "recorded"
@@ -53,6 +54,7 @@ class RecordedRun:
     """What the service was given, what it told, and when its scan passes looked at the queue."""
 
     fleet: Fleet
+    tables: tuple[Table, ...]
     tenants: tuple[Tenant, ...]
     events: tuple[Event, ...]
     """In the order of the log; no time is earlier than the one before."""
@@ -75,7 +77,8 @@ def read_recorded_run() -> RecordedRun:
         events.append(replace(event, t=now_s))
     instants = [json.loads(line) for line in gzip.decompress(INSTANTS.read_bytes()).decode().splitlines()]
     passes_s = tuple(instant["t"] for instant in instants if instant["instant"] == "scan_pass")
-    return RecordedRun(read_fleet(FLEET), read_tenants(TENANTS), tuple(events), passes_s)
+    described = read_fleet_file(FLEET)
+    return RecordedRun(described.fleet, described.tables, read_tenants(TENANTS), tuple(events), passes_s)
 
 
 def workload_of(event: Event) -> Workload:

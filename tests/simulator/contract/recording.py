@@ -16,12 +16,11 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, TableId, TenantId
 from domain.resources import TaskResources
 from domain.tenant import Tenant
 from domain.workload import Emulated, JobSpecification, TableInput, WorkloadSpecification
-from formats.fleet_file import read_fleet
+from formats.fleet_file import FleetFile, read_fleet_file
 from formats.tenants_file import read_tenants
 from services.configuration import Configuration, ScanConfiguration
 from services.database import migrations_runner
@@ -46,11 +45,17 @@ CONFIGURATION = Configuration(scan=ScanConfiguration(period_real_s=2.0, debounce
 
 async def record(database_url: str, home: Path) -> None:
     """Runs the service once and writes down what it told."""
-    fleet, tenants = read_fleet(FLEET), read_tenants(TENANTS)
+    described, tenants = read_fleet_file(FLEET), read_tenants(TENANTS)
     rng = np.random.default_rng(SEED)
     async with (
         run_in_process(
-            database_url, fleet, tenants, home, configuration=CONFIGURATION, clock_speed=CLOCK_SPEED
+            database_url,
+            described.fleet,
+            tenants,
+            home,
+            configuration=CONFIGURATION,
+            clock_speed=CLOCK_SPEED,
+            tables=described.tables,
         ) as service,
         Database(database_url) as database,
         AsyncClient(service.address) as client,
@@ -59,7 +64,7 @@ async def record(database_url: str, home: Path) -> None:
         events = await _until_all_ended(client)
         service.raise_if_broken()
         instants = await _instants(database)
-    _write(events, instants, fleet, tenants)
+    _write(events, instants, described, tenants)
 
 
 async def _submit(client: AsyncClient, rng: np.random.Generator) -> None:
@@ -131,10 +136,13 @@ async def _instants(database: Database) -> list[dict[str, float | int | str]]:
 
 
 def _write(
-    events: Sequence[Event], instants: Sequence[dict[str, float | int | str]], fleet: Fleet, tenants: Sequence[Tenant]
+    events: Sequence[Event],
+    instants: Sequence[dict[str, float | int | str]],
+    described: FleetFile,
+    tenants: Sequence[Tenant],
 ) -> None:
     records = [event.as_json() for event in events]
-    report = validate(records, fleet, tenants, complete=True)
+    report = validate(records, described.fleet, tenants, tables=described.tables, complete=True)
     if report.violations:
         raise RuntimeError(f"the run is not fit to be a fixture: {report.shown[0]}")
     # No name and no time in the header: the same run gives the same bytes.

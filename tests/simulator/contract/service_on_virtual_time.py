@@ -17,11 +17,13 @@ from domain.events import Event
 from domain.fleet import Fleet
 from domain.life_cycle import State
 from domain.placement import AttemptKey
+from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Emulated, Workload
 from services.configuration import AuctionConfiguration, Configuration
 from services.database import (
     attempt_store,
+    catalog_store,
     event_store,
     fleet_store,
     lease_store,
@@ -94,6 +96,7 @@ class ServiceOnVirtualTime:
     async def open(
         database: Database,
         fleet: Fleet,
+        tables: Sequence[Table],
         tenants: Sequence[Tenant],
         settings: SimulationSettings,
         start_s: float,
@@ -103,6 +106,7 @@ class ServiceOnVirtualTime:
         clock = VirtualClock(start_s)
         configuration = Configuration(auction=AuctionConfiguration(window=window, answer_timeout_real_s=_LONG_REAL_S))
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
+        await database.run(lambda connection: catalog_store.apply_tables(connection, tables))
         await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))
         lease = await _lease(database, lease_store.GLOBAL_LEASE)
         regions = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 
+from data_placement.catalog import Catalog
 from domain.events import Event, EventKind
 from domain.identifiers import MachineId
 from domain.life_cycle import State
@@ -48,7 +49,7 @@ class SimulatedDriver:
         self._use = TenantUse(len(self._tenants), USAGE_WINDOW_S, run.events[0].t)
         names = [str(workload.workload) for workload in run.workloads]
         self._scanner = Scanner(self._tenants, names, QueueRule(MAST.ordering), USAGE_WINDOW_S, self._use)
-        self._room = RegionRoom(run.fleet)
+        self._room = RegionRoom(run.fleet, Catalog(run.tables))
         self._kinds = Kinds()
         self._works = [self._work_of(index, workload) for index, workload in enumerate(run.workloads)]
         self._by_name = {work.workload.workload: work for work in self._works}

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import pytest
 
+from data_placement.catalog import Catalog
 from domain.events import Event, EventKind, JsonValue
 from domain.workload import Emulated, Workload
 from formats.trace import TraceRow
@@ -115,13 +116,17 @@ def test_a_whole_run_takes_the_same_course(database_url: str, work_factor: float
     rows = rows_of(run, work_factor)
     simulated: list[Event] = []
     record = simulate(
-        SimulationInput("recorded", rows, run.fleet, run.tenants), MAST, SETTINGS, seed=1, sink=simulated.append
+        SimulationInput("recorded", rows, run.fleet, run.tenants, catalog=Catalog(run.tables)),
+        MAST,
+        SETTINGS,
+        seed=1,
+        sink=simulated.append,
     )
 
     async def scenario() -> list[Event]:
         async with Database(database_url) as database:
             service = await ServiceOnVirtualTime.open(
-                database, run.fleet, run.tenants, SETTINGS, rows[0].submit_s, window
+                database, run.fleet, run.tables, run.tenants, SETTINGS, rows[0].submit_s, window
             )
             events = await service.run(workloads_of(run, rows))
             assert service.passes == record.counts.scan_passes > 50
@@ -134,7 +139,9 @@ def test_a_whole_run_takes_the_same_course(database_url: str, work_factor: float
     for workload, since_s in waiting(simulated).items():
         assert told_live[workload] <= since_s, "the simulator tells of who waits when it is the first of its kind"
     for events in (simulated, live):
-        report = validate([event.as_json() for event in events], run.fleet, run.tenants, complete=True)
+        report = validate(
+            [event.as_json() for event in events], run.fleet, run.tenants, tables=run.tables, complete=True
+        )
         assert report.violations == 0, report.shown[:3]
         assert report.events_by_kind["dispatched"] > 150
         assert report.events_by_kind["evicting"] > 5 * work_factor

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_placement.catalog import Catalog
 from domain.identifiers import WorkloadId
 from domain.plan import Plan
 from domain.workload import Workload
@@ -35,7 +36,7 @@ WORLDS = 80
 def auction_as_simulated(plan: WorldPlan) -> History:
     """The simulator's queue, walk and region room on the inventories of the world, over all its scan passes."""
     world = World(plan)
-    room = RegionRoom(plan.fleet)
+    room = RegionRoom(plan.fleet, Catalog(plan.tables))
     world.inventories = {desk.region: desk.inventory for desk in room.desks}
     arrivals = sorted(
         (arrival for of_pass in plan.arrivals for arrival in of_pass),

@@ -54,7 +54,7 @@ def course(run: RecordedRun, driver: Driver) -> Iterator[Decisions]:
 
 
 def test_the_recorded_run_is_worth_comparing(run: RecordedRun, simulated: Sequence[Decisions]) -> None:
-    report = validate(read_records(EVENTS), run.fleet, run.tenants, complete=True)
+    report = validate(read_records(EVENTS), run.fleet, run.tenants, tables=run.tables, complete=True)
     assert report.violations == 0
     dispatched = [one for decisions in simulated for one in decisions.dispatched]
     assert len(simulated) >= 200

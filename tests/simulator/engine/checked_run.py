@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_placement.catalog import Catalog
 from domain.events import JsonValue
 from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
@@ -20,6 +21,7 @@ from domain.identifiers import (
     WorkloadId,
 )
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.engine.failures import Failures
@@ -74,6 +76,7 @@ def checked_run(
     seed: int = 1,
     failures: Failures | None = None,
     loans: LoanSchedule | None = None,
+    tables: Sequence[Table] = (),
 ) -> CheckedRun:
     """Runs, and raises when the log breaks an invariant, a law is not conserved, or an inventory is not in order.
 
@@ -82,7 +85,7 @@ def checked_run(
     chosen = tuple(tenants) if tenants is not None else unlimited(rows)
     log: list[Record] = []
     simulation = Simulation(
-        SimulationInput("test", rows, fleet, chosen, loans),
+        SimulationInput("test", rows, fleet, chosen, loans, catalog=Catalog(tables)),
         policy,
         settings,
         seed,
@@ -97,7 +100,7 @@ def checked_run(
     if not record.broken_off:
         assert ends <= {WorkloadEnd.COMPLETED, WorkloadEnd.REFUSED}, ends
     if ends != {WorkloadEnd.REFUSED}:
-        report = validate(log, fleet, chosen, complete=not record.broken_off)
+        report = validate(log, fleet, chosen, tables=tables, complete=not record.broken_off)
         assert report.valid, str(report)
     return CheckedRun(record, tuple(log))
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from domain.fleet import Cluster, Fleet, Rack, Table
+from domain.fleet import Cluster, Fleet, Rack
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, RackId, RegionId, TableId, TenantId, WorkloadId
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.engine.settings import CostSettings, FailureSettings, SimulationSettings
@@ -30,6 +31,7 @@ class SmallWorld:
     fleet: Fleet
     tenants: tuple[Tenant, ...]
     settings: SimulationSettings
+    tables: tuple[Table, ...] = ()
 
 
 @st.composite
@@ -52,10 +54,14 @@ def fleets(draw: st.DrawFn) -> Fleet:
             regions[-1] = replace(
                 regions[-1], clusters=(*regions[-1].clusters, Cluster(ClusterId(f"r{number}-d"), (more,)))
             )
-    names = [each.region for each in regions]
-    homes = st.sampled_from(names)
-    tables = [Table(TableId(name), 1, draw(homes), tuple(draw(st.lists(homes, max_size=1)))) for name in TABLES]
-    return Fleet(tuple(regions), tuple(tables))
+    return Fleet(tuple(regions))
+
+
+@st.composite
+def tables_of(draw: st.DrawFn, fleet: Fleet) -> tuple[Table, ...]:
+    """Each somewhere in the fleet, with or without a replica."""
+    homes = st.sampled_from([region.region for region in fleet.regions])
+    return tuple(Table(TableId(name), 1, draw(homes), tuple(draw(st.lists(homes, max_size=1)))) for name in TABLES)
 
 
 @st.composite
@@ -129,7 +135,13 @@ def settings_of_runs(draw: st.DrawFn, *, failing: bool | None = None) -> Simulat
 @st.composite
 def small_worlds(draw: st.DrawFn, *, failing: bool | None = None, most: int = 14) -> SmallWorld:
     fleet = draw(fleets())
-    return SmallWorld(draw(trace_rows(fleet, most)), fleet, draw(tenants()), draw(settings_of_runs(failing=failing)))
+    return SmallWorld(
+        draw(trace_rows(fleet, most)),
+        fleet,
+        draw(tenants()),
+        draw(settings_of_runs(failing=failing)),
+        draw(tables_of(fleet)),
+    )
 
 
 @st.composite

@@ -18,7 +18,9 @@ ALL_POLICIES = tuple(policies())
 def run_of(world: SmallWorld, policy: str) -> CheckedRun:
     """All that `checked_run` checks, checked: log, laws, inventories."""
     chosen = policies()[policy]
-    return checked_run(chosen, world.rows, world.fleet, world.tenants if chosen.scans else None, world.settings)
+    return checked_run(
+        chosen, world.rows, world.fleet, world.tenants if chosen.scans else None, world.settings, tables=world.tables
+    )
 
 
 @pytest.mark.parametrize("policy", ALL_POLICIES)
@@ -69,9 +71,9 @@ def test_never_more_or_less_than_the_work_asked_for(policy: str, world: SmallWor
 def test_never_more_told_than_happened_before_a_run_is_broken_off(world: SmallWorld, stop_after_s: float) -> None:
     """A run that is stopped is the beginning of the run that is not."""
     mast = policies()["mast"]
-    whole = checked_run(mast, world.rows, world.fleet, world.tenants, world.settings)
+    whole = checked_run(mast, world.rows, world.fleet, world.tenants, world.settings, tables=world.tables)
     stopping = world.settings.model_copy(update={"stop_after_s": stop_after_s})
-    part = checked_run(mast, world.rows, world.fleet, world.tenants, stopping)
+    part = checked_run(mast, world.rows, world.fleet, world.tenants, stopping, tables=world.tables)
     assert part.log == whole.log[: len(part.log)]
     stop_s = min(each.submit_s for each in world.rows) + stop_after_s
     later = [record["t"] for record in whole.log[len(part.log) :]]

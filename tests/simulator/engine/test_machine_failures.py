@@ -125,7 +125,9 @@ def test_lost_is_the_work_after_the_last_checkpoint(interval_s: float) -> None:
 @given(world=small_worlds(failing=True))
 def test_never_on_a_machine_that_is_down(world: SmallWorld) -> None:
     """From the tables alone, beside what the validator finds in the log."""
-    record = checked_run(policies()["mast"], world.rows, world.fleet, world.tenants, world.settings).record
+    record = checked_run(
+        policies()["mast"], world.rows, world.fleet, world.tenants, world.settings, tables=world.tables
+    ).record
     table = record.attempts
     for at in range(len(table)):
         held = set(record.shares.machine[int(table.first_share[at]) : int(table.first_share[at + 1])].tolist())

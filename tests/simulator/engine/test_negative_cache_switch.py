@@ -55,12 +55,14 @@ def assert_same_without_memory(world: SmallWorld, policy: str) -> int:
     expected = _decisions(world, policy, world.settings)
     for change in FORGETTING:
         forgetful = replace(world, settings=world.settings.model_copy(update=change))
-        run = checked_run(chosen, forgetful.rows, forgetful.fleet, tenants, forgetful.settings)
+        run = checked_run(chosen, forgetful.rows, forgetful.fleet, tenants, forgetful.settings, tables=forgetful.tables)
         assert [record for record in run.log if record["event"] != "waiting"] == expected
     return len(expected)
 
 
 def _decisions(world: SmallWorld, policy: str, with_settings: SimulationSettings) -> list[object]:
     chosen = policies()[policy]
-    run = checked_run(chosen, world.rows, world.fleet, world.tenants if chosen.scans else None, with_settings)
+    run = checked_run(
+        chosen, world.rows, world.fleet, world.tenants if chosen.scans else None, with_settings, tables=world.tables
+    )
     return [record for record in run.log if record["event"] != "waiting"]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_placement.catalog import Catalog
 from domain.events import Event, EventKind, JsonValue
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import JobName, MachineId, TenantId, WorkloadId
@@ -51,7 +52,7 @@ def run(
 def broken_off_at(world: SmallWorld, policy: str, after_s: float) -> tuple[Snapshot, list[TraceRow], list[Event]]:
     """What there is after so many seconds, what is submitted later, and the log of the whole run."""
     tenants = world.tenants if policy_called(policy).scans else unlimited(world.rows)
-    given = SimulationInput("test", world.rows, world.fleet, tenants)
+    given = SimulationInput("test", world.rows, world.fleet, tenants, catalog=Catalog(world.tables))
     _, whole, _ = run(given, policy, world.settings)
     stopped = world.settings.model_copy(update={"stop_after_s": after_s})
     _, _, simulation = run(given, policy, stopped)
@@ -104,7 +105,11 @@ def test_never_a_resumed_run_that_breaks_an_invariant(policy: str, world: SmallW
     waits_for_data = ends & {WorkloadEnd.QUEUED, WorkloadEnd.RUNNING}
     if ends != {WorkloadEnd.REFUSED}:
         report = validate(
-            [event.as_json() for event in log], snapshot.fleet, snapshot.tenants, complete=not waits_for_data
+            [event.as_json() for event in log],
+            snapshot.fleet,
+            snapshot.tenants,
+            tables=snapshot.tables,
+            complete=not waits_for_data,
         )
         assert report.valid, str(report)
 

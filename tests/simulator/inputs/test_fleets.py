@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.fleet import Fleet
-from formats.fleet_file import check_fleet, dump_fleet, parse_fleet
+from formats.fleet_file import check_fleet, dump_fleet, parse_fleet_file
 from formats.problems import FormatError
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet, gpus_of_regions, parse_region_gpus
 
@@ -84,7 +84,7 @@ def test_a_fleet_file_is_read_as_it_is(tmp_path: Path) -> None:
     fleet = fleet_from(FleetSource(gpus=24, regions=2))
     path = tmp_path / "fleet.yaml"
     path.write_text(dump_fleet(fleet))
-    assert fleet_from(FleetSource(file=path)) == fleet == parse_fleet(dump_fleet(fleet))
+    assert fleet_from(FleetSource(file=path)) == fleet == parse_fleet_file(dump_fleet(fleet)).fleet
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.fleet import Table
 from domain.identifiers import RegionId
+from domain.table import Table
 from formats.trace import TraceRow
 from simulator.inputs.tables import synthesize_tables
 from tests.simulator.inputs.rows import many_rows, random_rows, row

@@ -52,6 +52,7 @@ def outcome_of(scenario: Scenario) -> list[str]:
         tenants,
         settings_from(None, [*BARE, NOBODY_SAVES, *scenario.changes], scenario.name),
         failures=scripted(fleet, scenario.failures) if scenario.failures else None,
+        tables=scenario.tables,
     )
     return [_line(run.record, str(row.workload_id)) for row in scenario.rows]
 

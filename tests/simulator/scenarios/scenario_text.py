@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region, Table
+from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
     ClusterId,
@@ -40,6 +40,7 @@ from domain.identifiers import (
     TenantId,
 )
 from domain.resources import Quota
+from domain.table import Table
 from domain.tenant import Tenant
 from formats.problems import FormatError
 from formats.trace import TABLE_SEPARATOR, TraceReader, TraceRow
@@ -98,7 +99,6 @@ class Scenario:
                 )
                 for region, clusters in regions.items()
             ),
-            tuple(self.tables),
         )
 
 

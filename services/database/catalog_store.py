@@ -1,0 +1,104 @@
+"""The catalog of tables: replaced as a whole, read as a whole or as what has changed since a revision.
+
+Each table says in which revision of the catalog it last changed, and dropped ones are remembered by name: so nobody
+who has the catalog in memory has to read a million tables again because of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from data_placement.catalog import Catalog, CatalogChange
+from domain.identifiers import RegionId, TableId
+from domain.table import Table
+from services.database.channels import CATALOG_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
+from services.database.large_results import all_rows
+from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
+
+
+async def apply_tables(connection: AnyConnection, tables: Iterable[Table]) -> int:
+    """Replaces all tables and returns the catalog's revision; applying the same ones again changes nothing.
+
+    Names are taken to be unique. Whoever also applies a fleet in the same transaction does that first: all lock the
+    two revisions in this order.
+    """
+    revision = await lock_revision(connection, Subject.CATALOG)
+    stored = await _load_tables(connection, since=-1)
+    wanted = {table.table: replace(table, replicas=tuple(sorted(set(table.replicas)))) for table in tables}
+    outdated = sorted(name for name, table in stored.items() if wanted.get(name) != table)
+    changed = [table for name, table in sorted(wanted.items()) if stored.get(name) != table]
+    if not outdated and not changed:
+        return revision
+    revision = await raise_revision(connection, Subject.CATALOG)
+    await connection.execute("DELETE FROM data_tables WHERE data_table = ANY(%s)", (outdated,))
+    await _insert(connection, changed, revision)
+    await _remember_dropped(connection, [name for name in outdated if name not in wanted], revision)
+    wake_after_commit(connection, CATALOG_CHANNEL)
+    return revision
+
+
+async def load_catalog(connection: AnyConnection) -> Catalog:
+    """All tables, at the present revision, if the transaction is one snapshot."""
+    revision = await catalog_revision(connection)
+    return Catalog((await _load_tables(connection, since=-1)).values(), revision)
+
+
+async def load_changes(connection: AnyConnection, since: int) -> CatalogChange:
+    """What has changed since a revision, up to the present one, if the transaction is one snapshot."""
+    revision = await catalog_revision(connection)
+    tables = await _load_tables(connection, since)
+    dropped = await all_rows(
+        connection, "SELECT data_table FROM dropped_data_tables WHERE revision > %s ORDER BY data_table", (since,)
+    )
+    return CatalogChange(since, revision, tuple(tables.values()), tuple(TableId(row[0]) for row in dropped))
+
+
+async def catalog_revision(connection: AnyConnection) -> int:
+    """Grows with each change of the tables; 0: none were applied yet."""
+    return await load_revision(connection, Subject.CATALOG)
+
+
+async def _load_tables(connection: AnyConnection, since: int) -> dict[TableId, Table]:
+    """Those that changed after a revision, by name, sorted."""
+    rows = await all_rows(
+        connection,
+        """SELECT t.data_table, t.size_bytes, t.home,
+                  ARRAY(SELECT r.region FROM data_table_replicas r WHERE r.data_table = t.data_table ORDER BY r.region)
+             FROM data_tables t WHERE t.revision > %s ORDER BY t.data_table""",
+        (since,),
+    )
+    return {
+        TableId(row[0]): Table(TableId(row[0]), row[1], RegionId(row[2]), tuple(RegionId(r) for r in row[3]))
+        for row in rows
+    }
+
+
+async def _insert(connection: AnyConnection, tables: Sequence[Table], revision: int) -> None:
+    await connection.execute(
+        """INSERT INTO data_tables (data_table, size_bytes, home, revision)
+           SELECT u.data_table, u.size_bytes, u.home, %s
+             FROM unnest(%s::text[], %s::bigint[], %s::text[]) AS u (data_table, size_bytes, home)""",
+        (
+            revision,
+            [table.table for table in tables],
+            [table.size_bytes for table in tables],
+            [table.home for table in tables],
+        ),
+    )
+    replicas = [(table.table, region) for table in tables for region in table.replicas]
+    await connection.execute(
+        "INSERT INTO data_table_replicas (data_table, region) SELECT * FROM unnest(%s::text[], %s::text[])",
+        ([name for name, _ in replicas], [region for _, region in replicas]),
+    )
+    await connection.execute(
+        "DELETE FROM dropped_data_tables WHERE data_table = ANY(%s)", ([table.table for table in tables],)
+    )
+
+
+async def _remember_dropped(connection: AnyConnection, names: Sequence[TableId], revision: int) -> None:
+    await connection.execute(
+        "INSERT INTO dropped_data_tables (data_table, revision) SELECT u, %s FROM unnest(%s::text[]) AS u",
+        (revision, list(names)),
+    )

@@ -1,0 +1,110 @@
+import asyncio
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_placement.catalog import Catalog, CatalogChange
+from domain.identifiers import RegionId, TableId
+from domain.table import Table
+from services.database import catalog_store, fleet_store, large_results
+from services.database.channels import CATALOG_CHANNEL
+from services.database.engine import Database
+from tests.database.small_world import EAST, FLEET, TABLES
+
+COAST = RegionId("coast")
+CLICKS, IMAGES = TABLES
+
+_SOME_TABLES = st.dictionaries(
+    st.sampled_from("abcde"),
+    st.tuples(st.integers(0, 2), st.sampled_from((EAST, COAST)), st.lists(st.sampled_from((EAST, COAST)), max_size=2)),
+).map(
+    lambda drawn: [Table(TableId(name), size, home, tuple(more)) for name, (size, home, more) in sorted(drawn.items())]
+)
+
+
+def _stored(tables: list[Table]) -> list[Table]:
+    """Replicas come back sorted, each once."""
+    return [Table(t.table, t.size_bytes, t.home, tuple(sorted(set(t.replicas)))) for t in tables]
+
+
+def test_tables_come_back_as_they_were_applied_and_the_same_ones_wake_nobody(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            assert len(await database.run(catalog_store.load_catalog)) == 0
+            assert await database.run(partial(catalog_store.apply_tables, tables=TABLES)) == 1
+            catalog = await database.run(catalog_store.load_catalog)
+            assert (tuple(catalog), catalog.revision) == (TABLES, 1)
+            async with database.listen(CATALOG_CHANNEL) as subscription:
+                await subscription.wait()
+                assert await database.run(partial(catalog_store.apply_tables, tables=reversed(TABLES))) == 1
+                assert await database.run(partial(catalog_store.apply_tables, tables=TABLES[:1])) == 2
+                assert await subscription.wait(10.0)
+
+    asyncio.run(scenario())
+
+
+def test_tables_are_no_part_of_the_fleet(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=FLEET))
+            await database.run(partial(catalog_store.apply_tables, tables=TABLES))
+            assert await database.run(fleet_store.fleet_revision) == 1
+            await database.run(partial(fleet_store.apply_fleet, fleet=FLEET))
+            assert tuple(await database.run(catalog_store.load_catalog)) == TABLES
+
+    asyncio.run(scenario())
+
+
+def test_changes_say_what_is_new_what_moved_and_what_is_gone(database_url: str) -> None:
+    moved = Table(CLICKS.table, CLICKS.size_bytes, COAST)
+    new = Table(TableId("new"), 2, EAST)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(catalog_store.apply_tables, tables=TABLES))
+            await database.run(partial(catalog_store.apply_tables, tables=[moved, new]))
+            change = await database.run(partial(catalog_store.load_changes, since=1), snapshot=True)
+            assert change == CatalogChange(1, 2, (moved, new), (IMAGES.table,))
+            assert not await database.run(partial(catalog_store.load_changes, since=2), snapshot=True)
+            # One that comes back is not gone any more.
+            await database.run(partial(catalog_store.apply_tables, tables=[moved, IMAGES]))
+            change = await database.run(partial(catalog_store.load_changes, since=1), snapshot=True)
+            assert change == CatalogChange(1, 3, (moved, IMAGES), (new.table,))
+
+    asyncio.run(scenario())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15)
+@given(steps=st.lists(_SOME_TABLES, min_size=1, max_size=5), seen=st.sets(st.integers(0, 4)))
+def test_never_differs_whether_a_catalog_was_changed_in_place_or_loaded(
+    database_url: str, steps: list[list[Table]], seen: set[int]
+) -> None:
+    """Whichever revisions somebody has looked at on the way."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            catalog = await database.run(catalog_store.load_catalog, snapshot=True)
+            for number, tables in enumerate(steps):
+                await database.run(partial(catalog_store.apply_tables, tables=tables))
+                if number in seen or number == len(steps) - 1:
+                    since = catalog.revision
+                    catalog.apply(await database.run(partial(catalog_store.load_changes, since=since), snapshot=True))
+                    assert list(catalog) == _stored(tables)
+            loaded = await database.run(catalog_store.load_catalog, snapshot=True)
+            assert (list(loaded), loaded.revision) == (list(catalog), catalog.revision)
+
+    asyncio.run(scenario())
+
+
+def test_a_large_catalog_is_read_in_parts(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_results, "ROWS_AT_ONCE", 3)
+    tables = [Table(TableId(f"t{number}"), number, EAST) for number in range(10)]
+
+    async def scenario() -> Catalog:
+        async with Database(database_url) as database:
+            await database.run(partial(catalog_store.apply_tables, tables=tables))
+            return await database.run(catalog_store.load_catalog)
+
+    assert list(asyncio.run(scenario())) == tables
