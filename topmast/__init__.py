@@ -6,6 +6,7 @@
 ...     print(client.wait(submission.workload).state)
 """
 
+from topmast.actions import Change
 from topmast.async_client import AsyncClient
 from topmast.client import Client
 from topmast.errors import (
@@ -50,6 +51,7 @@ __all__ = [
     "AppliedFleet",
     "AsyncClient",
     "Attempt",
+    "Change",
     "Client",
     "Cluster",
     "DeadlineError",

@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack, overload
 
 import grpc
 
+from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
 from topmast.channel import MAX_ATTEMPTS
 from topmast.connection import Connection, Patience
@@ -237,6 +238,25 @@ class Client:
         """Cancels a workload: at once when it is queued, else it is stopped. Returns its state now."""
         request = global_scheduler_pb2.CancelWorkloadRequest(workload=workload, reason=reason)
         return state_from_proto(self._connection.call(self._scheduler.CancelWorkload, request, self._peer).state)
+
+    def resize(self, workload: str, job: str, tasks: int) -> Change:
+        """Gives a job of a running workload so many tasks, within its bounds."""
+        request = resize_request(workload, job, tasks)
+        return change_from_proto(self._connection.call(self._scheduler.ResizeWorkload, request, self._peer))
+
+    def retune(self, workload: str, job: str, *, cpus: float | None = None, memory_gib: float | None = None) -> Change:
+        """Gives each task of a job of a running workload so many CPUs and so much memory; None: as it has now."""
+        request = retune_request(workload, job, cpus, memory_gib)
+        return change_from_proto(self._connection.call(self._scheduler.RetuneWorkload, request, self._peer))
+
+    def migrate(self, workload: str, to: str = "") -> Change:
+        """Lets a running workload go on in another region or cluster, or (without `to`) elsewhere in its region.
+
+        It saves its work and stops, and its next attempt starts in the place that is kept for it. Asked again while it
+        is on its way it is refused.
+        """
+        request = migrate_request(workload, to)
+        return change_from_proto(self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
 
     def apply_fleet(self, fleet: Fleet | fleet_pb2.Fleet) -> AppliedFleet:
         """Replaces the fleet; refused while something runs on a machine that would disappear."""

@@ -66,6 +66,18 @@ class TaskPlacement:
     memory_gib: float
 
 
+def placement_from_proto(placement: workload_pb2.TaskPlacement) -> TaskPlacement:
+    return TaskPlacement(
+        placement.job,
+        placement.task,
+        placement.cluster,
+        placement.machine,
+        tuple(placement.gpu_indices),
+        placement.cpus,
+        placement.memory_gib,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a workload. `end` is completed, failed, cancelled, or the cause of its eviction; "" while it runs.
@@ -169,18 +181,7 @@ def _attempt_from_proto(message: workload_pb2.Attempt) -> Attempt:
         within_quota=message.within_quota,
         priority=message.priority,
         level=message.level,
-        placements=tuple(
-            TaskPlacement(
-                placement.job,
-                placement.task,
-                placement.cluster,
-                placement.machine,
-                tuple(placement.gpu_indices),
-                placement.cpus,
-                placement.memory_gib,
-            )
-            for placement in message.placements
-        ),
+        placements=tuple(placement_from_proto(placement) for placement in message.placements),
         end=message.end,
         end_reason=message.end_reason,
         progress_at_start=message.progress_at_start,

@@ -11,6 +11,7 @@ import typer
 from services.command_line.commands import (
     apply,
     cancel,
+    change,
     compare,
     database,
     demo,
@@ -76,6 +77,9 @@ _add(_WORKLOADS, "get", get.get)
 _add(_WORKLOADS, "watch", watch.watch)
 _add(_WORKLOADS, "logs", logs.logs)
 _add(_WORKLOADS, "cancel", cancel.cancel)
+_add(_WORKLOADS, "resize", change.resize)
+_add(_WORKLOADS, "retune", change.retune)
+_add(_WORKLOADS, "migrate", change.migrate)
 _add(_WORKLOADS, "queue", queue.queue)
 _add(_RUNS, "events", events.events)
 _add(_RUNS, "validate", validate.validate)

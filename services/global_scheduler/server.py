@@ -18,6 +18,7 @@ from services.global_scheduler.cancellation import cancel_workload
 from services.global_scheduler.event_stream import event_stream
 from services.global_scheduler.overview import load_overview, overview_message
 from services.global_scheduler.queue_look import QueueLook
+from services.global_scheduler.region_calls import call_region, destination, region_of
 from services.global_scheduler.replacement_checks import checked_fleet, checked_tenants
 from services.global_scheduler.replacing import replace_fleet, replace_tenants
 from services.global_scheduler.request_checks import (
@@ -32,7 +33,7 @@ from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
 from services.wire.workloads import state_to_proto
-from topmast.v1 import event_pb2, global_scheduler_pb2_grpc, workload_pb2
+from topmast.v1 import event_pb2, global_scheduler_pb2_grpc, regional_scheduler_pb2, workload_pb2
 from topmast.v1 import global_scheduler_pb2 as messages
 
 _PATIENCE_REAL_S = 10.0
@@ -104,6 +105,29 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         now = self._clock.now()
         state = await self._run(lambda connection: cancel_workload(connection, workload, reason, now))
         return messages.CancelWorkloadResponse(state=state_to_proto(state))
+
+    # ------------------------------------------------------------ change what runs
+
+    async def ResizeWorkload(
+        self, request: regional_scheduler_pb2.ResizeWorkloadRequest, context: Context
+    ) -> regional_scheduler_pb2.ActionResponse:
+        workload = workload_named(request.workload)
+        _, address = await self._snapshot(lambda connection: region_of(connection, workload))
+        return await call_region(address, workload, lambda region: region.ResizeWorkload(request))
+
+    async def RetuneWorkload(
+        self, request: regional_scheduler_pb2.RetuneWorkloadRequest, context: Context
+    ) -> regional_scheduler_pb2.ActionResponse:
+        workload = workload_named(request.workload)
+        _, address = await self._snapshot(lambda connection: region_of(connection, workload))
+        return await call_region(address, workload, lambda region: region.RetuneWorkload(request))
+
+    async def MigrateWorkload(
+        self, request: messages.MoveWorkloadRequest, context: Context
+    ) -> regional_scheduler_pb2.ActionResponse:
+        workload = workload_named(request.workload)
+        address, asked = await self._snapshot(lambda connection: destination(connection, request))
+        return await call_region(address, workload, lambda region: region.MigrateWorkload(asked))
 
     # ------------------------------------------------------------ look
 

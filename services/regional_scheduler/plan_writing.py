@@ -120,13 +120,18 @@ def migration_to(place: ReservedPlace) -> Eviction:
 
 
 async def write_changes(connection: AnyConnection, region: RegionId, writes: PlannedWrites, now: float) -> None:
-    """Writes everything but the evictions. Raises SessionOver when the database knows an attempt otherwise."""
+    """Writes everything but the evictions.
+
+    Raises SessionOver when the database knows an attempt or a machine otherwise, and ImpossibleAction for a migration
+    that cannot begin: the attempt may be another region's, so nobody here can know.
+    """
     for new in writes.changes:
         if not await placement_change_store.begin_change(connection, new.key, new.revision, new.placements, new.change):
             raise SessionOver(f"{new.key} does not run in the database, or was changed meanwhile")
     for place in writes.reservations:
         if not await reservation_store.reserve(connection, place):
-            raise SessionOver(f"the attempt before {place.key} does not run in the database, or migrates already")
+            told = f"{place.key.workload} does not run any more, or migrates already"
+            raise ImpossibleAction(place.key, told)
     for machine in writes.reclaimed:
         happening, reason = MachineHappening.ASKED_BACK, "its lender wants it back"
         if await record_machine_happening(connection, region, machine, happening, reason, now) is None:

@@ -7,13 +7,14 @@ something goes through the session's own loop.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 import grpc
 
 from domain.clock import Clock
-from domain.identifiers import MachineId, RegionId, WorkloadId
+from domain.identifiers import ClusterId, JobName, MachineId, RegionId, WorkloadId
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
 from domain.plan import Plan
@@ -26,6 +27,15 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
 from services.database.lease_store import LeaseLost
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.regional_scheduler.action_requests import (
+    ActionRefused,
+    ActionRequest,
+    MigrateRequest,
+    ReclaimRequest,
+    ResizeRequest,
+    RetuneRequest,
+)
+from services.regional_scheduler.action_response import action_response
 from services.regional_scheduler.inbox import MachineRequest
 from services.regional_scheduler.machine_maintenance import MachineStateRefused
 from services.regional_scheduler.region_memory import RegionMemory
@@ -38,6 +48,8 @@ from topmast.v1 import regional_scheduler_pb2_grpc
 
 _PLANNED_AS = WorkloadId("dry-run")
 _REQUEST_PATIENCE_REAL_S = 30.0
+GREATEST_AMOUNT = 1e6
+"""Of CPUs or GiB that a task can be given."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
 
@@ -99,6 +111,65 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
     ) -> messages.UndrainMachineResponse:
         await self._change_machine(request.machine, MachineHappening.UNDRAINED, "undrained by hand", keep_running=True)
         return messages.UndrainMachineResponse()
+
+    async def ResizeWorkload(
+        self, request: messages.ResizeWorkloadRequest, context: Context
+    ) -> messages.ActionResponse:
+        plan: asyncio.Future[Plan] = asyncio.get_running_loop().create_future()
+        workload, job = WorkloadId(request.workload), JobName(request.job)
+        return await self._act(ResizeRequest(workload=workload, job=job, tasks=request.tasks, plan=plan))
+
+    async def RetuneWorkload(
+        self, request: messages.RetuneWorkloadRequest, context: Context
+    ) -> messages.ActionResponse:
+        for field in ("cpus", "memory_gib"):
+            amount = getattr(request, field) if request.HasField(field) else 1.0
+            if not (math.isfinite(amount) and 0 < amount <= GREATEST_AMOUNT):
+                raise InvalidArgument.of(field, f"is {amount}; it must be a positive number")
+        plan: asyncio.Future[Plan] = asyncio.get_running_loop().create_future()
+        return await self._act(
+            RetuneRequest(
+                workload=WorkloadId(request.workload),
+                job=JobName(request.job),
+                cpus=request.cpus if request.HasField("cpus") else None,
+                memory_gib=request.memory_gib if request.HasField("memory_gib") else None,
+                plan=plan,
+            )
+        )
+
+    async def MigrateWorkload(
+        self, request: messages.MigrateWorkloadRequest, context: Context
+    ) -> messages.ActionResponse:
+        session = self._require_session()
+        clusters = [cluster.cluster for cluster in session.memory.region.clusters]
+        if request.cluster and request.cluster not in clusters:
+            raise NotFound("cluster", request.cluster)
+        plan: asyncio.Future[Plan] = asyncio.get_running_loop().create_future()
+        cluster = ClusterId(request.cluster) if request.cluster else None
+        return await self._act(MigrateRequest(workload=WorkloadId(request.workload), cluster=cluster, plan=plan))
+
+    async def ReclaimMachines(
+        self, request: messages.ReclaimMachinesRequest, context: Context
+    ) -> messages.ActionResponse:
+        known = {machine.machine for machine in self._require_session().memory.region.machines()}
+        missing = next((name for name in request.machines if name not in known), None)
+        if missing is not None:
+            raise NotFound("machine", missing)
+        plan: asyncio.Future[Plan] = asyncio.get_running_loop().create_future()
+        machines = tuple(MachineId(name) for name in dict.fromkeys(request.machines))
+        return await self._act(ReclaimRequest(machines=machines, plan=plan))
+
+    async def _act(self, request: ActionRequest) -> messages.ActionResponse:
+        session = self._require_session()
+        try:
+            session.inbox.request_action(request)
+            async with asyncio.timeout(_REQUEST_PATIENCE_REAL_S):
+                plan = await request.plan
+        except ActionRefused as refused:
+            raise PreconditionFailed("ACTION", request.workload, str(refused)) from refused
+        except (SessionOver, LeaseLost, TimeoutError) as error:
+            raise Unavailable(f"region {self._region} could not do it just now; try again") from error
+        return action_response(plan, session.memory)
 
     async def _change_machine(
         self,

@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from topmast.v1 import event_pb2 as topmast_dot_v1_dot_event__pb2
 from topmast.v1 import fleet_pb2 as topmast_dot_v1_dot_fleet__pb2
+from topmast.v1 import regional_scheduler_pb2 as topmast_dot_v1_dot_regional__scheduler__pb2
 from topmast.v1 import workload_pb2 as topmast_dot_v1_dot_workload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!topmast/v1/global_scheduler.proto\x12\ntopmast.v1\x1a\x16topmast/v1/event.proto\x1a\x16topmast/v1/fleet.proto\x1a\x19topmast/v1/workload.proto\"j\n\x15SubmitWorkloadRequest\x12\x38\n\rspecification\x18\x01 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\";\n\x16SubmitWorkloadResponse\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x65xisted\x18\x02 \x01(\x08\"M\n\x16SubmitWorkloadsRequest\x12\x33\n\x08requests\x18\x01 \x03(\x0b\x32!.topmast.v1.SubmitWorkloadRequest\"P\n\x17SubmitWorkloadsResponse\x12\x35\n\tresponses\x18\x01 \x03(\x0b\x32\".topmast.v1.SubmitWorkloadResponse\"&\n\x12GetWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\"\xd6\x01\n\x14ListWorkloadsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12)\n\x06states\x18\x04 \x03(\x0e\x32\x19.topmast.v1.WorkloadState\x12\x0e\n\x06region\x18\x05 \x01(\t\x12\x15\n\rname_contains\x18\x06 \x01(\t\x12\x19\n\x11submitted_after_s\x18\x07 \x01(\x01\x12\x1a\n\x12submitted_before_s\x18\x08 \x01(\x01\"Y\n\x15ListWorkloadsResponse\x12\'\n\tworkloads\x18\x01 \x03(\x0b\x32\x14.topmast.v1.Workload\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"(\n\x14WatchWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\"n\n\x12WatchEventsRequest\x12\x16\n\x0e\x61\x66ter_sequence\x18\x01 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x10\n\x08workload\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\x0e\n\x06\x65vents\x18\x05 \x03(\t\"9\n\x15\x43\x61ncelWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"B\n\x16\x43\x61ncelWorkloadResponse\x12(\n\x05state\x18\x01 \x01(\x0e\x32\x19.topmast.v1.WorkloadState\"0\n\x0fGetQueueRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"\xb6\x01\n\nQueueEntry\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.topmast.v1.WorkloadState\x12+\n\x08position\x18\x05 \x01(\x0b\x32\x19.topmast.v1.QueuePosition\x12\x13\n\x0bsubmitted_s\x18\x06 \x01(\x01\x12\x0c\n\x04gpus\x18\x07 \x01(\x05\"s\n\x10GetQueueResponse\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.topmast.v1.QueueEntry\x12\x0e\n\x06queued\x18\x02 \x01(\x03\x12\x11\n\tscan_pass\x18\x03 \x01(\x03\x12\x13\n\x0bscan_pass_s\x18\x04 \x01(\x01\"5\n\x11\x41pplyFleetRequest\x12 \n\x05\x66leet\x18\x01 \x01(\x0b\x32\x11.topmast.v1.Fleet\"W\n\x12\x41pplyFleetResponse\x12\x0f\n\x07regions\x18\x01 \x01(\x05\x12\x10\n\x08\x63lusters\x18\x02 \x01(\x05\x12\x10\n\x08machines\x18\x03 \x01(\x05\x12\x0c\n\x04gpus\x18\x04 \x01(\x05\":\n\x13\x41pplyTenantsRequest\x12#\n\x07tenants\x18\x01 \x03(\x0b\x32\x12.topmast.v1.Tenant\"\'\n\x14\x41pplyTenantsResponse\x12\x0f\n\x07tenants\x18\x01 \x01(\x05\"\x12\n\x10GetStatusRequest\"u\n\nTierStatus\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05\x61live\x18\x04 \x01(\x08\x12\x12\n\nprocess_id\x18\x05 \x01(\x03\x12\x17\n\x0flease_expires_s\x18\x06 \x01(\x01\"\xab\x01\n\x0cRegionStatus\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x10\n\x08\x63lusters\x18\x02 \x01(\x05\x12\x10\n\x08machines\x18\x03 \x01(\x05\x12\x13\n\x0bmachines_up\x18\x04 \x01(\x05\x12\x0c\n\x04gpus\x18\x05 \x01(\x05\x12\x13\n\x0bgpus_in_use\x18\x06 \x01(\x05\x12\x15\n\rlive_attempts\x18\x07 \x01(\x05\x12\x18\n\x10machines_on_loan\x18\x08 \x01(\x05\"\x8b\x02\n\x11GetStatusResponse\x12\r\n\x05now_s\x18\x01 \x01(\x01\x12\x0f\n\x07version\x18\x02 \x01(\t\x12%\n\x05tiers\x18\x03 \x03(\x0b\x32\x16.topmast.v1.TierStatus\x12)\n\x07regions\x18\x04 \x03(\x0b\x32\x18.topmast.v1.RegionStatus\x12?\n\tworkloads\x18\x05 \x03(\x0b\x32,.topmast.v1.GetStatusResponse.WorkloadsEntry\x12\x11\n\tscan_pass\x18\x06 \x01(\x03\x1a\x30\n\x0eWorkloadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\xfa\x06\n\x0fGlobalScheduler\x12W\n\x0eSubmitWorkload\x12!.topmast.v1.SubmitWorkloadRequest\x1a\".topmast.v1.SubmitWorkloadResponse\x12Z\n\x0fSubmitWorkloads\x12\".topmast.v1.SubmitWorkloadsRequest\x1a#.topmast.v1.SubmitWorkloadsResponse\x12\x43\n\x0bGetWorkload\x12\x1e.topmast.v1.GetWorkloadRequest\x1a\x14.topmast.v1.Workload\x12T\n\rListWorkloads\x12 .topmast.v1.ListWorkloadsRequest\x1a!.topmast.v1.ListWorkloadsResponse\x12I\n\rWatchWorkload\x12 .topmast.v1.WatchWorkloadRequest\x1a\x14.topmast.v1.Workload0\x01\x12\x42\n\x0bWatchEvents\x12\x1e.topmast.v1.WatchEventsRequest\x1a\x11.topmast.v1.Event0\x01\x12W\n\x0e\x43\x61ncelWorkload\x12!.topmast.v1.CancelWorkloadRequest\x1a\".topmast.v1.CancelWorkloadResponse\x12\x45\n\x08GetQueue\x12\x1b.topmast.v1.GetQueueRequest\x1a\x1c.topmast.v1.GetQueueResponse\x12K\n\nApplyFleet\x12\x1d.topmast.v1.ApplyFleetRequest\x1a\x1e.topmast.v1.ApplyFleetResponse\x12Q\n\x0c\x41pplyTenants\x12\x1f.topmast.v1.ApplyTenantsRequest\x1a .topmast.v1.ApplyTenantsResponse\x12H\n\tGetStatus\x12\x1c.topmast.v1.GetStatusRequest\x1a\x1d.topmast.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!topmast/v1/global_scheduler.proto\x12\ntopmast.v1\x1a\x16topmast/v1/event.proto\x1a\x16topmast/v1/fleet.proto\x1a#topmast/v1/regional_scheduler.proto\x1a\x19topmast/v1/workload.proto\"j\n\x15SubmitWorkloadRequest\x12\x38\n\rspecification\x18\x01 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\";\n\x16SubmitWorkloadResponse\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x65xisted\x18\x02 \x01(\x08\"M\n\x16SubmitWorkloadsRequest\x12\x33\n\x08requests\x18\x01 \x03(\x0b\x32!.topmast.v1.SubmitWorkloadRequest\"P\n\x17SubmitWorkloadsResponse\x12\x35\n\tresponses\x18\x01 \x03(\x0b\x32\".topmast.v1.SubmitWorkloadResponse\"&\n\x12GetWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\"\xd6\x01\n\x14ListWorkloadsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12)\n\x06states\x18\x04 \x03(\x0e\x32\x19.topmast.v1.WorkloadState\x12\x0e\n\x06region\x18\x05 \x01(\t\x12\x15\n\rname_contains\x18\x06 \x01(\t\x12\x19\n\x11submitted_after_s\x18\x07 \x01(\x01\x12\x1a\n\x12submitted_before_s\x18\x08 \x01(\x01\"Y\n\x15ListWorkloadsResponse\x12\'\n\tworkloads\x18\x01 \x03(\x0b\x32\x14.topmast.v1.Workload\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"(\n\x14WatchWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\"n\n\x12WatchEventsRequest\x12\x16\n\x0e\x61\x66ter_sequence\x18\x01 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x10\n\x08workload\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\x0e\n\x06\x65vents\x18\x05 \x03(\t\"9\n\x15\x43\x61ncelWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"B\n\x16\x43\x61ncelWorkloadResponse\x12(\n\x05state\x18\x01 \x01(\x0e\x32\x19.topmast.v1.WorkloadState\"3\n\x13MoveWorkloadRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\"0\n\x0fGetQueueRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"\xb6\x01\n\nQueueEntry\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.topmast.v1.WorkloadState\x12+\n\x08position\x18\x05 \x01(\x0b\x32\x19.topmast.v1.QueuePosition\x12\x13\n\x0bsubmitted_s\x18\x06 \x01(\x01\x12\x0c\n\x04gpus\x18\x07 \x01(\x05\"s\n\x10GetQueueResponse\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.topmast.v1.QueueEntry\x12\x0e\n\x06queued\x18\x02 \x01(\x03\x12\x11\n\tscan_pass\x18\x03 \x01(\x03\x12\x13\n\x0bscan_pass_s\x18\x04 \x01(\x01\"5\n\x11\x41pplyFleetRequest\x12 \n\x05\x66leet\x18\x01 \x01(\x0b\x32\x11.topmast.v1.Fleet\"W\n\x12\x41pplyFleetResponse\x12\x0f\n\x07regions\x18\x01 \x01(\x05\x12\x10\n\x08\x63lusters\x18\x02 \x01(\x05\x12\x10\n\x08machines\x18\x03 \x01(\x05\x12\x0c\n\x04gpus\x18\x04 \x01(\x05\":\n\x13\x41pplyTenantsRequest\x12#\n\x07tenants\x18\x01 \x03(\x0b\x32\x12.topmast.v1.Tenant\"\'\n\x14\x41pplyTenantsResponse\x12\x0f\n\x07tenants\x18\x01 \x01(\x05\"\x12\n\x10GetStatusRequest\"u\n\nTierStatus\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05\x61live\x18\x04 \x01(\x08\x12\x12\n\nprocess_id\x18\x05 \x01(\x03\x12\x17\n\x0flease_expires_s\x18\x06 \x01(\x01\"\xab\x01\n\x0cRegionStatus\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x10\n\x08\x63lusters\x18\x02 \x01(\x05\x12\x10\n\x08machines\x18\x03 \x01(\x05\x12\x13\n\x0bmachines_up\x18\x04 \x01(\x05\x12\x0c\n\x04gpus\x18\x05 \x01(\x05\x12\x13\n\x0bgpus_in_use\x18\x06 \x01(\x05\x12\x15\n\rlive_attempts\x18\x07 \x01(\x05\x12\x18\n\x10machines_on_loan\x18\x08 \x01(\x05\"\x8b\x02\n\x11GetStatusResponse\x12\r\n\x05now_s\x18\x01 \x01(\x01\x12\x0f\n\x07version\x18\x02 \x01(\t\x12%\n\x05tiers\x18\x03 \x03(\x0b\x32\x16.topmast.v1.TierStatus\x12)\n\x07regions\x18\x04 \x03(\x0b\x32\x18.topmast.v1.RegionStatus\x12?\n\tworkloads\x18\x05 \x03(\x0b\x32,.topmast.v1.GetStatusResponse.WorkloadsEntry\x12\x11\n\tscan_pass\x18\x06 \x01(\x03\x1a\x30\n\x0eWorkloadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\xec\x08\n\x0fGlobalScheduler\x12W\n\x0eSubmitWorkload\x12!.topmast.v1.SubmitWorkloadRequest\x1a\".topmast.v1.SubmitWorkloadResponse\x12Z\n\x0fSubmitWorkloads\x12\".topmast.v1.SubmitWorkloadsRequest\x1a#.topmast.v1.SubmitWorkloadsResponse\x12\x43\n\x0bGetWorkload\x12\x1e.topmast.v1.GetWorkloadRequest\x1a\x14.topmast.v1.Workload\x12T\n\rListWorkloads\x12 .topmast.v1.ListWorkloadsRequest\x1a!.topmast.v1.ListWorkloadsResponse\x12I\n\rWatchWorkload\x12 .topmast.v1.WatchWorkloadRequest\x1a\x14.topmast.v1.Workload0\x01\x12\x42\n\x0bWatchEvents\x12\x1e.topmast.v1.WatchEventsRequest\x1a\x11.topmast.v1.Event0\x01\x12W\n\x0e\x43\x61ncelWorkload\x12!.topmast.v1.CancelWorkloadRequest\x1a\".topmast.v1.CancelWorkloadResponse\x12O\n\x0eResizeWorkload\x12!.topmast.v1.ResizeWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12O\n\x0eRetuneWorkload\x12!.topmast.v1.RetuneWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12N\n\x0fMigrateWorkload\x12\x1f.topmast.v1.MoveWorkloadRequest\x1a\x1a.topmast.v1.ActionResponse\x12\x45\n\x08GetQueue\x12\x1b.topmast.v1.GetQueueRequest\x1a\x1c.topmast.v1.GetQueueResponse\x12K\n\nApplyFleet\x12\x1d.topmast.v1.ApplyFleetRequest\x1a\x1e.topmast.v1.ApplyFleetResponse\x12Q\n\x0c\x41pplyTenants\x12\x1f.topmast.v1.ApplyTenantsRequest\x1a .topmast.v1.ApplyTenantsResponse\x12H\n\tGetStatus\x12\x1c.topmast.v1.GetStatusRequest\x1a\x1d.topmast.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,52 +37,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETSTATUSRESPONSE_WORKLOADSENTRY']._loaded_options = None
   _globals['_GETSTATUSRESPONSE_WORKLOADSENTRY']._serialized_options = b'8\001'
-  _globals['_SUBMITWORKLOADREQUEST']._serialized_start=124
-  _globals['_SUBMITWORKLOADREQUEST']._serialized_end=230
-  _globals['_SUBMITWORKLOADRESPONSE']._serialized_start=232
-  _globals['_SUBMITWORKLOADRESPONSE']._serialized_end=291
-  _globals['_SUBMITWORKLOADSREQUEST']._serialized_start=293
-  _globals['_SUBMITWORKLOADSREQUEST']._serialized_end=370
-  _globals['_SUBMITWORKLOADSRESPONSE']._serialized_start=372
-  _globals['_SUBMITWORKLOADSRESPONSE']._serialized_end=452
-  _globals['_GETWORKLOADREQUEST']._serialized_start=454
-  _globals['_GETWORKLOADREQUEST']._serialized_end=492
-  _globals['_LISTWORKLOADSREQUEST']._serialized_start=495
-  _globals['_LISTWORKLOADSREQUEST']._serialized_end=709
-  _globals['_LISTWORKLOADSRESPONSE']._serialized_start=711
-  _globals['_LISTWORKLOADSRESPONSE']._serialized_end=800
-  _globals['_WATCHWORKLOADREQUEST']._serialized_start=802
-  _globals['_WATCHWORKLOADREQUEST']._serialized_end=842
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=844
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=954
-  _globals['_CANCELWORKLOADREQUEST']._serialized_start=956
-  _globals['_CANCELWORKLOADREQUEST']._serialized_end=1013
-  _globals['_CANCELWORKLOADRESPONSE']._serialized_start=1015
-  _globals['_CANCELWORKLOADRESPONSE']._serialized_end=1081
-  _globals['_GETQUEUEREQUEST']._serialized_start=1083
-  _globals['_GETQUEUEREQUEST']._serialized_end=1131
-  _globals['_QUEUEENTRY']._serialized_start=1134
-  _globals['_QUEUEENTRY']._serialized_end=1316
-  _globals['_GETQUEUERESPONSE']._serialized_start=1318
-  _globals['_GETQUEUERESPONSE']._serialized_end=1433
-  _globals['_APPLYFLEETREQUEST']._serialized_start=1435
-  _globals['_APPLYFLEETREQUEST']._serialized_end=1488
-  _globals['_APPLYFLEETRESPONSE']._serialized_start=1490
-  _globals['_APPLYFLEETRESPONSE']._serialized_end=1577
-  _globals['_APPLYTENANTSREQUEST']._serialized_start=1579
-  _globals['_APPLYTENANTSREQUEST']._serialized_end=1637
-  _globals['_APPLYTENANTSRESPONSE']._serialized_start=1639
-  _globals['_APPLYTENANTSRESPONSE']._serialized_end=1678
-  _globals['_GETSTATUSREQUEST']._serialized_start=1680
-  _globals['_GETSTATUSREQUEST']._serialized_end=1698
-  _globals['_TIERSTATUS']._serialized_start=1700
-  _globals['_TIERSTATUS']._serialized_end=1817
-  _globals['_REGIONSTATUS']._serialized_start=1820
-  _globals['_REGIONSTATUS']._serialized_end=1991
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1994
-  _globals['_GETSTATUSRESPONSE']._serialized_end=2261
-  _globals['_GETSTATUSRESPONSE_WORKLOADSENTRY']._serialized_start=2213
-  _globals['_GETSTATUSRESPONSE_WORKLOADSENTRY']._serialized_end=2261
-  _globals['_GLOBALSCHEDULER']._serialized_start=2264
-  _globals['_GLOBALSCHEDULER']._serialized_end=3154
+  _globals['_SUBMITWORKLOADREQUEST']._serialized_start=161
+  _globals['_SUBMITWORKLOADREQUEST']._serialized_end=267
+  _globals['_SUBMITWORKLOADRESPONSE']._serialized_start=269
+  _globals['_SUBMITWORKLOADRESPONSE']._serialized_end=328
+  _globals['_SUBMITWORKLOADSREQUEST']._serialized_start=330
+  _globals['_SUBMITWORKLOADSREQUEST']._serialized_end=407
+  _globals['_SUBMITWORKLOADSRESPONSE']._serialized_start=409
+  _globals['_SUBMITWORKLOADSRESPONSE']._serialized_end=489
+  _globals['_GETWORKLOADREQUEST']._serialized_start=491
+  _globals['_GETWORKLOADREQUEST']._serialized_end=529
+  _globals['_LISTWORKLOADSREQUEST']._serialized_start=532
+  _globals['_LISTWORKLOADSREQUEST']._serialized_end=746
+  _globals['_LISTWORKLOADSRESPONSE']._serialized_start=748
+  _globals['_LISTWORKLOADSRESPONSE']._serialized_end=837
+  _globals['_WATCHWORKLOADREQUEST']._serialized_start=839
+  _globals['_WATCHWORKLOADREQUEST']._serialized_end=879
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=881
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=991
+  _globals['_CANCELWORKLOADREQUEST']._serialized_start=993
+  _globals['_CANCELWORKLOADREQUEST']._serialized_end=1050
+  _globals['_CANCELWORKLOADRESPONSE']._serialized_start=1052
+  _globals['_CANCELWORKLOADRESPONSE']._serialized_end=1118
+  _globals['_MOVEWORKLOADREQUEST']._serialized_start=1120
+  _globals['_MOVEWORKLOADREQUEST']._serialized_end=1171
+  _globals['_GETQUEUEREQUEST']._serialized_start=1173
+  _globals['_GETQUEUEREQUEST']._serialized_end=1221
+  _globals['_QUEUEENTRY']._serialized_start=1224
+  _globals['_QUEUEENTRY']._serialized_end=1406
+  _globals['_GETQUEUERESPONSE']._serialized_start=1408
+  _globals['_GETQUEUERESPONSE']._serialized_end=1523
+  _globals['_APPLYFLEETREQUEST']._serialized_start=1525
+  _globals['_APPLYFLEETREQUEST']._serialized_end=1578
+  _globals['_APPLYFLEETRESPONSE']._serialized_start=1580
+  _globals['_APPLYFLEETRESPONSE']._serialized_end=1667
+  _globals['_APPLYTENANTSREQUEST']._serialized_start=1669
+  _globals['_APPLYTENANTSREQUEST']._serialized_end=1727
+  _globals['_APPLYTENANTSRESPONSE']._serialized_start=1729
+  _globals['_APPLYTENANTSRESPONSE']._serialized_end=1768
+  _globals['_GETSTATUSREQUEST']._serialized_start=1770
+  _globals['_GETSTATUSREQUEST']._serialized_end=1788
+  _globals['_TIERSTATUS']._serialized_start=1790
+  _globals['_TIERSTATUS']._serialized_end=1907
+  _globals['_REGIONSTATUS']._serialized_start=1910
+  _globals['_REGIONSTATUS']._serialized_end=2081
+  _globals['_GETSTATUSRESPONSE']._serialized_start=2084
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2351
+  _globals['_GETSTATUSRESPONSE_WORKLOADSENTRY']._serialized_start=2303
+  _globals['_GETSTATUSRESPONSE_WORKLOADSENTRY']._serialized_end=2351
+  _globals['_GLOBALSCHEDULER']._serialized_start=2354
+  _globals['_GLOBALSCHEDULER']._serialized_end=3486
 # @@protoc_insertion_point(module_scope)

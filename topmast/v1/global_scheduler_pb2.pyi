@@ -294,6 +294,29 @@ class CancelWorkloadResponse(_message.Message):
 Global___CancelWorkloadResponse: _TypeAlias = CancelWorkloadResponse  # noqa: Y015
 
 @_typing.final
+class MoveWorkloadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    to: _builtins.str
+    """A region or a cluster. Empty: anywhere else in the region where it runs."""
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        to: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveWorkloadRequest: _TypeAlias = MoveWorkloadRequest  # noqa: Y015
+
+@_typing.final
 class GetQueueRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

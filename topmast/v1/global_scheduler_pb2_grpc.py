@@ -5,6 +5,7 @@ import warnings
 
 from topmast.v1 import event_pb2 as topmast_dot_v1_dot_event__pb2
 from topmast.v1 import global_scheduler_pb2 as topmast_dot_v1_dot_global__scheduler__pb2
+from topmast.v1 import regional_scheduler_pb2 as topmast_dot_v1_dot_regional__scheduler__pb2
 from topmast.v1 import workload_pb2 as topmast_dot_v1_dot_workload__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -70,6 +71,21 @@ class GlobalSchedulerStub:
                 '/topmast.v1.GlobalScheduler/CancelWorkload',
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadResponse.FromString,
+                _registered_method=True)
+        self.ResizeWorkload = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ResizeWorkload',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+                _registered_method=True)
+        self.RetuneWorkload = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/RetuneWorkload',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.RetuneWorkloadRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+                _registered_method=True)
+        self.MigrateWorkload = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/MigrateWorkload',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.MoveWorkloadRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
                 _registered_method=True)
         self.GetQueue = channel.unary_unary(
                 '/topmast.v1.GlobalScheduler/GetQueue',
@@ -144,6 +160,26 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResizeWorkload(self, request, context):
+        """Changes what a running workload has, or where it runs: decided and stored by the scheduler of the region, through
+        which it can be asked too. FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetuneWorkload(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MigrateWorkload(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetQueue(self, request, context):
         """The head of the queue, and how many wait behind it.
         """
@@ -209,6 +245,21 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     servicer.CancelWorkload,
                     request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadResponse.SerializeToString,
+            ),
+            'ResizeWorkload': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResizeWorkload,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
+            ),
+            'RetuneWorkload': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetuneWorkload,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.RetuneWorkloadRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
+            ),
+            'MigrateWorkload': grpc.unary_unary_rpc_method_handler(
+                    servicer.MigrateWorkload,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.MoveWorkloadRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
             ),
             'GetQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueue,
@@ -420,6 +471,87 @@ class GlobalScheduler:
             '/topmast.v1.GlobalScheduler/CancelWorkload',
             topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadRequest.SerializeToString,
             topmast_dot_v1_dot_global__scheduler__pb2.CancelWorkloadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResizeWorkload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ResizeWorkload',
+            topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetuneWorkload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/RetuneWorkload',
+            topmast_dot_v1_dot_regional__scheduler__pb2.RetuneWorkloadRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MigrateWorkload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/MigrateWorkload',
+            topmast_dot_v1_dot_global__scheduler__pb2.MoveWorkloadRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from topmast.v1 import event_pb2 as _event_pb2
 from topmast.v1 import global_scheduler_pb2 as _global_scheduler_pb2
+from topmast.v1 import regional_scheduler_pb2 as _regional_scheduler_pb2
 from topmast.v1 import workload_pb2 as _workload_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -47,6 +48,12 @@ class GlobalSchedulerStub:
     WatchEvents: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.WatchEventsRequest, _event_pb2.Event]
     """The event log from a place on; follows it when asked to."""
     CancelWorkload: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.CancelWorkloadRequest, _global_scheduler_pb2.CancelWorkloadResponse]
+    ResizeWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
+    """Changes what a running workload has, or where it runs: decided and stored by the scheduler of the region, through
+    which it can be asked too. FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+    """
+    RetuneWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.RetuneWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
+    MigrateWorkload: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.MoveWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
     GetQueue: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetQueueRequest, _global_scheduler_pb2.GetQueueResponse]
     """The head of the queue, and how many wait behind it."""
     ApplyFleet: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]
@@ -73,6 +80,12 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     WatchEvents: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.WatchEventsRequest, _event_pb2.Event]  # type: ignore[assignment]
     """The event log from a place on; follows it when asked to."""
     CancelWorkload: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.CancelWorkloadRequest, _global_scheduler_pb2.CancelWorkloadResponse]  # type: ignore[assignment]
+    ResizeWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
+    """Changes what a running workload has, or where it runs: decided and stored by the scheduler of the region, through
+    which it can be asked too. FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+    """
+    RetuneWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.RetuneWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
+    MigrateWorkload: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.MoveWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
     GetQueue: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetQueueRequest, _global_scheduler_pb2.GetQueueResponse]  # type: ignore[assignment]
     """The head of the queue, and how many wait behind it."""
     ApplyFleet: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]  # type: ignore[assignment]
@@ -138,6 +151,30 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _global_scheduler_pb2.CancelWorkloadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_global_scheduler_pb2.CancelWorkloadResponse, _abc.Awaitable[_global_scheduler_pb2.CancelWorkloadResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ResizeWorkload(
+        self,
+        request: _regional_scheduler_pb2.ResizeWorkloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]:
+        """Changes what a running workload has, or where it runs: decided and stored by the scheduler of the region, through
+        which it can be asked too. FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+        """
+
+    @_abc_1.abstractmethod
+    def RetuneWorkload(
+        self,
+        request: _regional_scheduler_pb2.RetuneWorkloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def MigrateWorkload(
+        self,
+        request: _global_scheduler_pb2.MoveWorkloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetQueue(

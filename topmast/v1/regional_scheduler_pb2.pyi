@@ -302,3 +302,140 @@ class UndrainMachineResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UndrainMachineResponse: _TypeAlias = UndrainMachineResponse  # noqa: Y015
+
+@_typing.final
+class ResizeWorkloadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    job: _builtins.str
+    tasks: _builtins.int
+    """From its base tasks to max_tasks."""
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        job: _builtins.str = ...,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "tasks", b"tasks", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeWorkloadRequest: _TypeAlias = ResizeWorkloadRequest  # noqa: Y015
+
+@_typing.final
+class RetuneWorkloadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    MEMORY_GIB_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    job: _builtins.str
+    cpus: _builtins.float
+    """For each task. Not set: as it is now."""
+    memory_gib: _builtins.float
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        job: _builtins.str = ...,
+        cpus: _builtins.float | None = ...,
+        memory_gib: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_memory_gib", b"_memory_gib", "cpus", b"cpus", "memory_gib", b"memory_gib"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_memory_gib", b"_memory_gib", "cpus", b"cpus", "job", b"job", "memory_gib", b"memory_gib", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpus: _TypeAlias = _typing.Literal["cpus"]  # noqa: Y015
+    _WhichOneofArgType__cpus: _TypeAlias = _typing.Literal["_cpus", b"_cpus"]  # noqa: Y015
+    _WhichOneofReturnType__memory_gib: _TypeAlias = _typing.Literal["memory_gib"]  # noqa: Y015
+    _WhichOneofArgType__memory_gib: _TypeAlias = _typing.Literal["_memory_gib", b"_memory_gib"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpus) -> _WhichOneofReturnType__cpus | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_gib) -> _WhichOneofReturnType__memory_gib | None: ...
+
+Global___RetuneWorkloadRequest: _TypeAlias = RetuneWorkloadRequest  # noqa: Y015
+
+@_typing.final
+class MigrateWorkloadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    cluster: _builtins.str
+    """Empty: any machines of the region but those that it has now."""
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MigrateWorkloadRequest: _TypeAlias = MigrateWorkloadRequest  # noqa: Y015
+
+@_typing.final
+class ReclaimMachinesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        machines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReclaimMachinesRequest: _TypeAlias = ReclaimMachinesRequest  # noqa: Y015
+
+@_typing.final
+class ActionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    PLACEMENTS_FIELD_NUMBER: _builtins.int
+    EVICTING_FIELD_NUMBER: _builtins.int
+    changes: _builtins.bool
+    """False: everything is as wanted already."""
+    @_builtins.property
+    def placements(self) -> _containers.RepeatedCompositeFieldContainer[_workload_pb2.TaskPlacement]:
+        """What the workload holds, or its next attempt will, once it is carried out."""
+
+    @_builtins.property
+    def evicting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"workload#attempt" of what is asked to leave, sorted."""
+
+    def __init__(
+        self,
+        *,
+        changes: _builtins.bool = ...,
+        placements: _abc.Iterable[_workload_pb2.TaskPlacement] | None = ...,
+        evicting: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "evicting", b"evicting", "placements", b"placements"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionResponse: _TypeAlias = ActionResponse  # noqa: Y015

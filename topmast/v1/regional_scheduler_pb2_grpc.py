@@ -54,6 +54,26 @@ class RegionalSchedulerStub:
                 request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineResponse.FromString,
                 _registered_method=True)
+        self.ResizeWorkload = channel.unary_unary(
+                '/topmast.v1.RegionalScheduler/ResizeWorkload',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+                _registered_method=True)
+        self.RetuneWorkload = channel.unary_unary(
+                '/topmast.v1.RegionalScheduler/RetuneWorkload',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.RetuneWorkloadRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+                _registered_method=True)
+        self.MigrateWorkload = channel.unary_unary(
+                '/topmast.v1.RegionalScheduler/MigrateWorkload',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.MigrateWorkloadRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+                _registered_method=True)
+        self.ReclaimMachines = channel.unary_unary(
+                '/topmast.v1.RegionalScheduler/ReclaimMachines',
+                request_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ReclaimMachinesRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+                _registered_method=True)
 
 
 class RegionalSchedulerServicer:
@@ -85,6 +105,35 @@ class RegionalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResizeWorkload(self, request, context):
+        """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
+        out, events tell (resized, tuned). FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetuneWorkload(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MigrateWorkload(self, request, context):
+        """Lets a workload that runs, here or in another region, go on in this one: it saves its work and stops, and its next
+        attempt starts in the place that is kept for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReclaimMachines(self, request, context):
+        """Machines on loan go back: they take nothing new, and what runs on them is evicted with a checkpoint.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegionalSchedulerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -107,6 +156,26 @@ def add_RegionalSchedulerServicer_to_server(servicer, server):
                     servicer.UndrainMachine,
                     request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineResponse.SerializeToString,
+            ),
+            'ResizeWorkload': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResizeWorkload,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
+            ),
+            'RetuneWorkload': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetuneWorkload,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.RetuneWorkloadRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
+            ),
+            'MigrateWorkload': grpc.unary_unary_rpc_method_handler(
+                    servicer.MigrateWorkload,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.MigrateWorkloadRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
+            ),
+            'ReclaimMachines': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReclaimMachines,
+                    request_deserializer=topmast_dot_v1_dot_regional__scheduler__pb2.ReclaimMachinesRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -217,6 +286,114 @@ class RegionalScheduler:
             '/topmast.v1.RegionalScheduler/UndrainMachine',
             topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineRequest.SerializeToString,
             topmast_dot_v1_dot_regional__scheduler__pb2.UndrainMachineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResizeWorkload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.RegionalScheduler/ResizeWorkload',
+            topmast_dot_v1_dot_regional__scheduler__pb2.ResizeWorkloadRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetuneWorkload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.RegionalScheduler/RetuneWorkload',
+            topmast_dot_v1_dot_regional__scheduler__pb2.RetuneWorkloadRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MigrateWorkload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.RegionalScheduler/MigrateWorkload',
+            topmast_dot_v1_dot_regional__scheduler__pb2.MigrateWorkloadRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReclaimMachines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.RegionalScheduler/ReclaimMachines',
+            topmast_dot_v1_dot_regional__scheduler__pb2.ReclaimMachinesRequest.SerializeToString,
+            topmast_dot_v1_dot_regional__scheduler__pb2.ActionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,17 @@ class RegionalSchedulerStub:
     DrainMachine: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachineRequest, _regional_scheduler_pb2.DrainMachineResponse]
     """Takes no more work; what runs there is evicted with a checkpoint unless keep_running."""
     UndrainMachine: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachineRequest, _regional_scheduler_pb2.UndrainMachineResponse]
+    ResizeWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
+    """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
+    out, events tell (resized, tuned). FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+    """
+    RetuneWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.RetuneWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
+    MigrateWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.MigrateWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
+    """Lets a workload that runs, here or in another region, go on in this one: it saves its work and stops, and its next
+    attempt starts in the place that is kept for it.
+    """
+    ReclaimMachines: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ReclaimMachinesRequest, _regional_scheduler_pb2.ActionResponse]
+    """Machines on loan go back: they take nothing new, and what runs on them is evicted with a checkpoint."""
 
 @_typing.type_check_only
 class RegionalSchedulerAsyncStub(RegionalSchedulerStub):
@@ -47,6 +58,17 @@ class RegionalSchedulerAsyncStub(RegionalSchedulerStub):
     DrainMachine: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachineRequest, _regional_scheduler_pb2.DrainMachineResponse]  # type: ignore[assignment]
     """Takes no more work; what runs there is evicted with a checkpoint unless keep_running."""
     UndrainMachine: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachineRequest, _regional_scheduler_pb2.UndrainMachineResponse]  # type: ignore[assignment]
+    ResizeWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
+    """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
+    out, events tell (resized, tuned). FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+    """
+    RetuneWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.RetuneWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
+    MigrateWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.MigrateWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
+    """Lets a workload that runs, here or in another region, go on in this one: it saves its work and stops, and its next
+    attempt starts in the place that is kept for it.
+    """
+    ReclaimMachines: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ReclaimMachinesRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
+    """Machines on loan go back: they take nothing new, and what runs on them is evicted with a checkpoint."""
 
 class RegionalSchedulerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -78,5 +100,40 @@ class RegionalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _regional_scheduler_pb2.UndrainMachineRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_regional_scheduler_pb2.UndrainMachineResponse, _abc.Awaitable[_regional_scheduler_pb2.UndrainMachineResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ResizeWorkload(
+        self,
+        request: _regional_scheduler_pb2.ResizeWorkloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]:
+        """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
+        out, events tell (resized, tuned). FAILED_PRECONDITION, and nothing is changed, when it is not possible.
+        """
+
+    @_abc_1.abstractmethod
+    def RetuneWorkload(
+        self,
+        request: _regional_scheduler_pb2.RetuneWorkloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def MigrateWorkload(
+        self,
+        request: _regional_scheduler_pb2.MigrateWorkloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]:
+        """Lets a workload that runs, here or in another region, go on in this one: it saves its work and stops, and its next
+        attempt starts in the place that is kept for it.
+        """
+
+    @_abc_1.abstractmethod
+    def ReclaimMachines(
+        self,
+        request: _regional_scheduler_pb2.ReclaimMachinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_regional_scheduler_pb2.ActionResponse, _abc.Awaitable[_regional_scheduler_pb2.ActionResponse]]:
+        """Machines on loan go back: they take nothing new, and what runs on them is evicted with a checkpoint."""
 
 def add_RegionalSchedulerServicer_to_server(servicer: RegionalSchedulerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

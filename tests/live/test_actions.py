@@ -1,0 +1,188 @@
+"""Running attempts are resized, retuned and migrated: by emulated execution, on a compressed clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from domain.identifiers import JobName
+from domain.resources import TaskResources
+from domain.workload import Emulated, JobSpecification, WorkloadSpecification
+from tests.live.running import LiveRun, in_live_service
+from tests.live.world import A100, RANKING, V100, one_job
+from topmast import Event
+from topmast.v1 import regional_scheduler_pb2 as messages
+
+pytestmark = pytest.mark.live
+
+_WORK = Emulated(36_000.0, 60.0)
+"""A minute of real time at the speed of these tests: nothing ends by itself while it is changed."""
+
+
+def _elastic(tasks: int = 1, max_tasks: int = 4) -> WorkloadSpecification:
+    resources = TaskResources(gpus=2, gpu_model=V100)
+    job = JobSpecification(JobName("main"), tasks, resources, _WORK, max_tasks=max_tasks)
+    return WorkloadSpecification("elastic", RANKING, (job,))
+
+
+async def _started(run: LiveRun, specification: WorkloadSpecification) -> str:
+    (workload,) = await run.submit([specification])
+    await run.until_event("started", workload)
+    return workload
+
+
+async def _ended(run: LiveRun, workload: str) -> None:
+    await run.client.cancel(workload)
+    await run.follow()
+    run.check()
+    await run.check_nothing_is_left()
+
+
+def _machines(event: Event) -> set[str]:
+    placement = event.details["placement"]
+    assert isinstance(placement, list)
+    return {str(entry["machine"]) for entry in placement if isinstance(entry, dict)}
+
+
+def _tasks(event: Event) -> list[int]:
+    placement = event.details["placement"]
+    assert isinstance(placement, list)
+    return [int(str(entry["task"])) for entry in placement if isinstance(entry, dict)]
+
+
+def test_an_elastic_workload_grows_and_shrinks(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, _elastic())
+        async with run.regional("west") as scheduler:
+            grown = await scheduler.ResizeWorkload(
+                messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=4)
+            )
+            assert grown.changes
+            assert len(grown.placements) == 4
+            resized = await run.until_event("resized", workload)
+            assert (_tasks(resized), resized.details["speed"]) == ([0, 1, 2, 3], 4.0)
+            again = await scheduler.ResizeWorkload(
+                messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=4)
+            )
+            assert not again.changes
+            await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=2))
+            resized = await run.until_event("resized", workload)
+            assert (_tasks(resized), resized.details["speed"]) == ([0, 1], 2.0)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=5))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert refused.value.details() == "job main may have 1 to 4 tasks, not 5"
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+def test_a_change_outlives_region_and_cluster_manager(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, _elastic())
+        await run.service.stop("cluster/west-a")
+        async with run.regional("west") as scheduler:
+            await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=3))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=2))
+            assert "is not carried out yet" in str(refused.value.details())
+        # Decided and stored, and nobody was there to be asked: the next ones go on with it.
+        await run.service.stop("regional/west")
+        await run.service.start("regional/west")
+        assert run.count("resized") == 0
+        await run.service.start("cluster/west-a")
+        resized = await run.until_event("resized", workload)
+        assert _tasks(resized) == [0, 1, 2]
+        # What it had done is kept when the cluster manager loses its memory again.
+        await run.service.stop("cluster/west-a")
+        await run.service.start("cluster/west-a")
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+def test_a_workload_is_retuned(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, one_job("w", RANKING, _WORK, gpus=4, model=V100))
+        async with run.regional("west") as scheduler:
+            await scheduler.RetuneWorkload(
+                messages.RetuneWorkloadRequest(workload=workload, job="main", cpus=60.0, memory_gib=100.0)
+            )
+            tuned = await run.until_event("tuned", workload)
+            placement = tuned.details["placement"]
+            assert isinstance(placement, list)
+            (task,) = placement
+            assert isinstance(task, dict)
+            assert (task["cpus"], task["memory_gib"]) == (60.0, 100.0)
+            inventory = await scheduler.GetInventory(messages.GetInventoryRequest(cluster="west-a"))
+            (machine,) = (m for m in inventory.machines if m.machine == task["machine"])
+            assert (machine.free_cpus, machine.free_memory_gib) == (36.0, 668.0)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await scheduler.RetuneWorkload(messages.RetuneWorkloadRequest(workload=workload, job="main", cpus=97.0))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("to", ["elsewhere", "a region", "a cluster"])
+def test_a_workload_migrates_without_going_through_the_queue(database_url: str, tmp_path: Path, to: str) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, one_job("w", RANKING, _WORK, gpus=8, model=A100))
+        before = next(event for event in run.events if event.event == "started")
+        other = {"east": ("west", "west-b"), "west": ("east", "east-a")}[before.region or ""]
+        wanted = {"elsewhere": "", "a region": other[0], "a cluster": other[1]}[to]
+        moved = await run.client.migrate(workload, wanted)
+        assert moved.evicting == (f"{workload}#1",)
+        started = await run.until_event("started", workload)
+        assert started.attempt == 2
+        assert _machines(started).isdisjoint(_machines(before))
+        assert started.region == (before.region if to == "elsewhere" else other[0])
+        of_workload = [event for event in run.events if event.workload == workload]
+        ended = next(index for index, event in enumerate(of_workload) if event.event == "evicted")
+        assert of_workload[ended].details["cause"] == "migrated"
+        assert of_workload[ended + 1].event == "dispatched"
+        assert started.details["progress"] == of_workload[ended].details["checkpoint_progress"]
+        assert run.count("ranked") == 1
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+def test_a_migration_outlives_the_region_s_scheduler(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, one_job("w", RANKING, _WORK, gpus=8, model=V100))
+        await run.service.stop("cluster/west-a")
+        async with run.regional("west") as scheduler:
+            await scheduler.MigrateWorkload(messages.MigrateWorkloadRequest(workload=workload))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await scheduler.MigrateWorkload(messages.MigrateWorkloadRequest(workload=workload))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        await run.until_event("evicting", workload)
+        await run.service.stop("regional/west")
+        await run.service.start("regional/west")
+        await run.service.start("cluster/west-a")
+        started = await run.until_event("started", workload)
+        assert started.attempt == 2
+        assert run.count("evicted", cause="migrated") == 1
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+def test_a_workload_whose_new_place_is_lost_returns_to_the_queue(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, one_job("w", RANKING, _WORK, gpus=8, model=V100))
+        await run.service.stop("cluster/west-a")
+        async with run.regional("west") as scheduler:
+            moved = await scheduler.MigrateWorkload(messages.MigrateWorkloadRequest(workload=workload))
+            await scheduler.DrainMachine(messages.DrainMachineRequest(machine=moved.placements[0].machine))
+        await run.service.start("cluster/west-a")
+        started = await run.until_event("started", workload)
+        assert started.attempt == 2
+        assert run.count("ranked") == 2
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
