@@ -154,8 +154,8 @@ class _Resumption:
                     continue
                 if state.is_down:
                     world.down_at_first.add((position, place))
-                kind = EventKind.MACHINE_DOWN if state.is_down else EventKind.MACHINE_DRAINING
-                world.put_machine(position, machine, state, kind, "it was so when the run began")
+                for kind in _events_of(state):
+                    world.put_machine(position, machine, state, kind, "it was so when the run began")
 
     def _hold(self, attempt: RunningAttempt) -> None:
         work = self._work(attempt.workload)
@@ -251,3 +251,13 @@ def _emulated(workload: Workload, work_s: float) -> Workload:
     """The same workload, with the estimate in place of its programs."""
     jobs = tuple(replace(job, entry_point=Emulated(work_s)) for job in workload.specification.jobs)
     return replace(workload, specification=replace(workload.specification, jobs=jobs))
+
+
+def _events_of(state: MachineState) -> tuple[EventKind, ...]:
+    """What a log says of a machine that is in that state, and not up, when the run begins."""
+    if state is MachineState.DRAINING:
+        return (EventKind.MACHINE_DRAINING,)
+    down = (EventKind.MACHINE_DOWN,) if state.is_down else ()
+    if state.is_lent:
+        return EventKind.LOANED, *down
+    return down if state is MachineState.DOWN else (EventKind.RECLAIMED, *down)

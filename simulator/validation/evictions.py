@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.events import EvictionCause
+from domain.fleet import MachineState
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
 from simulator.validation.machines import MachineLedger
 from simulator.validation.record_fields import BadField, Record, text_field, whole_field
@@ -126,8 +127,8 @@ def _machines(attempt: AttemptLife) -> list[MachineLedger]:
 
 
 def _was_down(machine: MachineLedger, attempt: AttemptLife) -> bool:
-    return machine.down or machine.last_down_line > attempt.dispatched_line
+    return machine.state.is_down or machine.last_down_line > attempt.dispatched_line
 
 
 def _was_draining(machine: MachineLedger, attempt: AttemptLife) -> bool:
-    return machine.draining or machine.last_draining_line > attempt.dispatched_line
+    return machine.state is MachineState.DRAINING or machine.last_draining_line > attempt.dispatched_line

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from domain.fleet import Fleet, Machine
+from domain.fleet import Fleet, Machine, MachineState
+from domain.identifiers import MachineId
+from domain.machine_life_cycle import MachineHappening, MachineTransitionRefused, next_machine_state
 from domain.resources import capacity_mebibytes, capacity_millicpus, request_mebibytes, request_millicpus
 from simulator.validation.record_fields import (
     BadField,
@@ -17,14 +19,15 @@ from simulator.validation.record_fields import (
 )
 from simulator.validation.report import Findings, Invariant
 
+_SERVING = frozenset({MachineState.SERVING, MachineState.SERVING_DOWN})
+_UNUSABLE = frozenset(state for state in MachineState if state.is_down) | _SERVING
+
 
 class MachineLedger:
     """One machine: its capacity, who holds what of it, and whether training may use it."""
 
     __slots__ = (
         "cluster",
-        "down",
-        "draining",
         "gpu_holders",
         "gpu_model",
         "gpus",
@@ -34,9 +37,9 @@ class MachineLedger:
         "mebibytes",
         "millicpus",
         "name",
-        "reclaimed",
         "region",
         "running",
+        "state",
         "used_mebibytes",
         "used_millicpus",
     )
@@ -56,10 +59,8 @@ class MachineLedger:
         """Claims on it by attempt."""
         self.lost: dict[str, None] = {}
         """Attempts that ran on it when it went down and have not ended yet."""
-        self.down = False
-        self.draining = False
-        self.reclaimed = False
-        """It serves inference: not on loan to training."""
+        self.state = MachineState.UP
+        """As far as the log tells: not that a machine on loan was asked back."""
         self.last_down_line = 0
         self.last_draining_line = 0
 
@@ -124,7 +125,7 @@ class Machines:
         for claim in claims:
             machine = claim.machine
             self.checks += 1
-            if (machine.down or machine.lost or machine.reclaimed) and machine.name not in already_on:
+            if (machine.lost or machine.state in _UNUSABLE) and machine.name not in already_on:
                 self._check_usable(attempt, machine)
             holders = machine.gpu_holders
             for index in claim.gpus:
@@ -185,26 +186,23 @@ class Machines:
                 f"says that machine {name} is in cluster {place[1]} of region {place[0]},"
                 f" but it is in cluster {machine.cluster} of region {machine.region}"
             )
+        try:
+            machine.state = _state_after(machine, kind)
+        except MachineTransitionRefused as refused:
+            self._add(str(refused))
+            return
         if kind == "machine_down":
-            machine.down = True
             machine.last_down_line = self._findings.line
             machine.lost.update(dict.fromkeys(machine.running))
         elif kind == "machine_draining":
-            machine.draining = True
             machine.last_draining_line = self._findings.line
-        elif kind == "loaned":
-            machine.reclaimed = False
-        elif kind == "reclaimed":
-            machine.reclaimed = True
-            if machine.running:
-                self._add(f"machine {name} goes back to inference while {next(iter(machine.running))} runs on it")
-        else:
-            machine.down = machine.draining = False
+        elif kind == "reclaimed" and machine.running:
+            self._add(f"machine {name} goes back to inference while {next(iter(machine.running))} runs on it")
 
     def _check_usable(self, attempt: str, machine: MachineLedger) -> None:
-        if machine.reclaimed:
+        if machine.state in _SERVING:
             self._add(f"{attempt} is put on machine {machine.name}, which serves inference and is not on loan")
-        if machine.down:
+        if machine.state.is_down:
             self._add(f"{attempt} is put on machine {machine.name}, which is down")
         others = [other for other in machine.lost if other != attempt]
         if others:
@@ -215,3 +213,30 @@ class Machines:
 
     def _add(self, sentence: str) -> None:
         self._findings.add(Invariant.I1, sentence)
+
+
+def _state_after(machine: MachineLedger, kind: str) -> MachineState:
+    """By the table of a machine's life; raises MachineTransitionRefused."""
+    state = machine.state
+    if kind in {"loaned", "reclaimed"} and state is MachineState.UP:
+        # The first that is said of it: it is of an inference cluster.
+        state = MachineState.SERVING
+        if kind == "reclaimed":
+            return state
+    if kind == "reclaimed" and state.is_lent:
+        state = next_machine_state(MachineId(machine.name), state, MachineHappening.ASKED_BACK)
+    return next_machine_state(MachineId(machine.name), state, _happening(kind, state))
+
+
+def _happening(kind: str, state: MachineState) -> MachineHappening:
+    match kind:
+        case "machine_down":
+            return MachineHappening.FAILED
+        case "machine_draining":
+            return MachineHappening.DRAINED
+        case "loaned":
+            return MachineHappening.LENT
+        case "reclaimed":
+            return MachineHappening.HANDED_BACK
+        case _:
+            return MachineHappening.UNDRAINED if state is MachineState.DRAINING else MachineHappening.REPAIRED

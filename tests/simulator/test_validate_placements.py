@@ -68,6 +68,21 @@ MACHINES: Broken = {
         log().submit("a").machine("machine_down", "e1").run("a", ON_E1).wait(100).complete("a"),
         "attempt 1 of a is put on machine e1, which is down",
     ),
+    "a machine that is lent twice": (
+        log().machine("loaned", "e1").machine("loaned", "e1").submit("a").run("a", ON_E1).wait(100).complete("a"),
+        "machine e1 is on_loan: it cannot be lent (it can be: asked_back, failed)",
+    ),
+    "a machine that is drained while it serves inference": (
+        log()
+        .machine("reclaimed", "e1")
+        .machine("machine_draining", "e1")
+        .machine("loaned", "e1")
+        .submit("a")
+        .run("a", ON_E1)
+        .wait(100)
+        .complete("a"),
+        "machine e1 is serving: it cannot be drained (it can be: lent, failed)",
+    ),
     "a start on a machine that serves inference": (
         log()
         .machine("loaned", "e1")

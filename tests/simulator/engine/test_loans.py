@@ -403,6 +403,14 @@ def test_never_at_work_where_inference_is_served(
         for number, from_s, until_s in record.machine_down:
             overlap_s = min(float(table.ended_s[at]), until_s) - max(float(table.dispatched_s[at]), from_s)
             assert number not in held or overlap_s <= 0, (at, number, from_s, until_s)
+    # What was asked to leave is gone as soon as its work can be saved: nothing holds a machine beyond that.
+    asked: dict[tuple[str, int], float] = {}
+    for event in run.log:
+        attempt = (str(event.get("workload")), int(str(event.get("attempt", 0))))
+        if event["event"] == "evicting" and event["cause"] == "reclaimed":
+            asked[attempt] = float(str(event["t"]))
+        elif event["event"] in {"evicted", "completed"} and attempt in asked:
+            assert float(str(event["t"])) <= asked.pop(attempt) + world.settings.costs.checkpoint_save_s
 
 
 def busy_log(seed: int = 3) -> str:
