@@ -5,6 +5,7 @@ Read a row as: in this state, when this happens, the workload is in that state f
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -33,7 +34,6 @@ class Happening(StrEnum):
 
     NO_PLACE = "no_place"
     NO_DATA = "no_data"
-    RECONSIDERED = "reconsidered"
     DISPATCHED = "dispatched"
     STARTED = "started"
     EVICTION_BEGAN = "eviction_began"
@@ -50,32 +50,33 @@ ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 TRANSITIONS: MappingProxyType[tuple[State, Happening], State] = MappingProxyType(
     {
-        # In the queue: the auction's outcome, written by the region that closes the round.
+        # In the queue: the auction's outcome, written by the region that closes the round. A workload stays what the
+        # newest auction said, also while the next pass ranks it and puts it up again; what is said again may say it
+        # with other numbers.
         (State.PENDING, Happening.NO_PLACE): State.WAITING,
+        (State.AWAITING_DATA, Happening.NO_PLACE): State.WAITING,
+        (State.WAITING, Happening.NO_PLACE): State.WAITING,
         (State.PENDING, Happening.NO_DATA): State.AWAITING_DATA,
         (State.WAITING, Happening.NO_DATA): State.AWAITING_DATA,
-        (State.AWAITING_DATA, Happening.NO_PLACE): State.WAITING,
-        # The scan pass gives it a new chance (global scheduler).
-        (State.WAITING, Happening.RECONSIDERED): State.PENDING,
-        (State.AWAITING_DATA, Happening.RECONSIDERED): State.PENDING,
+        (State.AWAITING_DATA, Happening.NO_DATA): State.AWAITING_DATA,
         # The winner of the auction dispatches (its regional scheduler).
         (State.PENDING, Happening.DISPATCHED): State.DISPATCHED,
         (State.WAITING, Happening.DISPATCHED): State.DISPATCHED,
         (State.AWAITING_DATA, Happening.DISPATCHED): State.DISPATCHED,
         # The cluster managers report the whole gang started (regional scheduler records it).
         (State.DISPATCHED, Happening.STARTED): State.RUNNING,
-        # A better workload, a drain or a cancellation wants the attempt to stop (regional scheduler).
+        # A better workload, a drain, a reclaim, a cancellation or the loss of a machine wants the attempt to stop
+        # (regional scheduler).
         (State.DISPATCHED, Happening.EVICTION_BEGAN): State.PREEMPTING,
         (State.RUNNING, Happening.EVICTION_BEGAN): State.PREEMPTING,
-        # It stopped, or its machine was lost: back to the queue with its checkpoint (regional scheduler).
+        # It has stopped: back to the queue with its checkpoint (regional scheduler).
         (State.PREEMPTING, Happening.EVICTED): State.PENDING,
-        (State.RUNNING, Happening.EVICTED): State.PENDING,
-        (State.DISPATCHED, Happening.EVICTED): State.PENDING,
         # All its tasks ended well; also while it was being asked to stop (regional scheduler).
         (State.DISPATCHED, Happening.COMPLETED): State.COMPLETED,
         (State.RUNNING, Happening.COMPLETED): State.COMPLETED,
         (State.PREEMPTING, Happening.COMPLETED): State.COMPLETED,
-        # A task failed, retries are left: back to the queue after a wait (regional scheduler).
+        # A task failed and retries are left, or it was lost by itself: back to the queue after a wait (regional
+        # scheduler).
         (State.DISPATCHED, Happening.ATTEMPT_FAILED): State.PENDING,
         (State.RUNNING, Happening.ATTEMPT_FAILED): State.PENDING,
         (State.PREEMPTING, Happening.ATTEMPT_FAILED): State.PENDING,
@@ -118,3 +119,14 @@ def next_state(workload: WorkloadId, state: State, happening: Happening, history
 def states_before(happening: Happening) -> tuple[State, ...]:
     """All states in which this may happen, in the table's order: the guard of a conditional update."""
     return tuple(state for state, event in TRANSITIONS if event is happening)
+
+
+def state_after(happening: Happening) -> State:
+    """The one state to which this leads, from wherever. Raises ValueError when that depends on the state before."""
+    (after,) = {after for (_, event), after in TRANSITIONS.items() if event is happening}
+    return after
+
+
+def state_changes(states: Collection[State]) -> tuple[tuple[State, State], ...]:
+    """All (before, after) that happen to a workload in one of these states, each once, in the table's order."""
+    return tuple(dict.fromkeys((before, after) for (before, _), after in TRANSITIONS.items() if before in states))

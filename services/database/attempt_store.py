@@ -15,10 +15,14 @@ from psycopg.types.json import Jsonb
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
-from domain.life_cycle import State
+from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from services.database.connection import AnyConnection
+from services.database.state_guards import StateChangeRefused, before
+
+ATTEMPT_ENDED = "ENDED"
+"""What stands where a live attempt has its workload's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +170,13 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
                 )
         await write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])
         await cursor.execute(
-            """UPDATE workloads w SET state = 'DISPATCHED', attempts = u.attempt, region = %s, reason = ''
-                 FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt) WHERE w.workload = u.workload""",
-            (region, workloads, numbers),
+            """UPDATE workloads w SET state = %s, attempts = u.attempt, region = %s, reason = ''
+                 FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt)
+                WHERE w.workload = u.workload AND w.state = ANY(%s)""",
+            (State.DISPATCHED.value, region, workloads, numbers, before(Happening.DISPATCHED)),
         )
+        if cursor.rowcount != len(workloads):
+            raise StateChangeRefused(Happening.DISPATCHED, len(workloads), cursor.rowcount)
         await cursor.execute("DELETE FROM queue_entries WHERE workload = ANY(%s)", (workloads,))
 
 
@@ -211,22 +218,24 @@ async def begin_evictions(
     if not evictions:
         return set()
     cursor = await connection.execute(
-        """UPDATE attempts a SET state = 'PREEMPTING', eviction = u.eviction
+        """UPDATE attempts a SET state = %s, eviction = u.eviction
              FROM unnest(%s::text[], %s::int[], %s::jsonb[], %s::smallint[], %s::smallint[])
                AS u (workload, attempt, eviction, by_priority, by_level)
-            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state <> 'PREEMPTING'
+            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state = ANY(%s)
               AND (u.by_priority IS NULL OR (a.priority, a.level) > (u.by_priority, u.by_level))
         RETURNING a.workload, a.attempt""",
         (
+            state_after(Happening.EVICTION_BEGAN).value,
             [key.workload for key, _ in evictions],
             [int(key.attempt) for key, _ in evictions],
             [Jsonb(eviction.as_json()) for _, eviction in evictions],
             [None if eviction.by_standing is None else eviction.by_standing.priority for _, eviction in evictions],
             [None if eviction.by_standing is None else eviction.by_standing.level for _, eviction in evictions],
+            before(Happening.EVICTION_BEGAN),
         ),
     )
     marked = _keys(await cursor.fetchall())
-    await _set_workload_state(connection, marked, State.PREEMPTING)
+    await _happens(connection, marked, Happening.EVICTION_BEGAN)
     return marked
 
 
@@ -246,28 +255,33 @@ async def record_started(connection: AnyConnection, started: Sequence[tuple[Atte
         return set()
     cursor = await connection.execute(
         """UPDATE attempts a
-              SET started_s = u.started_s, state = CASE a.state WHEN 'DISPATCHED' THEN 'RUNNING' ELSE a.state END
+              SET started_s = u.started_s, state = CASE WHEN a.state = ANY(%s) THEN %s ELSE a.state END
              FROM unnest(%s::text[], %s::int[], %s::float8[]) AS u (workload, attempt, started_s)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.started_s IS NULL
         RETURNING a.workload, a.attempt, a.state""",
         (
+            before(Happening.STARTED),
+            state_after(Happening.STARTED).value,
             [key.workload for key, _ in started],
             [int(key.attempt) for key, _ in started],
             [started_s for _, started_s in started],
         ),
     )
     rows = await cursor.fetchall()
-    running = _keys([row for row in rows if row[2] == State.RUNNING.value])
-    await _set_workload_state(connection, running, State.RUNNING)
+    running = _keys([row for row in rows if row[2] == state_after(Happening.STARTED).value])
+    await _happens(connection, running, Happening.STARTED)
     return _keys(rows)
 
 
-async def _set_workload_state(connection: AnyConnection, keys: set[AttemptKey], state: State) -> None:
+async def _happens(connection: AnyConnection, keys: set[AttemptKey], happening: Happening) -> None:
+    """Moves the workloads of these attempts on. Raises StateChangeRefused when one of them is elsewhere."""
     if keys:
-        await connection.execute(
-            "UPDATE workloads SET state = %s WHERE workload = ANY(%s)",
-            (state.value, sorted(key.workload for key in keys)),
+        cursor = await connection.execute(
+            "UPDATE workloads SET state = %s WHERE workload = ANY(%s) AND state = ANY(%s)",
+            (state_after(happening).value, sorted(key.workload for key in keys), before(happening)),
         )
+        if cursor.rowcount != len(keys):
+            raise StateChangeRefused(happening, len(keys), cursor.rowcount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +355,7 @@ async def record_ends(
     if not ends:
         return set()
     cursor = await connection.execute(
-        """UPDATE attempts a SET state = 'ENDED', ended_s = u.ended_s, "end" = u.ended_as, end_reason = u.reason,
+        """UPDATE attempts a SET state = %s, ended_s = u.ended_s, "end" = u.ended_as, end_reason = u.reason,
                   progress = greatest(a.progress, u.progress),
                   checkpoint_progress = greatest(a.checkpoint_progress, u.checkpoint_progress)
              FROM unnest(%s::text[], %s::int[], %s::float8[], %s::text[], %s::text[], %s::float8[], %s::float8[])
@@ -349,6 +363,7 @@ async def record_ends(
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL
         RETURNING a.workload, a.attempt""",
         (
+            ATTEMPT_ENDED,
             [end.key.workload for end in ends],
             [int(end.key.attempt) for end in ends],
             [end.ended_s for end in ends],
@@ -366,24 +381,35 @@ async def record_ends(
 
 
 async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd]) -> None:
-    """Completed work counts in full; else only what the last checkpoint holds is left."""
-    await connection.execute(
+    """Completed work counts in full; else only what the last checkpoint holds is left.
+
+    Raises StateChangeRefused when nothing in the table leads from where a workload is to where its attempt leaves it.
+    """
+    if not ends:
+        return
+    changes = state_changes(LIVE)
+    cursor = await connection.execute(
         """UPDATE workloads w SET state = u.state, reason = u.reason, failures = w.failures + u.failed::int,
-                  ended_s = CASE WHEN u.state = 'PENDING' THEN NULL ELSE u.ended_s END, throughput = 0,
+                  ended_s = u.workload_ended_s, throughput = 0,
                   progress = u.progress, checkpoint_progress = greatest(w.checkpoint_progress, u.checkpoint_progress)
              FROM unnest(%s::text[], %s::text[], %s::text[], %s::bool[], %s::float8[], %s::float8[], %s::float8[])
-               AS u (workload, state, reason, failed, ended_s, progress, checkpoint_progress)
-            WHERE w.workload = u.workload""",
+               AS u (workload, state, reason, failed, workload_ended_s, progress, checkpoint_progress),
+                  unnest(%s::text[], %s::text[]) AS change (before, after)
+            WHERE w.workload = u.workload AND w.state = change.before AND u.state = change.after""",
         (
             [end.key.workload for end in ends],
             [end.next_state.value for end in ends],
             [end.reason for end in ends],
             [end.failed for end in ends],
-            [end.ended_s for end in ends],
+            [end.ended_s if end.next_state in ENDED else None for end in ends],
             [end.progress if end.next_state is State.COMPLETED else end.checkpoint_progress for end in ends],
             [end.checkpoint_progress for end in ends],
+            [before.value for before, _ in changes],
+            [after.value for _, after in changes],
         ),
     )
+    if cursor.rowcount != len(ends):
+        raise StateChangeRefused("the end of an attempt", len(ends), cursor.rowcount)
 
 
 async def _requeue(
@@ -412,7 +438,8 @@ async def _requeue(
 async def region_of_running(connection: AnyConnection, workload: str) -> RegionId | None:
     """Where an attempt of the workload runs that is not asked to leave; None when there is none."""
     cursor = await connection.execute(
-        "SELECT region FROM attempts WHERE workload = %s AND ended_s IS NULL AND state = 'RUNNING'", (workload,)
+        "SELECT region FROM attempts WHERE workload = %s AND ended_s IS NULL AND state = %s",
+        (workload, State.RUNNING.value),
     )
     row = await cursor.fetchone()
     return None if row is None else RegionId(row[0])

@@ -13,6 +13,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
+from domain.life_cycle import TRANSITIONS, Happening
 from domain.rank import QueuePosition, Standing
 from regional_scheduler.auction import RoundOutcome, Won
 from regional_scheduler.rounds import Bid, Lot, RegionResponse
@@ -267,24 +268,36 @@ async def _store_bids(connection: AnyConnection, outcome: RoundOutcome, response
 
 
 async def mark_undecided(
-    connection: AnyConnection, marks: Sequence[tuple[WorkloadId, str, str]], *, refresh_reasons: bool
+    connection: AnyConnection, marks: Sequence[tuple[WorkloadId, Happening, str]], *, refresh_reasons: bool
 ) -> set[WorkloadId]:
-    """Sets (workload, WAITING or AWAITING_DATA, reason); returns those whose state is another one than before.
+    """Stores what the auction said of (workload, NO_PLACE or NO_DATA, reason); returns those whose state is new.
 
     The numbers in a reason change all the time. Unless `refresh_reasons`, only a new state is worth a write.
     """
     if not marks:
         return set()
+    rows = [(row.value, happening.value, after.value) for (row, happening), after in TRANSITIONS.items()]
     cursor = await connection.execute(
-        """WITH u AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]) AS u (workload, state, reason)),
-                before AS (SELECT q.workload, q.state FROM queue_entries q JOIN u USING (workload)
-                            WHERE q.state <> u.state OR (%s AND q.reason <> u.reason)
+        """WITH life (before, happening, after) AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[])),
+                u AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]) AS u (workload, happening, reason)),
+                before AS (SELECT q.workload, q.state, life.after, u.reason
+                             FROM queue_entries q JOIN u USING (workload)
+                             JOIN life ON life.before = q.state AND life.happening = u.happening
+                            WHERE q.state <> life.after OR (%s AND q.reason <> u.reason)
                             ORDER BY q.workload FOR UPDATE OF q),
-                changed AS (UPDATE queue_entries q SET state = u.state, reason = u.reason
-                              FROM u, before WHERE q.workload = u.workload AND before.workload = u.workload
+                changed AS (UPDATE queue_entries q SET state = before.after, reason = before.reason
+                              FROM before WHERE before.workload = q.workload
                          RETURNING q.workload, q.state)
            SELECT changed.workload FROM changed JOIN before USING (workload) WHERE changed.state <> before.state""",
-        ([mark[0] for mark in marks], [mark[1] for mark in marks], [mark[2] for mark in marks], refresh_reasons),
+        (
+            [row[0] for row in rows],
+            [row[1] for row in rows],
+            [row[2] for row in rows],
+            [mark[0] for mark in marks],
+            [mark[1].value for mark in marks],
+            [mark[2] for mark in marks],
+            refresh_reasons,
+        ),
     )
     return {WorkloadId(row[0]) for row in await cursor.fetchall()}
 

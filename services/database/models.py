@@ -27,6 +27,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from domain.life_cycle import ENDED, State
+from services.database.state_guards import quoted
+
 Name = Text(collation="C")
 """What identifies something. Compared by code points, as Python does: the order of the queue ends in a name."""
 
@@ -171,9 +174,9 @@ class WorkloadRow(Base):
         Index(
             "workloads_unended",
             "tenant",
-            postgresql_where=text("state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')"),
+            postgresql_where=text(f"state NOT IN ({quoted(ENDED)})"),
         ),
-        Index("workloads_ended", "state", postgresql_where=text("state IN ('COMPLETED', 'FAILED', 'CANCELLED')")),
+        Index("workloads_ended", "state", postgresql_where=text(f"state IN ({quoted(ENDED)})")),
         _REWRITTEN,
     )
 
@@ -255,7 +258,7 @@ class QueueEntryRow(Base):
     more_gpus: Mapped[dict[str, int] | None] = mapped_column(JSONB)
     not_before_s: Mapped[float] = mapped_column(Float, server_default=text("0"))
     """A failed attempt waits until then."""
-    state: Mapped[str] = mapped_column(Name, server_default=text("'PENDING'"))
+    state: Mapped[str] = mapped_column(Name, server_default=text(quoted({State.PENDING})))
     """PENDING, WAITING or AWAITING_DATA."""
     reason: Mapped[str] = mapped_column(Text, server_default=text("''"))
     priority: Mapped[int | None] = mapped_column(SmallInteger)

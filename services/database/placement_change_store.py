@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from psycopg.types.json import Jsonb
 
 from domain.identifiers import AttemptNumber, ClusterId, RegionId, WorkloadId
+from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import PlacementChange
 from services.database.attempt_store import write_placements
@@ -41,13 +42,14 @@ async def begin_change(
     """The attempt is to hold these from now on; False when it does not run any more, or was changed meanwhile."""
     cursor = await connection.execute(
         """UPDATE attempts SET gpus = %s, cpus = %s
-            WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = 'RUNNING'
+            WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = %s
         RETURNING workload""",
         (
             sum(len(placement.gpu_indices) for placement in placements),
             sum(placement.millicpus for placement in placements) / 1000,
             key.workload,
             key.attempt,
+            State.RUNNING.value,
         ),
     )
     if await cursor.fetchone() is None:

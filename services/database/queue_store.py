@@ -24,6 +24,7 @@ from global_scheduler.view_builder import PendingRows, RunningRows
 from services.database import event_store
 from services.database.columns import joined, packed, split, unpacked
 from services.database.connection import AnyConnection
+from services.database.state_guards import quoted
 
 SCAN_PASSES_KEPT = 1_000
 
@@ -44,7 +45,7 @@ _PENDING = f"""
 _RUNNING = f"""
     SELECT count(*), {joined("workload")}, {packed("attempt")}, {joined("tenant")},
            {packed("coalesce(started_s, dispatched_s)")}, {packed("priority")}, {packed("level")},
-           {packed("within_quota")}, {packed("state = 'PREEMPTING'")}, {joined("charges::text")},
+           {packed("within_quota")}, {packed(f"state = {quoted({State.PREEMPTING})}")}, {joined("charges::text")},
            {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(started_s, 'nan')")}, {packed("attained_gpu_s")}
       FROM (SELECT a.*, w.submitted_s, 0::float8 AS attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
              WHERE a.ended_s IS NULL ORDER BY a.workload, a.attempt) AS live"""

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from psycopg.types.json import Jsonb
 
 from domain.identifiers import AttemptNumber, RegionId, WorkloadId
+from domain.life_cycle import Happening, State
 from domain.placement import AttemptKey, TaskPlacement
 from services.database.channels import REGION_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.placement_documents import placements_from_documents, placements_to_documents
+from services.database.state_guards import before
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,10 @@ async def reserve(connection: AnyConnection, place: ReservedPlace) -> bool:
     """Keeps the place; False unless the attempt before it runs, is not asked to leave, and has no successor yet."""
     cursor = await connection.execute(
         """SELECT 1 FROM attempts a JOIN workloads w USING (workload)
-            WHERE a.workload = %s AND a.attempt = %s AND a.ended_s IS NULL AND a.state = 'RUNNING'
+            WHERE a.workload = %s AND a.attempt = %s AND a.ended_s IS NULL AND a.state = %s
               AND NOT w.cancel_requested
               FOR NO KEY UPDATE OF a""",
-        (place.key.workload, place.key.attempt - 1),
+        (place.key.workload, place.key.attempt - 1, State.RUNNING.value),
     )
     if await cursor.fetchone() is None:
         return False
@@ -71,8 +73,8 @@ async def of_departing(connection: AnyConnection, region: RegionId) -> list[Rese
     cursor = await connection.execute(
         """SELECT r.workload, r.attempt, r.region, r.reserved_s, r.placements FROM reserved_places r JOIN attempts a
                ON a.workload = r.workload AND a.attempt = r.attempt - 1
-            WHERE a.region = %s AND a.ended_s IS NULL AND a.state <> 'PREEMPTING' ORDER BY r.workload""",
-        (region,),
+            WHERE a.region = %s AND a.ended_s IS NULL AND a.state = ANY(%s) ORDER BY r.workload""",
+        (region, before(Happening.EVICTION_BEGAN)),
     )
     return [_place_from_row(*row) for row in await cursor.fetchall()]
 

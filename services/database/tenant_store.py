@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.identifiers import GpuModel, TenantId
+from domain.life_cycle import ENDED
 from domain.resources import Quota
 from domain.tenant import Tenant
 from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.lease_store import fence_regions, live_regions
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
+from services.database.state_guards import quoted
 
 _NAMED_AT_MOST = 5
 
@@ -77,8 +79,8 @@ async def keep_tenants(connection: AnyConnection) -> None:
 
 async def _require_ended(connection: AnyConnection, gone: Sequence[TenantId]) -> None:
     cursor = await connection.execute(
-        """SELECT tenant, count(*) FROM workloads
-            WHERE tenant = ANY(%s) AND state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+        f"""SELECT tenant, count(*) FROM workloads
+            WHERE tenant = ANY(%s) AND state NOT IN ({quoted(ENDED)})
             GROUP BY tenant ORDER BY tenant""",
         (list(gone),),
     )

@@ -12,10 +12,11 @@ from dataclasses import astuple, dataclass
 from psycopg.rows import TupleRow
 
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
-from domain.life_cycle import QUEUED, State
+from domain.life_cycle import ENDED, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from services.database.connection import AnyConnection
+from services.database.state_guards import quoted
 
 PAGE_BYTES = 3 * 2**20
 """A page ends early when its specifications are larger than that together: gRPC clients take 4 MiB unless told more."""
@@ -188,7 +189,7 @@ def _conditions(wanted: WorkloadFilter) -> tuple[list[str], list[object]]:
     if wanted.states:
         queued = sorted(state for state in wanted.states if state in QUEUED)
         others = sorted(state for state in wanted.states if state not in QUEUED)
-        require("(w.state = ANY(%s) OR (w.state = 'PENDING' AND q.state = ANY(%s)))", others, queued)
+        require(f"(w.state = ANY(%s) OR (w.state = {quoted({State.PENDING})} AND q.state = ANY(%s)))", others, queued)
     if wanted.region is not None:
         require("w.region = %s", wanted.region)
     if wanted.name_contains:
@@ -273,11 +274,11 @@ async def count_by_state(connection: AnyConnection) -> dict[State, int]:
     Reads indexes and small tables only: the queue, the live attempts, and one index entry per ended workload.
     """
     cursor = await connection.execute(
-        """SELECT state, count(*)::bigint FROM queue_entries GROUP BY state
+        f"""SELECT state, count(*)::bigint FROM queue_entries GROUP BY state
            UNION ALL
            SELECT state, count(*) FROM attempts WHERE ended_s IS NULL GROUP BY state
            UNION ALL
-           SELECT state, count(*) FROM workloads WHERE state IN ('COMPLETED', 'FAILED', 'CANCELLED') GROUP BY state"""
+           SELECT state, count(*) FROM workloads WHERE state IN ({quoted(ENDED)}) GROUP BY state"""
     )
     counts = {State(row[0]): int(row[1]) for row in await cursor.fetchall()}
     return {state: counts[state] for state in State if state in counts}

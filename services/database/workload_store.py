@@ -13,13 +13,14 @@ from psycopg.types.json import Jsonb
 
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, TenantId, WorkloadId
-from domain.life_cycle import ENDED, LIVE, State
+from domain.life_cycle import ENDED, LIVE, Happening, State, state_after
 from domain.workload import WorkloadSpecification
 from formats.event_details import submitted_details
 from services.database import event_store
 from services.database.channels import REGION_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.errors import RepeatTransaction
+from services.database.state_guards import StateChangeRefused, before
 from services.database.tenant_store import keep_tenants
 
 _IDEMPOTENCY_INDEX = "workloads_idempotency"
@@ -287,10 +288,13 @@ async def cancel(connection: AnyConnection, workload: WorkloadId, reason: str, n
 async def _end_cancelled(
     connection: AnyConnection, workload: WorkloadId, tenant: TenantId, reason: str, now: float
 ) -> None:
-    await connection.execute(
-        "UPDATE workloads SET state = %s, ended_s = %s, reason = %s, cancel_requested = true WHERE workload = %s",
-        (State.CANCELLED.value, now, reason, workload),
+    cursor = await connection.execute(
+        """UPDATE workloads SET state = %s, ended_s = %s, reason = %s, cancel_requested = true
+            WHERE workload = %s AND state = ANY(%s)""",
+        (state_after(Happening.CANCELLED).value, now, reason, workload, before(Happening.CANCELLED)),
     )
+    if cursor.rowcount != 1:
+        raise StateChangeRefused(Happening.CANCELLED, 1, cursor.rowcount)
     event = Event(now, EventKind.CANCELLED, workload, tenant=tenant, details={"reason": reason})
     await event_store.append(connection, [event])
     wake_after_commit(connection, SCAN_CHANNEL)

@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from domain.life_cycle import LIVE, QUEUED, State
 from topmast import Event, Status
 
 _BAR_CELLS = 30
@@ -118,9 +119,9 @@ class LineView:
 def counts(status: Status) -> str:
     """Workloads by what they are doing."""
     workloads = status.workloads
-    queued = sum(workloads.get(state, 0) for state in ("PENDING", "WAITING", "AWAITING_DATA"))
-    running = sum(workloads.get(state, 0) for state in ("DISPATCHED", "RUNNING", "PREEMPTING"))
-    return f"queued {queued}, running {running}, completed {workloads.get('COMPLETED', 0)}"
+    queued = sum(workloads.get(state, 0) for state in sorted(QUEUED))
+    running = sum(workloads.get(state, 0) for state in sorted(LIVE))
+    return f"queued {queued}, running {running}, completed {workloads.get(State.COMPLETED, 0)}"
 
 
 def shown_time(now_s: float) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from domain.clock import Clock
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import RegionId, WorkloadId
-from domain.life_cycle import State
+from domain.life_cycle import Happening
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, NotYet, RoundOutcome, Waiting, close_round
 from regional_scheduler.bidding import RegionBidder
@@ -120,7 +120,7 @@ class Auctioneer:
         marks = [
             (
                 verdict.lot.workload.workload,
-                (State.AWAITING_DATA if isinstance(verdict, AwaitingData) else State.WAITING).value,
+                Happening.NO_DATA if isinstance(verdict, AwaitingData) else Happening.NO_PLACE,
                 verdict.sentence,
             )
             for verdict in undecided

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from domain.life_cycle import State
+from domain.life_cycle import Happening, State
 from domain.rank import Standing
-from regional_scheduler.auction import AwaitingData
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
 from simulator.engine.queues import ScannedQueue
@@ -75,19 +74,14 @@ class Scheduling:
         """The policy allocates what capacity there is to the queue as it is ranked."""
         self._walk.begin(now)
         self._world.policy.allocation.allocate(self._walk)
-        self._log_refusals(now)
+        self._note_refusals(now)
 
-    def _log_refusals(self, now: float) -> None:
-        """Why a workload waits, once in each wait; without a log nobody asks for the sentence."""
+    def _note_refusals(self, now: float) -> None:
+        """What found no place waits from now on; why is told once in each wait, where there is a log to tell it to."""
         world = self._world
-        if world.log is None:
-            return
         for work in self._walk.refused:
-            if work.state is not State.PENDING:
-                continue
-            verdict = world.room.verdict(self._walk.lot_of(work), work.eligible, now)
-            sentence = verdict.sentence
-            if isinstance(verdict, AwaitingData):
-                continue
-            work.state = State.WAITING
-            world.log.waiting(work, sentence, now)
+            if work.state is State.PENDING:
+                work.happens(Happening.NO_PLACE)
+                if world.log is not None:
+                    verdict = world.room.verdict(self._walk.lot_of(work), work.eligible, now)
+                    world.log.waiting(work, verdict.sentence, now)

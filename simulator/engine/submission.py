@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from domain.life_cycle import Happening
 from regional_scheduler.auction import AwaitingData
 from simulator.engine.arrivals import Arrival
 from simulator.engine.attempts import Attempts
@@ -86,9 +87,10 @@ class Submission:
             self._attempts.queue(work)
         else:
             world.without_data += 1
-            self._log_missing_data(work, now)
+            self._note_missing_data(work, now)
 
-    def _log_missing_data(self, work: SimulatedWorkload, now: float) -> None:
+    def _note_missing_data(self, work: SimulatedWorkload, now: float) -> None:
+        work.happens(Happening.NO_DATA)
         verdict = self._world.room.verdict(self._walk.lot_of(work), (), now)
         log = self._world.log
         if isinstance(verdict, AwaitingData) and log is not None:

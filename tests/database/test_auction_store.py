@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, RegionId, TableId, WorkloadId
-from domain.life_cycle import State
+from domain.life_cycle import Happening
 from domain.placement import Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
@@ -159,7 +159,7 @@ def test_an_undecided_workload_changes_its_state_once_and_its_reason_when_asked(
 
             async def mark(reason: str, *, refresh_reasons: bool) -> set[WorkloadId]:
                 return await auction_store.mark_undecided(
-                    connection, [(name, State.WAITING.value, reason)], refresh_reasons=refresh_reasons
+                    connection, [(name, Happening.NO_PLACE, reason)], refresh_reasons=refresh_reasons
                 )
 
             async def reason() -> str:

@@ -23,12 +23,12 @@ from cluster_manager.attempt_run.events import (
     TaskFailed,
     TaskLost,
 )
-from cluster_manager.attempt_run.machine import TABLE, EventRefused
-from cluster_manager.attempt_run.run import Phase
+from cluster_manager.attempt_run.machine import TABLE, EventRefused, step
+from cluster_manager.attempt_run.run import AttemptRun, Phase
 from domain.events import EvictionCause
-from domain.life_cycle import LIVE, TRANSITIONS
+from domain.life_cycle import LIVE, TRANSITIONS, State, state_changes
 from domain.workload import RetryPolicy
-from tests.cluster_manager.attempt_run.runs import START, CheckedRun, attempt
+from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, START, CheckedRun, attempt
 
 TIMES_S = st.floats(0.0, 1e6)
 AMOUNTS = st.floats(0.0, 1e6)
@@ -111,6 +111,24 @@ def test_never_does_the_workload_leave_its_own_table(course: list[AttemptEvent])
         direct = {state for (state, _), state_after in TRANSITIONS.items() if state_after is after}
         assert after is before or before in direct
         assert (after in LIVE) == (checked.run.phase is not Phase.ENDED)
+
+
+def test_never_is_there_a_row_in_the_table_of_live_workloads_that_the_machine_does_not_cause() -> None:
+    caused, seen, ways = set[tuple[State, State]](), set[AttemptRun](), [attempt().run, attempt(RetryPolicy(1)).run]
+    while ways:
+        run = ways.pop()
+        # What happened before and how far it is decide nothing here.
+        position = run._replace(history=(), progress=0.0, checkpoint_progress=0.0, checkpoint_s=0.0, started_s=None)
+        if position in seen:
+            continue
+        seen.add(position)
+        for event in EVERY_EVENT:
+            if (run.phase, type(event)) in TABLE:
+                after, _ = step(run, event)
+                ways.append(after)
+                if after.state is not run.state:
+                    caused.add((run.state, after.state))
+    assert caused == set(state_changes(LIVE))
 
 
 @given(st.lists(events(), max_size=30))
