@@ -218,6 +218,9 @@ class Machines:
 def _state_after(machine: MachineLedger, kind: str) -> MachineState:
     """By the table of a machine's life; raises MachineTransitionRefused."""
     state = machine.state
+    if kind == "machine_up" and not state.is_down and state is not MachineState.DRAINING:
+        # It is up, and that is said again.
+        return state
     if kind in {"loaned", "reclaimed"} and state is MachineState.UP:
         # The first that is said of it: it is of an inference cluster.
         state = MachineState.SERVING
