@@ -6,7 +6,7 @@ up is free at once, too: who starts there waits until it is really gone.
 
 from __future__ import annotations
 
-from cluster_manager.capacity.errors import UnknownAttempt
+from cluster_manager.capacity.errors import UnexpectedHolding
 from cluster_manager.capacity.inventory import Inventory
 from domain.eviction import evictable_from_s
 from domain.identifiers import AttemptNumber
@@ -82,5 +82,5 @@ class _CapacityExecution:
     def _replace(self, action: ScaleIn | ScaleOut | Retune) -> None:
         holding = self._inventory.holding(action.attempt)
         if holding is None:
-            raise UnknownAttempt(action.attempt, "holds nothing here")
+            raise UnexpectedHolding(action.attempt, "holds nothing here")
         self._inventory.replace_placements(action.attempt, placements_after(action, holding.placements))

@@ -18,7 +18,7 @@ class UnknownMachine(InventoryError):
         super().__init__(f"machine {machine}: {told}")
 
 
-class UnknownAttempt(InventoryError):
+class UnexpectedHolding(InventoryError):
     """The attempt holds nothing here, or is held already."""
 
     def __init__(self, key: AttemptKey, told: str) -> None:

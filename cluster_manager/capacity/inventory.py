@@ -25,7 +25,7 @@ from cluster_manager.capacity.errors import (
     GrowsWhileLeaving,
     InvariantBroken,
     OverCommitted,
-    UnknownAttempt,
+    UnexpectedHolding,
     UnknownMachine,
 )
 from cluster_manager.capacity.evictable_times import EvictableTimes
@@ -91,10 +91,10 @@ class Inventory:
         """Charges the placements at once.
 
         Raises OverCommitted or GpuTaken when a machine would have too little even after all that are leaving have
-        left, UnknownMachine, and UnknownAttempt when the attempt is held already; then nothing has changed.
+        left, UnknownMachine, and UnexpectedHolding when the attempt is held already; then nothing has changed.
         """
         if holding.key in self._attempts.by_key:
-            raise UnknownAttempt(holding.key, "is held already")
+            raise UnexpectedHolding(holding.key, "is held already")
         if not HIGHEST_PRIORITY <= holding.standing.priority <= LOWEST_PRIORITY:
             raise ValueError(f"priority {holding.standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")
         live = Live(holding, self._entries(holding.placements))
@@ -156,7 +156,7 @@ class Inventory:
         return live.holding if live is not None else None
 
     def entries_of(self, key: AttemptKey) -> Integers:
-        """What it holds, summed up per machine: the table `entries` of `AttemptArrays`. Raises UnknownAttempt."""
+        """What it holds, summed up per machine: the table `entries` of `AttemptArrays`. Raises UnexpectedHolding."""
         return self._live(key).entries
 
     def holdings(self) -> tuple[Holding, ...]:
@@ -167,7 +167,7 @@ class Inventory:
         )
 
     def is_leaving(self, key: AttemptKey) -> bool:
-        """Whether the attempt's eviction has begun. Raises UnknownAttempt."""
+        """Whether the attempt's eviction has begun. Raises UnexpectedHolding."""
         return self._live(key).leaving
 
     # Machines.
@@ -395,7 +395,7 @@ class Inventory:
         try:
             return self._attempts.by_key[key]
         except KeyError:
-            raise UnknownAttempt(key, "holds nothing here") from None
+            raise UnexpectedHolding(key, "holds nothing here") from None
 
     def _number(self, machine: MachineId) -> int:
         try:

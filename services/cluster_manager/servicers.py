@@ -27,7 +27,7 @@ from services.execution.executor import (
     Executor,
     ImpossibleOrder,
     OrderRefused,
-    StaleAttempt,
+    StaleOrder,
     UnknownAttempt,
 )
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
@@ -116,12 +116,12 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self._gate.check_for_orders()
         orders = orders_from_proto(request.plans)
         await self._token.check(request.fencing_token)  # also when there is nothing to do
-        stale: list[StaleAttempt] = []
+        stale: list[StaleOrder] = []
         for order in orders:
             await self._token.check(request.fencing_token)  # somebody newer may have come meanwhile
             try:
                 await self._executor.execute(order)
-            except StaleAttempt as refusal:
+            except StaleOrder as refusal:
                 stale.append(refusal)
         if stale:
             subjects = ", ".join(attempt_to_text(refusal.key) for refusal in stale)
@@ -241,7 +241,7 @@ def _told_to_the_caller() -> Iterator[None]:
         yield
     except UnknownAttempt as refusal:
         raise NotFound("attempt", attempt_to_text(refusal.key)) from refusal
-    except StaleAttempt as refusal:
+    except StaleOrder as refusal:
         raise PreconditionFailed(STALE_ATTEMPT, attempt_to_text(refusal.key), str(refusal)) from refusal
     except ImpossibleOrder as refusal:
         raise InvalidArgument.of("placements", str(refusal)) from refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.placement import AttemptKey
-from services.execution.executor import StaleAttempt
+from services.execution.executor import StaleOrder
 
 REMEMBERED_WORKLOADS = 200_000
 """Of so many workloads whose attempts were all forgotten the newest number is still known. Late messages are seconds
@@ -24,12 +24,12 @@ class AttemptRegister:
         return self._newest.get(workload) or self._forgotten.get(workload) or AttemptNumber(0)
 
     def admit(self, key: AttemptKey) -> None:
-        """Notes the attempt; raises StaleAttempt when a newer one was seen, or this one has ended and was forgotten."""
+        """Notes the attempt; raises StaleOrder when a newer one was seen, or this one has ended and was forgotten."""
         newest = self.newest(key.workload)
         if key.attempt < newest:
-            raise StaleAttempt(key, f"attempt {key.attempt} of {key.workload} is stale: attempt {newest} has been seen")
+            raise StaleOrder(key, f"attempt {key.attempt} of {key.workload} is stale: attempt {newest} has been seen")
         if key.attempt == newest and key.workload in self._forgotten:
-            raise StaleAttempt(key, f"attempt {key.attempt} of {key.workload} has ended, and its end is recorded")
+            raise StaleOrder(key, f"attempt {key.attempt} of {key.workload} has ended, and its end is recorded")
         self._forgotten.pop(key.workload, None)
         self._newest[key.workload] = key.attempt
 

@@ -27,7 +27,7 @@ from services.execution.executor import (
     AttemptPhase,
     AttemptStatus,
     ImpossibleOrder,
-    StaleAttempt,
+    StaleOrder,
     UnknownAttempt,
     sorted_by_key,
 )
@@ -93,7 +93,7 @@ class Emulation:
     def execute(self, order: AttemptOrder, now: float) -> list[AttemptStatus]:
         """Starts, holds or resumes an attempt; older attempts of its workload end first.
 
-        An order that makes no sense fails. Raises StaleAttempt.
+        An order that makes no sense fails. Raises StaleOrder.
         """
         changed = self.advance(now)
         if order.key in self._tombstones:
@@ -289,7 +289,7 @@ class Emulation:
             return []
         try:
             self._register.admit(key)
-        except StaleAttempt:
+        except StaleOrder:
             # It is over and was told as such, or could not start any more in any case.
             return []
         changed = self._end_older(key, now)

@@ -154,7 +154,7 @@ class OrderRefused(Exception):
         super().__init__(sentence)
 
 
-class StaleAttempt(OrderRefused):
+class StaleOrder(OrderRefused):
     """A newer attempt of the workload has been seen, or this one has ended and was forgotten."""
 
 
@@ -176,7 +176,7 @@ class Executor(Protocol):
     async def execute(self, order: AttemptOrder) -> None:
         """Takes an order and returns soon; how it goes is told to subscribers.
 
-        An order that makes no sense is taken too, and the attempt fails, saying why: so it ends. Raises StaleAttempt
+        An order that makes no sense is taken too, and the attempt fails, saying why: so it ends. Raises StaleOrder
         when a newer attempt was seen, or this one has ended and was forgotten.
         """
         ...
@@ -193,7 +193,7 @@ class Executor(Protocol):
         """Gives a running attempt other placements: flexible tasks more or fewer, other amounts of CPU and memory.
 
         Returns soon; that it is carried out in full is told to subscribers, as the `revision` of its status. A
-        revision that is not newer than the last one changes nothing. Raises UnknownAttempt, StaleAttempt or
+        revision that is not newer than the last one changes nothing. Raises UnknownAttempt, StaleOrder or
         ImpossibleOrder.
         """
         ...
@@ -215,11 +215,11 @@ class Executor(Protocol):
         ...
 
     async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
-        """A task tells how far it is. Raises StaleAttempt or UnknownAttempt: then it has no business running."""
+        """A task tells how far it is. Raises StaleOrder or UnknownAttempt: then it has no business running."""
         ...
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
-        """A task tells of a complete checkpoint. Raises StaleAttempt or UnknownAttempt."""
+        """A task tells of a complete checkpoint. Raises StaleOrder or UnknownAttempt."""
         ...
 
     def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:

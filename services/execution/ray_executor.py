@@ -23,7 +23,7 @@ from services.execution.executor import (
     LogChunk,
     LogRequest,
     MachineStatus,
-    StaleAttempt,
+    StaleOrder,
     StopAdvice,
     TaskReference,
     UnknownAttempt,
@@ -134,7 +134,7 @@ class RayExecutor:
             return
         try:
             self._register.admit(key)
-        except StaleAttempt:
+        except StaleOrder:
             # It is over and was told as such, or could not start any more in any case.
             return
         self._fence(key)
@@ -242,7 +242,7 @@ class RayExecutor:
             return attempt
         key = task.key
         if attempt is not None or self._register.newest(key.workload) >= key.attempt:
-            raise StaleAttempt(key, f"attempt {key.attempt} of {key.workload} is over")
+            raise StaleOrder(key, f"attempt {key.attempt} of {key.workload} is over")
         raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
 
     async def _clear_away(self, keys: Sequence[AttemptKey]) -> None:

@@ -19,7 +19,7 @@ from services.database.auction_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.regional_scheduler.attempt_events import evicting_events
-from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
+from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.migration import new_attempt
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.session_over import SessionOver
@@ -44,7 +44,7 @@ async def dispatch_awards(
     bidder: RegionBidder,
     specifications: SpecificationCache,
     tenants: Mapping[TenantId, Tenant],
-    live: LiveAttempts,
+    live: RegionAttempts,
     clock: Clock,
 ) -> Dispatched:
     """Dispatches what the region has won, in queue order.
@@ -113,7 +113,7 @@ async def _store(connection: AnyConnection, region: RegionId, dispatched: Dispat
     await write_changes(connection, region, dispatched.writes, now)
 
 
-def _evicting_by(region: RegionId, dispatched: Dispatched, live: LiveAttempts, now: float) -> list[Event]:
+def _evicting_by(region: RegionId, dispatched: Dispatched, live: RegionAttempts, now: float) -> list[Event]:
     evictions = dispatched.writes.evictions
     leaving = [(attempt, eviction) for key, eviction in evictions if (attempt := live.get(key)) is not None]
     return evicting_events(region, leaving, now)
@@ -141,7 +141,9 @@ async def _charge(
     return affordable
 
 
-def _planned_writes(region: RegionId, dispatches: Sequence[Dispatch], live: LiveAttempts, now: float) -> PlannedWrites:
+def _planned_writes(
+    region: RegionId, dispatches: Sequence[Dispatch], live: RegionAttempts, now: float
+) -> PlannedWrites:
     writing = PlanWriting(region, live, now)
     for dispatch in dispatches:
         writing.add(dispatch.plan, (dispatch.lot.key, dispatch.lot.position.standing))

@@ -181,8 +181,8 @@ def change_to_ask_for(attempt: LiveAttempt, cluster: ClusterId, *, waits: bool) 
     )
 
 
-class LiveAttempts:
-    """The book: every live attempt of the region by key, and who is on which machine."""
+class RegionAttempts:
+    """Every live attempt of the region by key, and which of them are leaving each machine."""
 
     __slots__ = ("_attempts", "_dispatched", "_leaving_by_machine")
 

@@ -27,7 +27,7 @@ from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
 from services.database.placement_change_store import StoredRevision
 from services.database.reservation_store import ReservedPlace
-from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
+from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.region_memory import RegionMemory, Revisions
 from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_from_proto
@@ -101,7 +101,7 @@ def make_memory(
         bidder=bidder,
         catalog=catalog,
         tenants={tenant.tenant: tenant for tenant in tenants},
-        live=LiveAttempts(live_attempt_of(attempt) for attempt in stored),
+        live=RegionAttempts(live_attempt_of(attempt) for attempt in stored),
         specifications=SpecificationCache(),
     )
 

@@ -27,8 +27,8 @@ from services.regional_scheduler.cluster_link import (
 )
 from services.regional_scheduler.live_attempts import (
     LiveAttempt,
-    LiveAttempts,
     Order,
+    RegionAttempts,
     change_to_ask_for,
     must_stop,
     wanted_order,
@@ -44,7 +44,7 @@ class OrderDesk:
     def __init__(
         self,
         region: Region,
-        live: LiveAttempts,
+        live: RegionAttempts,
         agenda: Agenda,
         find_address: Callable[[ClusterId], Awaitable[str | None]],
         inbox: Callable[[LinkMessage], None],

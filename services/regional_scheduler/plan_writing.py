@@ -17,7 +17,7 @@ from regional_scheduler.plan_application import successor_of
 from services.database import placement_change_store, reservation_store
 from services.database.connection import AnyConnection
 from services.database.reservation_store import ReservedPlace
-from services.regional_scheduler.live_attempts import LiveAttempts
+from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.machine_states import record_machine_happening
 from services.regional_scheduler.session_over import SessionOver
 
@@ -45,7 +45,7 @@ class PlannedWrites:
 class PlanWriting:
     """Translates the actions of one or more plans, which are to be written together."""
 
-    def __init__(self, region: RegionId, live: LiveAttempts, now: float) -> None:
+    def __init__(self, region: RegionId, live: RegionAttempts, now: float) -> None:
         self.writes = PlannedWrites()
         self._region = region
         self._live = live

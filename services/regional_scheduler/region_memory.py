@@ -12,7 +12,7 @@ from domain.placement import AttemptKey
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
 from services.database.reservation_store import ReservedPlace
-from services.regional_scheduler.live_attempts import LiveAttempts
+from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.specifications import SpecificationCache
 
 
@@ -35,7 +35,7 @@ class RegionMemory:
     bidder: RegionBidder
     catalog: Catalog
     tenants: dict[TenantId, Tenant]
-    live: LiveAttempts
+    live: RegionAttempts
     specifications: SpecificationCache
     reserved: dict[AttemptKey, ReservedPlace] = field(default_factory=dict)
     """Places that the region keeps for attempts that migrate here; the inventory holds them too."""

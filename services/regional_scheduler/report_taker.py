@@ -12,7 +12,7 @@ from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.cluster_link import ClusterReport, LinkLost, LinkMessage, MachineReport
 from services.regional_scheduler.gang_reports import take_report
-from services.regional_scheduler.live_attempts import LiveAttempt, LiveAttempts
+from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.order_desk import OrderDesk
 
 
@@ -20,7 +20,7 @@ class ReportTaker:
     """What is not for the book waits here to be taken: new checkpoints, and reports about machines."""
 
     def __init__(
-        self, live: LiveAttempts, agenda: Agenda, desk: OrderDesk, absent: AbsentClusters, clock: Clock
+        self, live: RegionAttempts, agenda: Agenda, desk: OrderDesk, absent: AbsentClusters, clock: Clock
     ) -> None:
         self._live = live
         self._agenda = agenda

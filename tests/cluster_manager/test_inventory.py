@@ -8,7 +8,7 @@ from cluster_manager.capacity.errors import (
     InvariantBroken,
     InventoryError,
     OverCommitted,
-    UnknownAttempt,
+    UnexpectedHolding,
     UnknownMachine,
 )
 from cluster_manager.capacity.inventory import Inventory
@@ -116,11 +116,11 @@ def test_unknown_names_and_attempts_are_refused() -> None:
     with pytest.raises(UnknownMachine):
         Inventory(region(cluster("c", [gpu_machine("m0")])), {M1: MachineState.DOWN})
     key = hold(inventory, "w", tasks_on("m0", [0]))
-    with pytest.raises(UnknownAttempt, match="is held already"):
+    with pytest.raises(UnexpectedHolding, match="is held already"):
         hold(inventory, "w", tasks_on("m1", [0]))
     inventory.release(key)
     for change in (inventory.release, inventory.begin_eviction, inventory.is_leaving):
-        with pytest.raises(UnknownAttempt, match="attempt 1 of workload w: holds nothing here"):
+        with pytest.raises(UnexpectedHolding, match="attempt 1 of workload w: holds nothing here"):
             change(key)
     inventory.check()
 

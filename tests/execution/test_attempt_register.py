@@ -2,7 +2,7 @@ import pytest
 
 from domain.identifiers import WorkloadId
 from services.execution.attempt_register import AttemptRegister
-from services.execution.executor import StaleAttempt
+from services.execution.executor import StaleOrder
 from tests.execution.orders import key
 
 
@@ -13,7 +13,7 @@ def test_numbers_only_grow() -> None:
     register.admit(key(attempt=2))
     register.admit(key(attempt=5))
     assert register.newest(WorkloadId("w")) == 5
-    with pytest.raises(StaleAttempt):
+    with pytest.raises(StaleOrder):
         register.admit(key(attempt=4))
 
 
@@ -21,7 +21,7 @@ def test_what_is_forgotten_is_refused_but_its_successor_is_not() -> None:
     register = AttemptRegister()
     register.admit(key(attempt=1))
     register.forget(key(attempt=1))
-    with pytest.raises(StaleAttempt, match="its end is recorded"):
+    with pytest.raises(StaleOrder, match="its end is recorded"):
         register.admit(key(attempt=1))
     register.admit(key(attempt=2))
     register.forget(key(attempt=1))
@@ -34,5 +34,5 @@ def test_the_memory_of_what_is_over_is_bounded() -> None:
         register.admit(key(f"w{number}"))
         register.forget(key(f"w{number}"))
     register.admit(key("w0"))
-    with pytest.raises(StaleAttempt):
+    with pytest.raises(StaleOrder):
         register.admit(key("w99"))

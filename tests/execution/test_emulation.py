@@ -6,7 +6,7 @@ from domain.identifiers import MachineId
 from domain.placement import TaskPlacement
 from domain.workload import Command, Emulated
 from services.execution.emulation import Emulation
-from services.execution.executor import AttemptPhase, AttemptStatus, ImpossibleOrder, StaleAttempt, UnknownAttempt
+from services.execution.executor import AttemptPhase, AttemptStatus, ImpossibleOrder, StaleOrder, UnknownAttempt
 from tests.execution.orders import emulated, job, key, order, placement
 
 
@@ -145,7 +145,7 @@ def test_a_newer_attempt_ends_the_older_one() -> None:
 def test_a_stale_order_is_refused() -> None:
     emulation = Emulation()
     emulation.execute(emulated(100.0, attempt=3), now=0.0)
-    with pytest.raises(StaleAttempt, match="attempt 2 of w is stale: attempt 3 has been seen"):
+    with pytest.raises(StaleOrder, match="attempt 2 of w is stale: attempt 3 has been seen"):
         emulation.execute(emulated(100.0, attempt=2), now=1.0)
 
 
@@ -157,7 +157,7 @@ def test_a_forgotten_attempt_does_not_come_back() -> None:
     emulation.advance(100.0)
     emulation.forget([key()])
     assert emulation.statuses(100.0) == ()
-    with pytest.raises(StaleAttempt):
+    with pytest.raises(StaleOrder):
         emulation.execute(emulated(100.0), now=101.0)
     assert emulation.stop(key(), 0.0, now=102.0) == []
 

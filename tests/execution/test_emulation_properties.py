@@ -11,7 +11,7 @@ from domain.placement import AttemptKey
 from domain.workload import Emulated
 from services.execution.attempt_register import AttemptRegister
 from services.execution.emulation import Emulation
-from services.execution.executor import ENDED_PHASES, AttemptOrder, AttemptPhase, AttemptStatus, StaleAttempt
+from services.execution.executor import ENDED_PHASES, AttemptOrder, AttemptPhase, AttemptStatus, StaleOrder
 from tests.execution.orders import job, key, order, placement
 
 WORKLOADS = ("a", "b")
@@ -108,7 +108,7 @@ class EmulationMachine(RuleBasedStateMachine):
         told = self.told.setdefault(made.key, Told(made))
         try:
             self.hear(self.emulation.execute(replace(told.order, hold=hold), self.now))
-        except StaleAttempt:
+        except StaleOrder:
             forgotten = told.ends == 1
             assert number < self.newest[workload] or forgotten or told.last is None
         self.newest[workload] = max(self.newest[workload], number)

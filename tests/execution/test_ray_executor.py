@@ -17,7 +17,7 @@ from services.execution.executor import (
     ImpossibleOrder,
     LogRequest,
     MachineStatus,
-    StaleAttempt,
+    StaleOrder,
     TaskReference,
     UnknownAttempt,
 )
@@ -190,7 +190,7 @@ def test_a_newer_attempt_runs_only_when_the_older_one_is_gone(home: Path) -> Non
             second_start = next(place for place, status in enumerate(watched.told) if status.key.attempt == 2)
             assert first_end < second_start
             assert not processes_with("86400.5555")
-            with pytest.raises(StaleAttempt):
+            with pytest.raises(StaleOrder):
                 await watched.executor.execute(order(shell("echo first")))
 
     asyncio.run(scenario())
@@ -301,7 +301,7 @@ def test_tasks_of_no_or_an_old_attempt_are_turned_away(home: Path) -> None:
             await watched.executor.execute(order(shell("true"), attempt=2))
             await watched.phase(key(attempt=2), AttemptPhase.COMPLETED)
             for number in (1, 2):
-                with pytest.raises(StaleAttempt):
+                with pytest.raises(StaleOrder):
                     await watched.executor.heartbeat(reference(number), 1.0, 1.0)
             with pytest.raises(UnknownAttempt):
                 await watched.executor.heartbeat(reference(3), 1.0, 1.0)

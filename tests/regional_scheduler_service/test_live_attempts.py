@@ -19,8 +19,8 @@ from services.execution.executor import AttemptPhase, AttemptStatus
 from services.regional_scheduler.gang_reports import end_of, start_of, started_s, take_report
 from services.regional_scheduler.live_attempts import (
     LiveAttempt,
-    LiveAttempts,
     Order,
+    RegionAttempts,
     leave_event,
     never_ordered,
     wanted_order,
@@ -254,7 +254,7 @@ def test_of_a_real_gang_the_one_that_reports_counts_and_progress_never_goes_back
 def test_a_newcomer_is_blocked_by_those_who_leave_its_machines_and_by_nobody_else() -> None:
     victim, newcomer, other = (attempt_in(EAST_A, name=name) for name in ("victim", "newcomer", "other"))
     elsewhere = attempt_in(EAST_A, name="elsewhere", machine="n")
-    live = LiveAttempts([victim, newcomer, other, elsewhere])
+    live = RegionAttempts([victim, newcomer, other, elsewhere])
     assert not live.blocked(newcomer)
     live.begin_eviction(victim.key, Eviction(EvictionCause.PREEMPTED, newcomer.key, newcomer.standing), now=5.0)
     assert live.blocked(newcomer)
