@@ -16,7 +16,6 @@ import numpy as np
 
 from benchmarks.mast_region import NOW_S, RunningRegion, WorkloadSource, mast_region
 from benchmarks.measurement import report
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.fleet import Region
 from domain.identifiers import AttemptNumber, RegionId
@@ -27,6 +26,7 @@ from regional_scheduler.auction import NotYet, RoundOutcome, close_round
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.negative_cache import NegativeCache
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import AuctionSettings, Lot, open_round
 
 BUDGET = "none of its own; 200 workloads per second from submission to start need 200 lots per second"
@@ -68,13 +68,13 @@ class Market:
     """Three regions: their inventories and what they are made of."""
 
     regions: tuple[Region, ...]
-    inventories: tuple[Inventory, ...]
+    inventories: tuple[RegionCapacity, ...]
 
     @staticmethod
     def of(*, filled: bool) -> "Market":
         """Regions as large as MAST's largest, empty or full."""
         regions = tuple(mast_region(name) for name in REGIONS)
-        inventories = tuple(Inventory(region) for region in regions)
+        inventories = tuple(RegionCapacity(region) for region in regions)
         if filled:
             for number, inventory in enumerate(inventories, 1):
                 source = WorkloadSource(np.random.default_rng(SEED + number), drawn=1_000_000 * number)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.machines import GPUS, MILLICPUS, SHAPE
+from cluster_manager.capacity.tables import GPUS, MILLICPUS, SHAPE
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
@@ -26,6 +25,7 @@ from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 
 CLUSTERS = 20
 GPU_MACHINES = 2_500
@@ -117,7 +117,7 @@ class WorkloadSource:
 class RunningRegion:
     """A region in which workloads run."""
 
-    inventory: Inventory
+    inventory: RegionCapacity
     source: WorkloadSource
     running: int = 0
 
@@ -164,8 +164,10 @@ class RunningRegion:
 
     def shares_in_use(self) -> tuple[float, float]:
         """Of the GPUs, and of the CPUs on machines without GPUs."""
-        arrays = self.inventory.layout.arrays
-        without = arrays.shapes[arrays.fixed[:, SHAPE], GPUS] == 0
-        free_gpus = arrays.state[~without, GPUS].sum()
-        free_cpus = arrays.state[without, MILLICPUS].sum()
-        return 1 - float(free_gpus) / (8 * GPU_MACHINES), 1 - float(free_cpus) / (64_000 * CPU_MACHINES)
+        free_gpus = free_millicpus = 0
+        for cluster in self.inventory.clusters:
+            arrays = cluster.arrays
+            without = arrays.shapes[arrays.fixed[:, SHAPE], GPUS] == 0
+            free_gpus += int(arrays.state[~without, GPUS].sum())
+            free_millicpus += int(arrays.state[without, MILLICPUS].sum())
+        return 1 - free_gpus / (8 * GPU_MACHINES), 1 - free_millicpus / (64_000 * CPU_MACHINES)

@@ -19,7 +19,6 @@ import numpy as np
 
 from benchmarks.mast_region import PRIORITY_SHARES
 from benchmarks.measurement import report
-from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, MachineId, RackId, RegionId, TenantId, WorkloadId
 from domain.placement import AttemptKey, Holding
@@ -30,6 +29,7 @@ from formats.trace import TraceRow, read_trace
 from formats.trace_workload import greatest_gpus_per_machine, workload_of_row
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import Refusal, plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 from simulator.workload_generator import GeneratorSettings, generate_workloads
 
 BUDGET = ">= 80 % hits, and never a placeable workload refused"
@@ -85,7 +85,7 @@ class Replay:
     arrivals: Iterator[Waiting]
     after_every_release: bool
     check_every: int
-    inventory: Inventory = field(default_factory=lambda: Inventory(region()))
+    inventory: RegionCapacity = field(default_factory=lambda: RegionCapacity(region()))
     cache: NegativeCache = field(default_factory=NegativeCache)
     queue: list[Waiting] = field(default_factory=list)
     ends: list[tuple[float, int, AttemptKey, Waiting]] = field(default_factory=list)

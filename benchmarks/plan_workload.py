@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.mast_region import NOW_S, RunningRegion, WorkloadSource, mast_region
 from benchmarks.measurement import report, summary_of
-from cluster_manager.capacity.inventory import Inventory
 from domain.plan import Plan
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 
 FREE_BUDGET = "p50 <= 0.2 ms, p99 <= 1 ms with nothing to evict"
 EVICTING_BUDGET = "p50 <= 0.8 ms, p99 <= 4 ms with preemption, 3,000 running workloads"
@@ -25,7 +25,7 @@ SEED = 1
 def measure(name: str, gpu_share: float, cpu_share: float, budget: str, plans: int, *, evicting: bool) -> None:
     """Fills a region to these shares and plans so many workloads there, counting those with (without) evictions."""
     source = WorkloadSource(np.random.default_rng(SEED))
-    region = RunningRegion(Inventory(mast_region()), source)
+    region = RunningRegion(RegionCapacity(mast_region()), source)
     if cpu_share > 0:
         region.fill_to(gpu_share, cpu_share, round(RUNNING * cpu_share))
     region.inventory.check()

@@ -9,6 +9,7 @@ from enum import StrEnum
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 
 NO_GPU_MODEL = GpuModel("")
+DEFAULT_MECHANISM = "packing"
 
 
 class MachineState(StrEnum):
@@ -86,6 +87,8 @@ class Cluster:
 
     cluster: ClusterId
     racks: tuple[Rack, ...]
+    mechanism: str = DEFAULT_MECHANISM
+    """What places jobs in it: a name of `cluster_manager.mechanisms`."""
 
     def machines(self) -> Iterator[Machine]:
         for rack in self.racks:

@@ -14,6 +14,9 @@ TableId = NewType("TableId", str)
 JobName = NewType("JobName", str)
 GpuModel = NewType("GpuModel", str)
 
+VirtualClusterId = NewType("VirtualClusterId", str)
+"""What a tenant may count on in a cluster divided into cells (HiveD §3)."""
+
 AttemptNumber = NewType("AttemptNumber", int)
 """Attempts of a workload are numbered from 1; the number is the fencing token."""
 

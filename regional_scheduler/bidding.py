@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.fleet import Region
 from domain.plan import Plan
@@ -24,6 +23,7 @@ from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal, RefusalReason
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
 
 
@@ -38,7 +38,7 @@ class RegionBidder:
     def __init__(
         self,
         region: Region,
-        inventory: Inventory,
+        inventory: RegionCapacity,
         cache: NegativeCache,
         catalog: Catalog,
     ) -> None:
@@ -85,7 +85,7 @@ class RegionBidder:
         self._inventory.pass_time(now)
         if self._cache.fails(workload, standing):
             return None
-        plan = plan_workload(self._inventory, workload, standing, now)
+        plan = plan_workload(self._inventory, workload, standing, now, within_quota=lot.position.within_quota)
         if isinstance(plan, Refusal):
             self._remember(self._cache, lot, plan, now)
             return None
@@ -128,7 +128,7 @@ class RegionBidder:
             known = cache.why_it_fails(workload, standing)
             if known is not None:
                 return NoPlan(RefusalReason.KNOWN_TO_FAIL, known, assumes_wins=True), None
-        plan = plan_workload(self._inventory, workload, standing, planned_s)
+        plan = plan_workload(self._inventory, workload, standing, planned_s, within_quota=lot.position.within_quota)
         if isinstance(plan, Refusal):
             self._remember(cache, lot, plan, planned_s)
             return NoPlan(plan.reason, plan.sentence, assumes_wins), None

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.plan import Plan
 from regional_scheduler.eligibility import abandonment
@@ -20,6 +19,7 @@ from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Lot
 
 
@@ -50,7 +50,7 @@ Confirmation = Dispatch | DispatchRefused
 
 
 def confirm_wins(
-    inventory: Inventory, empty_region: EmptyRegion, catalog: Catalog, won: Sequence[Lot], now: float
+    inventory: RegionCapacity, empty_region: EmptyRegion, catalog: Catalog, won: Sequence[Lot], now: float
 ) -> tuple[Confirmation, ...]:
     """Plans and places the lots that the region won, in queue order; one confirmation for each of them.
 
@@ -64,11 +64,13 @@ def confirm_wins(
     return tuple(_confirm(inventory, empty_region, catalog, lot, now) for lot in won)
 
 
-def _confirm(inventory: Inventory, empty_region: EmptyRegion, catalog: Catalog, lot: Lot, now: float) -> Confirmation:
+def _confirm(
+    inventory: RegionCapacity, empty_region: EmptyRegion, catalog: Catalog, lot: Lot, now: float
+) -> Confirmation:
     abandoned = abandonment(empty_region, lot.workload.specification, catalog)
     if abandoned is not None:
         return DispatchRefused(lot, DispatchRefusal.NO_LONGER_ELIGIBLE, abandoned.sentence)
-    plan = plan_workload(inventory, lot.workload, lot.position.standing, now)
+    plan = plan_workload(inventory, lot.workload, lot.position.standing, now, within_quota=lot.position.within_quota)
     if isinstance(plan, Refusal):
         return DispatchRefused(lot, DispatchRefusal.NO_LONGER_FITS, plan.sentence)
     apply_plan(inventory, plan, now, lot)

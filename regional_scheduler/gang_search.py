@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cluster_manager.capacity.machine_shapes import Amounts, MachineShape, tasks_within
 from domain.resources import TaskResources
-from regional_scheduler.machine_shapes import Amounts, EmptyCluster, MachineShape, room_in
+from regional_scheduler.empty_clusters import EmptyCluster
 
 MOST_STEPS = 4_000
 """After so many steps the search gives up: about a tenth of a second."""
@@ -103,7 +104,7 @@ class _GangSearch:
         return known
 
     def _count_alone(self, machines: Machines, demand: GangDemand) -> bool:
-        room = sum(shape.room_for(demand.resources, demand.tasks) * count for shape, count in machines)
+        room = sum(shape.tasks_when_empty(demand.resources, demand.tasks) * count for shape, count in machines)
         return room >= demand.tasks
 
     def _share(self, machines: Machines, demands: Sequence[GangDemand]) -> bool:
@@ -123,7 +124,7 @@ def _fit_without_sharing(machines: Machines, demands: Sequence[GangDemand]) -> b
     """Whether it is enough that every job gets machines of its own, the ones that hold most of its tasks first."""
     left = [count for _, count in machines]
     for demand in demands:
-        rooms = [shape.room_for(demand.resources, demand.tasks) for shape, _ in machines]
+        rooms = [shape.tasks_when_empty(demand.resources, demand.tasks) for shape, _ in machines]
         remaining = demand.tasks
         for index in sorted(range(len(rooms)), key=lambda index: (-rooms[index], index)):
             if rooms[index] and remaining > 0:
@@ -164,7 +165,7 @@ class _Filling:
                 self.patterns.append(chosen)
             return
         need = self._needs[job]
-        most = 0 if need is None else room_in(free, need, self._demands[job].tasks)
+        most = 0 if need is None else tasks_within(free, need, self._demands[job].tasks)
         # The last job takes all that is left: with less the machine would not be full.
         least = most if job == len(self._demands) - 1 else 0
         for tasks in range(most, least - 1, -1):
@@ -172,7 +173,7 @@ class _Filling:
 
     def _is_full(self, free: Amounts, chosen: Pattern) -> bool:
         return all(
-            tasks == demand.tasks or need is None or room_in(free, need, 1) == 0
+            tasks == demand.tasks or need is None or tasks_within(free, need, 1) == 0
             for tasks, demand, need in zip(chosen, self._demands, self._needs, strict=True)
         )
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from cluster_manager.capacity.machine_shapes import Amounts
 from domain.fleet import Region
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
 from domain.resources import TaskResources, request_mebibytes, request_millicpus
 from domain.workload import JobSpecification, WorkloadSpecification
+from regional_scheduler.empty_clusters import EmptyCluster
 from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_together
-from regional_scheduler.machine_shapes import Amounts, EmptyCluster
 
 SHAPES_REMEMBERED = 65_536
 """Distinct shapes of workloads whose verdict is remembered; when there are more, all are forgotten."""
@@ -176,7 +177,7 @@ class EmptyRegion:
         """What all tasks ask for at least, and what all machines have."""
         asked, has = [0, 0, 0], [0, 0, 0]
         for job in specification.jobs:
-            needs = [shape.need_of(job.resources) for shape in self._shapes if shape.room_for(job.resources, 1)]
+            needs = [shape.need_of(job.resources) for shape in self._shapes if shape.tasks_when_empty(job.resources, 1)]
             for resource, least in enumerate(min(amounts) for amounts in zip(*needs, strict=True)):
                 asked[resource] += least * job.tasks
         for cluster in self.clusters:

@@ -8,25 +8,18 @@ Ignores: racks and clusters; CPUs and memory other than the proportional share; 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.machines import (
-    GPUS,
-    IN_SERVICE,
-    MILLICPUS,
-    MODEL,
-    MOST_GPUS,
-    NO_WORK,
-    RESOURCES,
-    SHAPE,
-    WORKS_AS,
-)
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.capacity.machine_shapes import MOST_GPUS
+from cluster_manager.capacity.tables import GPUS, NO_WORK, RESOURCES, SHAPE, WORKS_AS
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
 from domain.workload import JobSpecification
+from regional_scheduler.region_capacity import RegionCapacity
 
 _RADIX = MOST_GPUS + 1
 
@@ -51,27 +44,32 @@ class RegionOutline:
     idle: tuple[IdleMachines, ...]
 
 
-def outline_of(inventory: Inventory) -> RegionOutline:
+def outline_of(region: RegionCapacity) -> RegionOutline:
     """The outline of what the region has at this moment."""
-    arrays = inventory.layout.arrays
+    counts: Counter[tuple[GpuModel, int, int]] = Counter()
+    for cluster in region.clusters:
+        counts.update(_idle_in(cluster))
+    gpus, millicpus = region.in_service
+    idle = tuple(IdleMachines(*kind, machines) for kind, machines in sorted(counts.items()))
+    return RegionOutline(gpus, millicpus / 1000, idle)
+
+
+def _idle_in(cluster: ClusterCapacity) -> dict[tuple[GpuModel, int, int], int]:
+    """How many machines of the cluster have so many idle and usable GPUs of a model."""
+    arrays, shapes = cluster.arrays, cluster.shared.shapes.shapes
     with_idle = np.flatnonzero((arrays.state[:, WORKS_AS] != NO_WORK) & (arrays.state[:, GPUS] > 0))
     free = np.maximum(arrays.state[with_idle, :RESOURCES], 0)
-    shapes = arrays.shapes[arrays.fixed[with_idle, SHAPE]]
+    shape_of = arrays.fixed[with_idle, SHAPE]
+    capacity = arrays.shapes[shape_of]
     # What one GPU's share of each resource is; a machine without CPUs or memory has enough of them.
-    share = np.maximum(shapes[:, :RESOURCES] // np.maximum(shapes[:, GPUS : GPUS + 1], 1), 1)
-    usable = np.where(shapes[:, :RESOURCES] > 0, free // share, free[:, GPUS : GPUS + 1]).min(axis=1)
-    # Model, idle and usable GPUs in one number: the latter two are at most MOST_GPUS.
-    keys, counts = np.unique((shapes[:, MODEL] * _RADIX + free[:, GPUS]) * _RADIX + usable, return_counts=True)
-    models = {number: model for model, number in inventory.layout.number_of_model.items()}
-    in_service = arrays.cluster_room[:, IN_SERVICE : IN_SERVICE + RESOURCES].sum(axis=0)
-    return RegionOutline(
-        gpus=int(in_service[GPUS]),
-        cpus=int(in_service[MILLICPUS]) / 1000,
-        idle=tuple(
-            IdleMachines(models[key // _RADIX**2], key // _RADIX % _RADIX, key % _RADIX, machines)
-            for key, machines in zip(keys.tolist(), counts.tolist(), strict=True)
-        ),
-    )
+    share = np.maximum(capacity // np.maximum(capacity[:, GPUS : GPUS + 1], 1), 1)
+    usable = np.where(capacity > 0, free // share, free[:, GPUS : GPUS + 1]).min(axis=1)
+    # Shape, idle and usable GPUs in one number: the latter two are at most MOST_GPUS.
+    keys, machines = np.unique((shape_of * _RADIX + free[:, GPUS]) * _RADIX + usable, return_counts=True)
+    counts: Counter[tuple[GpuModel, int, int]] = Counter()
+    for key, number in zip(keys.tolist(), machines.tolist(), strict=True):
+        counts[shapes[key // _RADIX**2].gpu_model, key // _RADIX % _RADIX, key % _RADIX] += number
+    return counts
 
 
 @dataclass(frozen=True, slots=True)

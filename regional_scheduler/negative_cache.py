@@ -15,20 +15,19 @@ Ignores: failures of several jobs together; and that room is lost again while an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import numpy as np
-
-from cluster_manager.capacity.machines import MOST_GPUS, Integers, Layout
-from cluster_manager.capacity.needs import needs_of
-from cluster_manager.capacity.released_capacity import ReleasedCapacity, add_released_capacity
-from cluster_manager.capacity.requests import MOST_OF_ALL, MOST_TASKS, request_of
-from domain.identifiers import ANY_GPU_MODEL, GpuModel
+from cluster_manager.capacity.machine_shapes import MOST_GPUS
+from cluster_manager.capacity.task_kinds import MOST_OF_ALL, MOST_TASKS
+from cluster_manager.mechanism import Query
+from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
 from domain.rank import Standing
 from domain.resources import request_mebibytes, request_millicpus
 from domain.workload import JobSpecification, Workload
+from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.region_capacity import RegionRelease
 
 Kind: TypeAlias = tuple[GpuModel, bool, bool]
 """GPU model asked for, whether CPUs are the proportional share, whether memory is: only like is compared with like."""
@@ -37,35 +36,24 @@ Size: TypeAlias = tuple[int, int, int, int, int, int]
 """Tasks, GPUs, thousandths of a CPU, MiB (all of one task), priority, level: each the larger the harder to place."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ShapeNeeds:
-    """What one task takes, and how many tasks find room where nothing else is."""
-
-    need: Integers  # [shape, resource]
-    whole_room: Integers  # [shape]
-    cluster_room: Integers  # [cluster]
-
-    @staticmethod
-    def of(layout: Layout, job: JobSpecification) -> _ShapeNeeds:
-        need, whole_room = needs_of(layout, request_of(layout, job))
-        return _ShapeNeeds(need, whole_room, layout.arrays.shape_count @ whole_room)
-
-
 @dataclass(slots=True, eq=False)
 class _Entry:
     """A job that found no room: what it asked for, and for how many tasks each cluster may have room by now."""
 
     job: JobSpecification
+    tenant: TenantId
     standing: Standing
     size: Size
     sentence: str
-    room: Integers  # [cluster]
-    shape_needs: _ShapeNeeds | None = None
-    """Worked out when first needed."""
+    room: list[int]  # [cluster]
+    query: Query | None = None
+    """The job as mechanisms are asked for it; made when first needed."""
+    when_empty: list[int] = field(default_factory=list)
+    """[cluster] How many of its tasks find room where nothing else is; filled in with the query."""
 
 
 class NegativeCache:
-    """What found no room, and still finds none. Hand it to `Inventory.watch`, which tells it what makes room."""
+    """What found no room, and still finds none. Hand it to `RegionCapacity.watch`, which tells it what makes room."""
 
     __slots__ = ("_answers", "_groups", "hits", "lookups")
 
@@ -109,7 +97,7 @@ class NegativeCache:
         kind, size = _question(job, standing)
         if self._covered(job, standing) is None:
             group = self._groups.setdefault(kind, _Group())
-            group.add(_Entry(job, standing, size, refusal.sentence, np.array(refusal.room, np.int64)))
+            group.add(_Entry(job, workload.specification.tenant, standing, size, refusal.sentence, list(refusal.room)))
 
     def clear(self) -> None:
         """Everything is forgotten."""
@@ -121,12 +109,12 @@ class NegativeCache:
         """Whether it remembers anything."""
         return bool(self._groups)
 
-    def capacity_released(self, growth: ReleasedCapacity) -> None:
+    def capacity_released(self, release: RegionRelease) -> None:
         """Something was released or became evictable, or a machine came up: ends the entries that this could make wrong."""
         ended = False
         for kind in list(self._groups):
             group = self._groups[kind]
-            if group.grow(growth):
+            if group.grow(release):
                 ended = True
                 if not group.entries:
                     del self._groups[kind]
@@ -166,9 +154,13 @@ class _Group:
         self.entries = [old for old in self.entries if not _is_covered(old.size, by=entry.size)]
         self.entries.append(entry)
 
-    def grow(self, growth: ReleasedCapacity) -> bool:
-        """Adds what the growth can add to each entry; drops those that might now find room, and says if there were any."""
-        kept = [entry for entry in self.entries if not growth.concerns(entry.standing) or _still_fails(entry, growth)]
+    def grow(self, release: RegionRelease) -> bool:
+        """Adds what the release can add to each entry; drops those that might now find room, and says if there were any."""
+        kept = [
+            entry
+            for entry in self.entries
+            if not release.released.concerns(entry.standing) or _still_fails(entry, release)
+        ]
         ended = len(kept) < len(self.entries)
         self.entries = kept
         return ended
@@ -199,22 +191,12 @@ def _kinds_as_easy(kind: Kind) -> Iterator[Kind]:
         yield ANY_GPU_MODEL, kind[1], kind[2]
 
 
-def _still_fails(entry: _Entry, growth: ReleasedCapacity) -> bool:
-    """Adds to the entry's room what the growth can add at most; False when that might be enough in some cluster.
-
-    A machine whose free amounts grow by d gains room for at most the largest of ceil(d / need) over the resources,
-    whatever it had before. Neither a machine nor a cluster ever has room for more tasks than when empty.
-    """
-    if entry.shape_needs is None:
-        entry.shape_needs = _ShapeNeeds.of(growth.layout, entry.job)
-    needs = entry.shape_needs
-    most = add_released_capacity(
-        growth.layout.arrays,
-        growth.machines,
-        growth.amounts,
-        needs.need,
-        needs.whole_room,
-        needs.cluster_room,
-        entry.room,
-    )
-    return most < entry.job.tasks
+def _still_fails(entry: _Entry, release: RegionRelease) -> bool:
+    """Adds to the entry's room what the release can add at most; False when that might be enough in some cluster."""
+    if entry.query is None:
+        entry.query = query_of(release.region, entry.job, entry.tenant, entry.standing, 0.0, within_quota=False)
+        entry.when_empty = release.region.when_empty(entry.query.kind, entry.job.tasks)
+    position = release.position
+    room = release.mechanism.capacity_after(entry.query, entry.room[position], release.released)
+    entry.room[position] = min(room, entry.when_empty[position])
+    return max(entry.room) < entry.job.tasks

@@ -7,7 +7,6 @@ up is free at once, too: who starts there waits until it is really gone.
 from __future__ import annotations
 
 from cluster_manager.capacity.errors import UnexpectedHolding
-from cluster_manager.capacity.inventory import Inventory
 from domain.eviction import evictable_from_s
 from domain.identifiers import AttemptNumber
 from domain.machine_life_cycle import MachineHappening, next_machine_state
@@ -16,6 +15,7 @@ from domain.placement_changes import placements_after
 from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Lot
 
 RESERVED = Standing(HIGHEST_PRIORITY, 0)
@@ -27,12 +27,12 @@ def successor_of(attempt: AttemptKey) -> AttemptKey:
     return AttemptKey(attempt.workload, AttemptNumber(attempt.attempt + 1))
 
 
-def apply_plan(inventory: Inventory, plan: Plan, now: float, lot: Lot | None = None) -> None:
+def apply_plan(inventory: RegionCapacity, plan: Plan, now: float, lot: Lot | None = None) -> None:
     """Does to the region's capacity what the plan says. `lot` is whom a `Start` starts: only such a plan needs it.
 
     Raises InventoryError, MachineTransitionRefused or ImpossibleAction when an action is not possible. Then those
     before it were applied: a caller who does not know that all are possible tries them first, in
-    `Inventory.tentatively`.
+    `RegionCapacity.tentatively`.
     """
     execute(plan.actions, _CapacityExecution(inventory, now, lot))
 
@@ -42,7 +42,7 @@ class _CapacityExecution:
 
     __slots__ = ("_inventory", "_lot", "_now")
 
-    def __init__(self, inventory: Inventory, now: float, lot: Lot | None) -> None:
+    def __init__(self, inventory: RegionCapacity, now: float, lot: Lot | None) -> None:
         self._inventory = inventory
         self._now = now
         self._lot = lot

@@ -19,65 +19,51 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cluster_manager.capacity.attempts import order_key
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.requests import Request, request_of
-from cluster_manager.packing.placing import Place
+from cluster_manager.mechanism import Query
+from domain.identifiers import TenantId
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
 from domain.plan import PREEMPTS, Action, Evict, Plan, Start
 from domain.rank import Standing
-from domain.tenant import LOWEST_PRIORITY
 from domain.workload import JobSpecification, Workload
+from regional_scheduler.cluster_choice import FoundPlace, by_priority, find_best_place, placements_of, running_s
 from regional_scheduler.explaining import no_room_alone, no_room_together
-from regional_scheduler.gpu_indices import indices_of
+from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal, RefusalReason
+from regional_scheduler.region_capacity import RegionCapacity
 
 __all__ = ["Refusal", "RefusalReason", "plan_workload"]
 
 
-def plan_workload(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:
-    """The plan of the best score found for the whole workload, or why there is none. The inventory is as before.
+def plan_workload(
+    region: RegionCapacity, workload: Workload, standing: Standing, now: float, *, within_quota: bool = False
+) -> Plan | Refusal:
+    """The plan of the best score found for the whole workload, or why there is none. The region is as before.
 
-    `now` (seconds since the epoch) only says how long victims have been running. Raises ValueError for a workload
-    without jobs, and for a job that asks for no tasks, for negative amounts, or for neither GPUs nor a stated amount of
-    CPUs and memory.
+    `now` (seconds since the epoch) only says how long victims have been running. Within its quota a workload is
+    guaranteed, else opportunistic. Raises ValueError for a workload without jobs, and for a job that asks for no tasks,
+    for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory.
     """
     if not workload.specification.jobs:
         raise ValueError(f"workload {workload.workload} has no jobs")
-    if len(workload.specification.jobs) == 1:
-        return _plan_one_job(inventory, workload, standing, now)
-    demands = _most_demanding_first(inventory, workload.specification.jobs)
+    planning = _Planning(region, workload.specification.tenant, standing, now, within_quota)
+    demands = planning.most_demanding_first(workload.specification.jobs)
     for demand in demands:
-        if inventory.finds_nothing(demand.request, standing):
-            return no_room_alone(inventory, demand.job, inventory.room_for(demand.request), standing)
-    placed = _place_all(inventory, demands, standing, now, evicting=False)
+        if (refusal := planning.refuse_at_once(demand)) is not None:
+            return refusal
+    placed: _Placed | _Failure
+    if len(demands) == 1:
+        # The usual case: a job alone evicts only where it finds no place otherwise, and nothing needlessly.
+        placed = planning.place_all(demands, evicting=True)
+    else:
+        placed = planning.place_all(demands, evicting=False)
+        if isinstance(placed, _Failure):
+            placed = planning.place_all(demands, evicting=True)
     if isinstance(placed, _Failure):
-        placed = _place_all(inventory, demands, standing, now, evicting=True)
-    if isinstance(placed, _Failure):
-        if placed.alone:
-            return no_room_alone(inventory, placed.demand.job, placed.room, standing)
-        return no_room_together(inventory, placed.demand.job)
-    victims = [row for _, place in placed for row in place.victims]
+        return planning.refusal_of(placed)
+    victims = [victim.key for _, found in placed for victim in found.place.victims]
     if len(placed) > 1 and victims:
-        placed, victims = _spare_needless(inventory, placed, victims, standing, now)
-    return _plan(inventory, workload, placed, victims, now)
-
-
-def _plan_one_job(inventory: Inventory, workload: Workload, standing: Standing, now: float) -> Plan | Refusal:
-    """The same for the usual case: a job alone evicts only where it finds no place otherwise, and nobody needlessly."""
-    job = workload.specification.jobs[0]
-    request = request_of(inventory.layout, job)
-    if inventory.finds_nothing(request, standing):
-        return no_room_alone(inventory, job, inventory.room_for(request), standing)
-    place = inventory.find_place(request, standing, now)
-    if not isinstance(place, Place):
-        return no_room_alone(inventory, job, place, standing)
-    victims = sorted((inventory.holding_in_row(row) for row in place.victims), key=lambda victim: _by_id(victim.key))
-    return Plan(
-        workload=workload.workload,
-        region=inventory.region,
-        actions=_actions(victims, _placements(inventory, job, place)),
-        score=_score([place], victims, now),
-    )
+        placed, victims = planning.spare_needless(placed, victims)
+    return planning.plan_of(workload, placed, victims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +72,7 @@ class _Demand:
 
     position: int
     job: JobSpecification
-    request: Request
+    query: Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,119 +84,167 @@ class _Failure:
     room: tuple[int, ...]
 
 
-_Placed: TypeAlias = list[tuple[_Demand, Place]]
+_Placed: TypeAlias = list[tuple[_Demand, FoundPlace]]
 
 
-def _most_demanding_first(inventory: Inventory, jobs: Sequence[JobSpecification]) -> list[_Demand]:
-    """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted. An open share of CPUs or memory is last."""
-    demands = [_Demand(position, job, request_of(inventory.layout, job)) for position, job in enumerate(jobs)]
-    if len(demands) > 1:
-        demands.sort(
-            key=lambda demand: (
-                -demand.request.tasks * demand.request.gpus,
-                -demand.request.tasks * demand.request.millicpus,
-                -demand.request.tasks * demand.request.mebibytes,
-                demand.position,
+@dataclass(frozen=True, slots=True)
+class _Planning:
+    """For whom a plan is made, where and when."""
+
+    region: RegionCapacity
+    tenant: TenantId
+    standing: Standing
+    now_s: float
+    within_quota: bool
+
+    def query_of(self, job: JobSpecification) -> Query:
+        """The job as a question to the clusters of this region. Raises ValueError: see `plan_workload`."""
+        return query_of(self.region, job, self.tenant, self.standing, self.now_s, within_quota=self.within_quota)
+
+    def most_demanding_first(self, jobs: Sequence[JobSpecification]) -> list[_Demand]:
+        """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted. An open share of CPUs or memory is last."""
+        demands = [_Demand(position, job, self.query_of(job)) for position, job in enumerate(jobs)]
+        if len(demands) > 1:
+            demands.sort(
+                key=lambda demand: (
+                    -demand.query.tasks * demand.query.kind.gpus,
+                    -demand.query.tasks * demand.query.kind.millicpus,
+                    -demand.query.tasks * demand.query.kind.mebibytes,
+                    demand.position,
+                )
             )
+        return demands
+
+    def refuse_at_once(self, demand: _Demand) -> Refusal | None:
+        """The refusal where the counts of free capacity are too small and there is nothing to evict; else None."""
+        counts = self.region.free_counts(demand.query.kind)
+        if counts is None or not self.region.is_short(counts, demand.query.tasks, self.standing):
+            return None
+        return self.refusal_of(_Failure(demand, True, tuple(counts.tolist())))
+
+    def place_all(self, demands: Sequence[_Demand], *, evicting: bool) -> _Placed | _Failure:
+        """Places all jobs, in another order where one fails."""
+        order = list(demands)
+        went_first = {order[0].position}
+        while True:
+            placed, room = self.place_in_order(order, evicting=evicting)
+            if len(placed) == len(order):
+                return placed
+            failed = order[len(placed)]
+            if not placed or failed.position in went_first:
+                return _Failure(failed, not placed, room)
+            went_first.add(failed.position)
+            order.remove(failed)
+            order.insert(0, failed)
+
+    def place_in_order(
+        self,
+        demands: Sequence[_Demand],
+        *,
+        evicting: bool,
+        within: Sequence[int] = (),
+        gone: Sequence[AttemptKey] = (),
+    ) -> tuple[_Placed, tuple[int, ...]]:
+        """The best place for each job in turn, the earlier ones and what they evict taken into account.
+
+        `within` keeps each job to one cluster; the attempts that are `gone` count as released. Ends with the first job
+        without a place, and says what capacity there was for it in each cluster, if evictions were sought.
+        """
+        placed: _Placed = []
+        with self.region.supposing():
+            for key in gone:
+                self.region.suppose_released(key)
+            for number, demand in enumerate(demands):
+                query = demand.query._replace(may_evict=evicting)
+                found = find_best_place(self.region, query, within[number] if within else None)
+                if not isinstance(found, FoundPlace):
+                    return placed, found
+                placed.append((demand, found))
+                if number + 1 < len(demands):
+                    for victim in found.place.victims:
+                        self.region.suppose_released(victim.key)
+                    self.region.suppose_charged(found.position, found.place.entries)
+        return placed, ()
+
+    def spare_needless(self, placed: _Placed, victims: list[AttemptKey]) -> tuple[_Placed, list[AttemptKey]]:
+        """Spares, the last in the order of eviction first, the victims that the jobs can do without in these clusters.
+
+        One job alone never has such a victim. Of several, each sought its victims with the places of the earlier jobs
+        given, and before those of the later ones were known.
+        """
+        demands = [demand for demand, _ in placed]
+        positions = [found.position for _, found in placed]
+        required = self._required(placed, victims)
+        candidates = [victim for victim in victims if victim not in required]
+        candidates.sort(key=lambda key: order_key(self._holding(key)), reverse=True)
+        spared = bool(candidates)
+        while spared:
+            spared = False
+            for candidate in candidates:
+                fewer = [victim for victim in victims if victim != candidate]
+                places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=fewer)
+                if len(places) == len(demands):
+                    placed, victims, spared = places, fewer, True
+            candidates = [candidate for candidate in candidates if candidate in victims]
+        return placed, victims
+
+    def _required(self, placed: _Placed, victims: Sequence[AttemptKey]) -> set[AttemptKey]:
+        """The victims that surely have to go, each job looked at alone."""
+        required: set[AttemptKey] = set()
+        for demand, found in placed:
+            mechanism, cluster = self.region.mechanisms[found.position], self.region.clusters[found.position]
+            flags = mechanism.required_victims(demand.query, victims, cluster)
+            required.update(victim for victim, must_go in zip(victims, flags, strict=True) if must_go)
+        return required
+
+    def refusal_of(self, failure: _Failure) -> Refusal:
+        """Why there is no plan."""
+        region, demand = self.region, failure.demand
+        if not failure.alone:
+            return no_room_together(region.region, demand.job)
+        kind, tasks = demand.query.kind, demand.query.tasks
+        empty = region.when_empty(kind, tasks)
+        return no_room_alone(region.region, region.cluster_ids, demand.job, self.standing, failure.room, empty)
+
+    def plan_of(self, workload: Workload, placed: _Placed, victims: Sequence[AttemptKey]) -> Plan:
+        """The plan that these places and victims make."""
+        evicted = [self._holding(key) for key in sorted(victims)]
+        in_submitted_order = sorted(placed, key=lambda pair: pair[0].position) if len(placed) > 1 else placed
+        placements: list[TaskPlacement] = []
+        for demand, found in in_submitted_order:
+            placements += placements_of(self.region, demand.job, found)
+        return Plan(
+            workload=workload.workload,
+            region=self.region.region,
+            actions=_actions(evicted, placements),
+            score=_score([found for _, found in in_submitted_order], evicted, self.now_s),
         )
-    return demands
 
-
-def _place_all(
-    inventory: Inventory, demands: Sequence[_Demand], standing: Standing, now: float, *, evicting: bool
-) -> _Placed | _Failure:
-    """Places all jobs, in another order where one fails."""
-    order = list(demands)
-    went_first = {order[0].position}
-    while True:
-        places = inventory.find_places([demand.request for demand in order], standing, now, evicting=evicting)
-        if places.all_found:
-            return list(zip(order, places.found, strict=True))
-        failed = order[len(places.found)]
-        alone = not places.found
-        if alone or failed.position in went_first:
-            return _Failure(failed, alone, places.room)
-        went_first.add(failed.position)
-        order.remove(failed)
-        order.insert(0, failed)
-
-
-def _spare_needless(
-    inventory: Inventory, placed: _Placed, victims: list[int], standing: Standing, now: float
-) -> tuple[_Placed, list[int]]:
-    """Spares, the last in the order of eviction first, whoever the jobs can do without in the same clusters.
-
-    One job alone never has such a victim. Of several, each sought its victims with the places of the earlier jobs
-    given, and before those of the later ones were known.
-    """
-    demands = [demand for demand, _ in placed]
-    requests = [demand.request for demand in demands]
-    clusters = [place.cluster for _, place in placed]
-    needed = inventory.find_required_victims(requests, clusters, victims)
-    candidates = [row for row, must_go in zip(victims, needed, strict=True) if not must_go]
-    candidates.sort(key=lambda row: order_key(inventory.holding_in_row(row)), reverse=True)
-    spared = bool(candidates)
-    while spared:
-        spared = False
-        for row in candidates:
-            fewer = [victim for victim in victims if victim != row]
-            places = inventory.find_places(requests, standing, now, evicting=False, clusters=clusters, gone=fewer)
-            if places.all_found:
-                placed, victims, spared = list(zip(demands, places.found, strict=True)), fewer, True
-        candidates = [row for row in candidates if row in victims]
-    return placed, victims
-
-
-def _plan(inventory: Inventory, workload: Workload, placed: _Placed, rows: Sequence[int], now: float) -> Plan:
-    victims = sorted((inventory.holding_in_row(row) for row in rows), key=lambda victim: _by_id(victim.key))
-    in_submitted_order = sorted(placed, key=lambda pair: pair[0].position)
-    placements: list[TaskPlacement] = []
-    for demand, place in in_submitted_order:
-        placements += _placements(inventory, demand.job, place)
-    return Plan(
-        workload=workload.workload,
-        region=inventory.region,
-        actions=_actions(victims, placements),
-        score=_score([place for _, place in in_submitted_order], victims, now),
-    )
+    def _holding(self, key: AttemptKey) -> Holding:
+        """What a victim holds. Raises LookupError."""
+        holding = self.region.holding(key)
+        if holding is None:
+            raise LookupError(f"attempt {key.attempt} of workload {key.workload} holds nothing here")
+        return holding
 
 
 def _actions(victims: Sequence[Holding], placements: Sequence[TaskPlacement]) -> tuple[Action, ...]:
-    """Victims first: a newcomer may only be charged beyond what is free where somebody is leaving."""
+    """Victims first: a newcomer may only be charged beyond what is free where an attempt is leaving."""
     return (*[Evict(victim.key) for victim in victims], Start(tuple(placements)))
 
 
-def _by_id(key: AttemptKey) -> tuple[str, int]:
-    return key.workload, key.attempt
-
-
-def _score(places: Sequence[Place], victims: Sequence[Holding], now: float) -> Score:
+def _score(places: Sequence[FoundPlace], victims: Sequence[Holding], now: float) -> Score:
     """The score of the whole plan: localities summed over the jobs, every victim counted once."""
+    spread = sum([found.place.spread for found in places])
+    fragmentation = sum([found.place.fragmentation for found in places])
+    load = max([found.load for found in places])
     if not victims:
-        return Score(
-            spread=sum([place.spread for place in places]),
-            fragmentation=sum([place.fragmentation for place in places]),
-            load=max([place.load for place in places]),
-        )
-    by_priority = [0] * (LOWEST_PRIORITY + 1)
-    for victim in victims:
-        by_priority[victim.standing.priority] += 1
+        return Score(spread=spread, fragmentation=fragmentation, load=load)
     return Score(
         reclaim_class=PREEMPTS,
-        preempted_by_priority=tuple(by_priority),
-        preempted_running_s=0.0 - sum(max(now - victim.started_s, 0.0) for victim in victims),
-        spread=sum(place.spread for place in places),
-        fragmentation=sum(place.fragmentation for place in places),
-        load=max(place.load for place in places),
+        preempted_by_priority=by_priority(victims),
+        preempted_running_s=running_s(victims, now),
+        spread=spread,
+        fragmentation=fragmentation,
+        load=load,
     )
-
-
-def _placements(inventory: Inventory, job: JobSpecification, place: Place) -> list[TaskPlacement]:
-    """The job's tasks, numbered in machine order."""
-    machine_ids = inventory.layout.machine_ids
-    cluster = inventory.layout.cluster_ids[place.cluster]
-    name = job.name
-    return [
-        TaskPlacement(name, task, cluster, machine_ids[machine], indices_of(gpu_bits), millicpus, mebibytes)
-        for task, (machine, millicpus, mebibytes, gpu_bits) in enumerate(place.tasks.tolist())
-    ]

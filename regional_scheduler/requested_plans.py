@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.requests import request_of
 from domain.fleet import MachineState
-from domain.identifiers import ClusterId, JobName
+from domain.identifiers import ClusterId, JobName, TenantId
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.placement_changes import ImpossibleAction, check_gang, name_of, placements_after
 from domain.plan import Action, Migrate, Plan, Retune, ScaleIn, ScaleOut, TaskAmounts, reclaim_class
@@ -22,9 +20,11 @@ from domain.rank import Standing
 from domain.resources import request_mebibytes, request_millicpus
 from domain.tenant import LOWEST_PRIORITY
 from domain.workload import JobSpecification, Workload, WorkloadSpecification
-from regional_scheduler.gpu_indices import indices_of
+from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.region_capacity import RegionCapacity
 
 _EVICTS_NOTHING = Standing(LOWEST_PRIORITY, 2**31)
 """Nothing stands worse: who plans at this standing evicts nothing."""
@@ -51,7 +51,7 @@ class RunningAttempt:
         return sorted((p for p in self.placements if p.job == job), key=lambda placement: placement.task)
 
 
-def plan_resize(inventory: Inventory, attempt: RunningAttempt, job_name: JobName, tasks: int, now: float) -> Plan:
+def plan_resize(inventory: RegionCapacity, attempt: RunningAttempt, job_name: JobName, tasks: int, now: float) -> Plan:
     """The job is to have so many tasks. A plan of nothing when it has. Raises ImpossibleAction, with the reason."""
     job = attempt.job(job_name)
     placed = attempt.tasks_of(job_name)
@@ -67,7 +67,7 @@ def plan_resize(inventory: Inventory, attempt: RunningAttempt, job_name: JobName
     numbers = [number for number in range(job.greatest_tasks) if number not in taken][: tasks - len(placed)]
     clusters = list(dict.fromkeys(placement.cluster for placement in placed))
     for cluster in clusters:
-        added = _place_in(inventory, (replace(job, tasks=len(numbers)),), cluster, now)
+        added = _place_in(inventory, attempt.specification.tenant, (replace(job, tasks=len(numbers)),), cluster, now)
         if added:
             renumbered = [p._replace(task=number) for p, number in zip(added, numbers, strict=True)]
             return _plan(inventory, attempt, (ScaleOut(attempt.key, tuple(renumbered)),))
@@ -76,7 +76,7 @@ def plan_resize(inventory: Inventory, attempt: RunningAttempt, job_name: JobName
 
 
 def plan_retune(
-    inventory: Inventory, attempt: RunningAttempt, job_name: JobName, cpus: float | None, memory_gib: float | None
+    inventory: RegionCapacity, attempt: RunningAttempt, job_name: JobName, cpus: float | None, memory_gib: float | None
 ) -> Plan:
     """Each task of the job is to have so many CPUs and so much memory; None: as much as now.
 
@@ -100,17 +100,17 @@ def plan_retune(
     return _plan(inventory, attempt, (retune,))
 
 
-def plan_migration(inventory: Inventory, attempt: RunningAttempt, cluster: ClusterId | None, now: float) -> Plan:
+def plan_migration(inventory: RegionCapacity, attempt: RunningAttempt, cluster: ClusterId | None, now: float) -> Plan:
     """All base tasks are to run in this cluster, or on any other machines of the region than now.
 
     The attempt may be of another region. Raises ImpossibleAction, with the reason.
     """
     with inventory.tentatively():
         for machine in sorted({placement.machine for placement in attempt.placements}):
-            if machine in inventory.layout.number_of_machine:
+            if machine in inventory.number_of_machine:
                 inventory.set_machine_state(machine, MachineState.DRAINING)
         if cluster is not None:
-            placements = _place_in(inventory, attempt.specification.jobs, cluster, now)
+            placements = _place_in(inventory, attempt.specification.tenant, attempt.specification.jobs, cluster, now)
             why = f"cluster {cluster} has no room for it"
         else:
             workload = Workload(attempt.key.workload, attempt.specification, now)
@@ -123,24 +123,24 @@ def plan_migration(inventory: Inventory, attempt: RunningAttempt, cluster: Clust
     return _plan(inventory, attempt, (Migrate(attempt.key, placements),))
 
 
-def _plan(inventory: Inventory, attempt: RunningAttempt, actions: tuple[Action, ...]) -> Plan:
+def _plan(inventory: RegionCapacity, attempt: RunningAttempt, actions: tuple[Action, ...]) -> Plan:
     return Plan(attempt.key.workload, inventory.region, actions, Score(reclaim_class=reclaim_class(actions)))
 
 
 def _place_in(
-    inventory: Inventory, jobs: Sequence[JobSpecification], cluster: ClusterId, now: float
+    inventory: RegionCapacity, tenant: TenantId, jobs: Sequence[JobSpecification], cluster: ClusterId, now: float
 ) -> tuple[TaskPlacement, ...]:
     """Where all tasks of these jobs fit in the cluster without evictions, each job's numbered from 0; else empty."""
-    layout = inventory.layout
-    if cluster not in layout.cluster_ids:
+    if cluster not in inventory.cluster_ids:
         return ()
-    number = layout.cluster_ids.index(cluster)
-    requests = [request_of(layout, job) for job in jobs]
-    places = inventory.find_places(requests, _EVICTS_NOTHING, now, evicting=False, clusters=[number] * len(jobs))
-    if not places.all_found:
-        return ()
-    return tuple(
-        TaskPlacement(job.name, task, cluster, layout.machine_ids[machine], indices_of(bits), millicpus, mebibytes)
-        for job, place in zip(jobs, places.found, strict=True)
-        for task, (machine, millicpus, mebibytes, bits) in enumerate(place.tasks.tolist())
-    )
+    position = inventory.cluster_ids.index(cluster)
+    placements: list[TaskPlacement] = []
+    with inventory.supposing():
+        for job in jobs:
+            query = query_of(inventory, job, tenant, _EVICTS_NOTHING, now, within_quota=False)
+            found = find_best_place(inventory, query, position)
+            if not isinstance(found, FoundPlace):
+                return ()
+            inventory.suppose_charged(position, found.place.entries)
+            placements += placements_of(inventory, job, found)
+    return tuple(placements)

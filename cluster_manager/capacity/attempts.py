@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cluster_manager.capacity.charging import CLUSTER_END, ENTRY_COLUMNS, MACHINE, ROW
-from cluster_manager.capacity.machines import Integers, Reals
+from cluster_manager.capacity.charging import ENTRY_COLUMNS, MACHINE, ROW
+from cluster_manager.capacity.tables import Integers, Reals
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
 
@@ -33,12 +33,11 @@ class AttemptArrays(NamedTuple):
     live: int  # how many attempts there are: so many ranks of the order are in use
     order: Integers  # [rank] rows, worst standing first, then longest running, then id
     rows: Integers  # [row, PRIORITY | LEVEL | EVICTABLE | FIRST_ENTRY | END_ENTRY | SPARED]
-    started_s: Reals  # [row]
     evictable_from_s: Reals  # [row]
-    entries: Integers  # [entry, amounts | MACHINE | GPU_BITS | CLUSTER_END | ROW]
+    entries: Integers  # [entry, amounts | MACHINE | GPU_BITS | ROW]
 
 
-NOBODY = -1
+NO_ATTEMPT = -1
 
 
 @dataclass(slots=True)
@@ -46,9 +45,9 @@ class Live:
     """A live attempt: what is held, whether it is being evicted, and where it stands in the arrays."""
 
     holding: Holding
-    entries: Integers  # as in AttemptArrays, but CLUSTER_END counts from the first of them, and there is no ROW
+    entries: Integers  # as in AttemptArrays, but without ROW
     leaving: bool = False
-    row: int = NOBODY
+    row: int = NO_ATTEMPT
 
 
 def order_key(holding: Holding) -> OrderKey:
@@ -57,15 +56,14 @@ def order_key(holding: Holding) -> OrderKey:
     return (-standing.priority, -standing.level, holding.started_s, holding.key.workload, holding.key.attempt)
 
 
-class LiveAttempts:
-    """All live attempts of a region, by key and in arrays."""
+class AttemptTable:
+    """All live attempts of a cluster, by key and in arrays."""
 
     def __init__(self) -> None:
         self.by_key: dict[AttemptKey, Live] = {}
         self.by_row: list[Live | None] = []
         self._order = np.zeros(64, np.int64)
         self._rows = np.zeros((64, ATTEMPT_COLUMNS), np.int64)
-        self._started_s = np.zeros(64, np.float64)
         self._evictable_from_s = np.zeros(64, np.float64)
         self._entries = _no_entries(1024)
         self._free_rows: list[int] = []
@@ -88,13 +86,11 @@ class LiveAttempts:
     @property
     def arrays(self) -> AttemptArrays:
         """The arrays as they are now; the next change may replace them."""
-        return AttemptArrays(
-            self.count, self._order, self._rows, self._started_s, self._evictable_from_s, self._entries
-        )
+        return AttemptArrays(self.count, self._order, self._rows, self._evictable_from_s, self._entries)
 
     @property
     def used_entries(self) -> int:
-        """How many rows of the entries are in use, or were by attempts that have ended (ROW says NOBODY)."""
+        """How many rows of the entries are in use, or were by attempts that have ended (ROW says NO_ATTEMPT)."""
         return self._used_entries
 
     def add(self, live: Live) -> None:
@@ -102,7 +98,6 @@ class LiveAttempts:
         live.row = self._new_row(live)
         self.by_key[live.holding.key] = live
         self._store(live)
-        self._started_s[live.row] = live.holding.started_s
         self._evictable_from_s[live.row] = live.holding.evictable_from_s
         self._rows[live.row, EVICTABLE] = not live.leaving
         self._rows[live.row, SPARED] = live.holding.spared
@@ -111,7 +106,7 @@ class LiveAttempts:
     def remove(self, live: Live) -> None:
         """Forgets an attempt."""
         first, end = self.span(live)
-        self._entries[first:end, ROW] = NOBODY
+        self._entries[first:end, ROW] = NO_ATTEMPT
         if end == self._used_entries:
             self._used_entries = first
         else:
@@ -120,7 +115,7 @@ class LiveAttempts:
         self.by_row[live.row] = None
         self._free_rows.append(live.row)
         del self.by_key[live.holding.key]
-        live.row = NOBODY
+        live.row = NO_ATTEMPT
 
     def rerank(self, live: Live, holding: Holding) -> None:
         """Gives the attempt another holding with the same placements, and its new place in the order."""
@@ -134,16 +129,20 @@ class LiveAttempts:
         live.leaving = leaving
         self._rows[live.row, EVICTABLE] = not leaving
 
+    def set_evictable(self, live: Live, *, evictable: bool) -> None:
+        """Whether the attempt may be chosen as a victim."""
+        self._rows[live.row, EVICTABLE] = evictable
+
     def span(self, live: Live) -> tuple[int, int]:
         """Where the attempt's entries begin and end."""
         first, end = self._rows[live.row, FIRST_ENTRY : END_ENTRY + 1].tolist()
         return first, end
 
     def on_machine(self, machine: int) -> list[AttemptKey]:
-        """Who holds something there, sorted by workload and attempt."""
+        """The attempts that hold something there, sorted by workload and attempt."""
         used = self._entries[: self._used_entries]
         rows = used[used[:, MACHINE] == machine, ROW].tolist()
-        keys = [live.holding.key for row in rows if row != NOBODY and (live := self.by_row[row]) is not None]
+        keys = [live.holding.key for row in rows if row != NO_ATTEMPT and (live := self.by_row[row]) is not None]
         return sorted(keys, key=lambda key: (key.workload, key.attempt))
 
     def _rank(self, live: Live) -> None:
@@ -173,7 +172,6 @@ class LiveAttempts:
         if row == len(self._order):
             self._order = np.concatenate((self._order, np.zeros_like(self._order)))
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
-            self._started_s = np.concatenate((self._started_s, np.zeros_like(self._started_s)))
             self._evictable_from_s = np.concatenate((self._evictable_from_s, np.zeros_like(self._evictable_from_s)))
         return row
 
@@ -184,7 +182,6 @@ class LiveAttempts:
         first, end = self._used_entries, self._used_entries + len(live.entries)
         stored = self._entries[first:end]
         stored[:] = live.entries
-        stored[:, CLUSTER_END] += first
         stored[:, ROW] = live.row
         self._rows[live.row, FIRST_ENTRY] = first
         self._rows[live.row, END_ENTRY] = end
@@ -205,5 +202,5 @@ class LiveAttempts:
 
 def _no_entries(size: int) -> Integers:
     entries = np.zeros((size, ENTRY_COLUMNS), np.int64)
-    entries[:, ROW] = NOBODY
+    entries[:, ROW] = NO_ATTEMPT
     return entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster_manager.capacity.machines import Integers
+from cluster_manager.capacity.tables import Integers
 from cluster_manager.kernels.compiled import compiled_part
 
 RUN = 32

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from cluster_manager.capacity.machines import GPUS, MILLICPUS, RACK, SHAPE, FleetArrays
-from cluster_manager.capacity.needs import Needs
-from cluster_manager.capacity.requests import Request
-from cluster_manager.kernel_scratch import Choice, KernelScratch
+from cluster_manager.capacity.tables import GPUS, MILLICPUS, RACK, SHAPE, ClusterArrays
+from cluster_manager.kernel_scratch import Choice, KernelScratch, Newcomer
 from cluster_manager.kernels.compiled import compiled_part
 from cluster_manager.kernels.sorting import put_in_stable_order
 
@@ -32,22 +30,22 @@ def sort_choice(choice: Choice, space: KernelScratch) -> None:
 
 
 @compiled_part
-def spread_of(fleet: FleetArrays, request: Request, choice: Choice) -> int:
+def spread_of(cluster: ClusterArrays, newcomer: Newcomer, choice: Choice) -> int:
     """For a job to be consolidated: RACK_WEIGHT for every rack beyond one, 1 for every machine beyond one; else 0.
 
     The machines must be in machine order.
     """
-    if not request.consolidate:
+    if not newcomer.consolidate:
         return 0
     racks = 1
     for position in range(1, choice.length[0]):
-        if fleet.fixed[choice.machine[position], RACK] != fleet.fixed[choice.machine[position - 1], RACK]:
+        if cluster.fixed[choice.machine[position], RACK] != cluster.fixed[choice.machine[position - 1], RACK]:
             racks += 1
     return int((racks - 1) * RACK_WEIGHT + choice.length[0] - 1)
 
 
 @compiled_part
-def fragmentation_of(fleet: FleetArrays, needs: Needs, request: Request, choice: Choice) -> float:
+def fragmentation_of(cluster: ClusterArrays, newcomer: Newcomer, choice: Choice) -> float:
     """What the place would leave in pieces; nothing of it is charged yet.
 
     For a job with GPUs: the GPUs left idle on the machines that it uses. For a job without: the share of CPUs left
@@ -59,15 +57,15 @@ def fragmentation_of(fleet: FleetArrays, needs: Needs, request: Request, choice:
     count = choice.length[0]
     for position in range(count):
         machine = choice.machine[position]
-        shape = fleet.fixed[machine, SHAPE]
+        shape = cluster.fixed[machine, SHAPE]
         tasks = choice.tasks[position]
-        if request.gpus > 0:
-            gpus += fleet.state[machine, GPUS] - tasks * request.gpus
+        if newcomer.gpus > 0:
+            gpus += cluster.state[machine, GPUS] - tasks * newcomer.gpus
             continue
-        gpus += fleet.shapes[shape, GPUS]
-        capacity = fleet.shapes[shape, MILLICPUS]
+        gpus += cluster.shapes[shape, GPUS]
+        capacity = cluster.shapes[shape, MILLICPUS]
         if capacity > 0:
-            left = fleet.state[machine, MILLICPUS] - tasks * needs.need[shape, MILLICPUS]
+            left = cluster.state[machine, MILLICPUS] - tasks * newcomer.needs.table[shape, MILLICPUS]
             # Integers, so that the order of the machines cannot show in the last digits.
             millionths += max(left, 0) * 1_000_000 // capacity
     return float(gpus + millionths // count / 1_000_000)

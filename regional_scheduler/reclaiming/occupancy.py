@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey
 from regional_scheduler.reclaiming.policy import AttemptOnMachine, MachineOnLoan
+from regional_scheduler.region_capacity import RegionCapacity
 
 
-def machines_on_loan(inventory: Inventory, machines: Sequence[MachineId]) -> tuple[MachineOnLoan, ...]:
+def machines_on_loan(inventory: RegionCapacity, machines: Sequence[MachineId]) -> tuple[MachineOnLoan, ...]:
     """These machines, in this order, each with the attempts that hold anything on it."""
     attempts: dict[MachineId, list[AttemptOnMachine]] = {machine: [] for machine in machines}
     leaving: dict[MachineId, list[AttemptKey]] = {machine: [] for machine in machines}

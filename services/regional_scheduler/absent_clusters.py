@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import structlog
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import ClusterId, MachineId
+from regional_scheduler.region_capacity import RegionCapacity
 
 PATIENCE_REAL_S = 10.0
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 class AbsentClusters:
     """Keeps track of who can be reached; times are real seconds of any one clock."""
 
-    def __init__(self, clusters: Iterable[Cluster], inventory: Inventory, now_real_s: float) -> None:
+    def __init__(self, clusters: Iterable[Cluster], inventory: RegionCapacity, now_real_s: float) -> None:
         """In the beginning nobody has been reached."""
         self._machines = {
             cluster.cluster: tuple(machine.machine for machine in cluster.machines()) for cluster in clusters

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster_manager.attempt_run.run import AttemptFacts, run_from_record
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId
@@ -15,6 +14,7 @@ from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.plan_application import RESERVED
+from regional_scheduler.region_capacity import RegionCapacity
 from services.database import (
     attempt_store,
     catalog_store,
@@ -86,7 +86,7 @@ def make_memory(
         return None
     region = fleet.region(region_id)
     own = {machine.machine for machine in region.machines()}
-    inventory = Inventory(region, {machine: state for machine, state in states.items() if machine in own})
+    inventory = RegionCapacity(region, {machine: state for machine, state in states.items() if machine in own})
     # Those that leave come first: what is dispatched in their place may use what they have not given back yet.
     for attempt in sorted(stored, key=lambda attempt: (attempt.state is not State.PREEMPTING, attempt.dispatched_s)):
         inventory.hold(Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements))

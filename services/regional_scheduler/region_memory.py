@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.fleet import Region
 from domain.identifiers import TenantId
 from domain.placement import AttemptKey
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.region_capacity import RegionCapacity
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.specifications import SpecificationCache
@@ -31,7 +31,7 @@ class RegionMemory:
 
     revisions: Revisions
     region: Region
-    inventory: Inventory
+    inventory: RegionCapacity
     bidder: RegionBidder
     catalog: Catalog
     tenants: dict[TenantId, Tenant]

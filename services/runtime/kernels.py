@@ -5,10 +5,10 @@ Numba keeps the machine code beside the modules (or in NUMBA_CACHE_DIR); with th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.requests import request_of
 from domain.fleet import Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
@@ -32,7 +32,9 @@ from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.region_capacity import RegionCapacity
 
 _TENANT = TenantId("warm-up")
 _NAME = WorkloadId("nothing")
@@ -68,7 +70,7 @@ def compile_kernels() -> None:
 
 def _plan_and_evict(region: Region, newcomer: Workload) -> None:
     """Lets a newcomer of two jobs evict two attempts, so that every kernel of planning and charging runs once."""
-    inventory = Inventory(region)
+    inventory = RegionCapacity(region)
     cache = NegativeCache()
     inventory.watch(cache)
     machine = next(region.machines()).machine
@@ -80,9 +82,11 @@ def _plan_and_evict(region: Region, newcomer: Workload) -> None:
     refusal = plan_workload(inventory, newcomer, Standing(1, 0), 0.0)
     if isinstance(refusal, Refusal):
         cache.remember(newcomer, Standing(1, 0), refusal)
-    request = request_of(inventory.layout, newcomer.specification.jobs[0])
-    victims = inventory.find_places([request], Standing(0, 0), 0.0, evicting=True).found[0].victims
-    inventory.find_required_victims([request], [0], victims)
+    query = query_of(inventory, newcomer.specification.jobs[0], _TENANT, Standing(0, 0), 0.0, within_quota=False)
+    inventory.mechanisms[0].required_victims(query, (key,), inventory.clusters[0])
+    two_jobs = tuple(replace(newcomer.specification.jobs[0], name=JobName(name)) for name in ("first", "second"))
+    specification = replace(newcomer.specification, jobs=two_jobs)
+    plan_workload(inventory, replace(newcomer, specification=specification), Standing(0, 0), 0.0)
     inventory.set_machine_state(machine, MachineState.DOWN)
     inventory.set_machine_state(machine, MachineState.UP)
     inventory.begin_eviction(key)

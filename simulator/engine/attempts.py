@@ -87,7 +87,7 @@ class Attempts:
     def take_over(self, work: SimulatedWorkload, attempt: RunningAttempt) -> None:
         """The workload has that attempt as the run begins: it holds its place; `go_on` follows when all attempts do.
 
-        Raises what `Inventory.hold` raises.
+        Raises what `RegionCapacity.hold` raises.
         """
         world, now = self._world, self._world.clock.now()
         work.dispatched_s = attempt.dispatched_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.events import EvictionCause
 from domain.fleet import Fleet
 from domain.identifiers import ClusterId
@@ -12,6 +11,7 @@ from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey
 from regional_scheduler.loaning import Lender, LoanAction, MachineChange
 from regional_scheduler.reclaiming.occupancy import machines_on_loan
+from regional_scheduler.region_capacity import RegionCapacity
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
 from simulator.engine.world import World
@@ -72,7 +72,7 @@ class Loans:
             for work in sorted(leaving, key=lambda work: work.index):
                 self._attempts.tell_to_leave(work, EvictionCause.RECLAIMED)
 
-    def _inventory(self, region: int) -> Inventory:
+    def _inventory(self, region: int) -> RegionCapacity:
         return self._world.room.desks[region].inventory
 
 

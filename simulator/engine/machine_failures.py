@@ -45,7 +45,7 @@ class MachineFailures:
         for region, place in self._failures.fail(domain):
             if (region, place) in world.down_at_first:
                 continue
-            machine = world.room.desks[region].inventory.layout.machine_ids[place]
+            machine = world.room.desks[region].inventory.machine_ids[place]
             for key in world.machine_happens(region, machine, MachineHappening.FAILED, f"{what} failed"):
                 lost[key.workload] = world.by_name[key.workload]
         self._attempts.lose(tuple(lost.values()))
@@ -60,6 +60,6 @@ class MachineFailures:
         for region, place in self._failures.repair(domain):
             if (region, place) in world.down_at_first:
                 continue
-            machine = world.room.desks[region].inventory.layout.machine_ids[place]
+            machine = world.room.desks[region].inventory.machine_ids[place]
             world.machine_happens(region, machine, MachineHappening.REPAIRED, f"{what} is repaired")
         world.news = True

@@ -11,7 +11,7 @@ import numpy as np
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.capacity.charging import MACHINE
-from cluster_manager.capacity.machines import GPUS
+from cluster_manager.capacity.tables import GPUS
 from domain.events import EvictionCause
 from domain.fleet import Fleet, MachineState
 from domain.life_cycle import State

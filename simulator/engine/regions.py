@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.machines import GPUS, Integers
-from cluster_manager.capacity.requests import request_of
+from cluster_manager.capacity.tables import Integers
 from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import Fleet, Region
@@ -24,6 +22,7 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Lot
 from simulator.engine.workloads import SimulatedWorkload
 
@@ -33,13 +32,13 @@ class RegionDesk:
     """One region: what it has, who bids for it."""
 
     region: RegionId
-    inventory: Inventory
+    inventory: RegionCapacity
     cache: NegativeCache
     bidder: RegionBidder
 
     @staticmethod
     def of(region: Region, catalog: Catalog, rule: EvictionRule) -> RegionDesk:
-        inventory = Inventory(region, rule=rule)
+        inventory = RegionCapacity(region, rule=rule)
         cache = NegativeCache()
         return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, catalog))
 
@@ -74,12 +73,12 @@ class RegionRoom:
         """How often a region was asked for room."""
         self.plans = 0
         """How often it had to plan to answer."""
-        self._rooms: dict[int, tuple[tuple[Inventory, Integers | None, int], ...]] = {}
+        self._rooms: dict[int, tuple[tuple[RegionCapacity, Integers | None, int], ...]] = {}
 
     @property
-    def growths(self) -> int:
+    def releases(self) -> int:
         """How often there may have come to be more room for somebody in any region."""
-        return sum([desk.inventory.growths for desk in self.desks])
+        return sum([desk.inventory.releases for desk in self.desks])
 
     def pass_time(self, now: float) -> None:
         """Everybody who may be evicted by `now` makes room from now on."""
@@ -113,18 +112,16 @@ class RegionRoom:
         if rooms is None:
             rooms = self._rooms[work.kind] = self._rooms_for(work)
         for inventory, room, tasks in rooms:
-            if room is None or not inventory.room_is_short(room, tasks, standing):
+            if room is None or not inventory.is_short(room, tasks, standing):
                 return False
         self.lookups += len(rooms)
         return True
 
-    def _rooms_for(self, work: SimulatedWorkload) -> tuple[tuple[Inventory, Integers | None, int], ...]:
+    def _rooms_for(self, work: SimulatedWorkload) -> tuple[tuple[RegionCapacity, Integers | None, int], ...]:
         """In each eligible region, the room for tasks like those of the first job, and how many there are."""
         job = work.workload.specification.jobs[0]
         inventories = [self.desks[position].inventory for position in work.eligible]
-        return tuple(
-            (inventory, inventory.free_room(request_of(inventory.layout, job)), job.tasks) for inventory in inventories
-        )
+        return tuple((inventory, inventory.free_counts(inventory.kind_of(job)), job.tasks) for inventory in inventories)
 
     def auction(self, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
         """The winner of one lot among the eligible regions: the best score, ties go to the first by name."""
@@ -152,7 +149,7 @@ class RegionRoom:
 
     def idle_gpus(self, region: int) -> int:
         """GPUs that nobody holds on machines that take work."""
-        return int(self.desks[region].inventory.layout.arrays.cluster_room[:, GPUS].sum())
+        return self.desks[region].inventory.idle_gpus
 
     def verdict(self, lot: Lot, eligible: Sequence[int], now: float) -> Verdict:
         """The same auction with all its sentences: for logs, where it costs nothing that matters."""

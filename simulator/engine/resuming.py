@@ -148,7 +148,7 @@ class _Resumption:
     def _set_machine_states(self) -> None:
         world = self._world
         for position, desk in enumerate(world.room.desks):
-            for place, machine in enumerate(desk.inventory.layout.machine_ids):
+            for place, machine in enumerate(desk.inventory.machine_ids):
                 state = self._snapshot.machine_states.get(machine, MachineState.UP)
                 if state is MachineState.UP:
                     continue

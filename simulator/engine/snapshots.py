@@ -28,7 +28,7 @@ def snapshot_of(world: World) -> Snapshot:
         machine_states={
             machine: state
             for desk in world.room.desks
-            for machine in desk.inventory.layout.machine_ids
+            for machine in desk.inventory.machine_ids
             if (state := desk.inventory.machine_state(machine)) is not MachineState.UP
         },
         queue=tuple(_queued(world, work) for work in queued),

@@ -58,7 +58,7 @@ class Walk:
         self._cpus_of_tenants: list[float] = []
         self._refused_shapes: dict[int, Standing] = {}
         """The best standing at which each shape was refused since there was last more room for anybody."""
-        self._growths = -1
+        self._releases = -1
         self._looks_at_heads = False
         self._too_long: set[tuple[int, int]] = set()
         self._kept_machines: dict[int, frozenset[MachineId]] = {}
@@ -73,10 +73,10 @@ class Walk:
         self._cpus_of_tenants = []
         self._levels_now = {}
         self._room.pass_time(now)
-        growths = self._room.growths
-        if growths != self._growths or not self._room.keeps_refusals:
+        releases = self._room.releases
+        if releases != self._releases or not self._room.keeps_refusals:
             self._refused_shapes = {}
-            self._growths = growths
+            self._releases = releases
         self._looks_at_heads = False
         self._too_long = set()
         self._kept_machines = {}

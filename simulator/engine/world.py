@@ -79,9 +79,8 @@ class World:
     ) -> tuple[AttemptKey, ...]:
         """The machine is in that state from now on, as inventory, tables and log learn; returns what is on it."""
         now, inventory = self.clock.now(), self.room.desks[region].inventory
-        layout = inventory.layout
-        number = layout.number_of_machine[machine]
+        number = inventory.number_of_machine[machine]
         if self.log is not None and event is not None:
-            self.log.machine(event, layout.region, layout.cluster_of_machine[number], machine, reason, now)
+            self.log.machine(event, inventory.region, inventory.cluster_of(machine), machine, reason, now)
         self.recorder.machine_changed(region, number, state, now)
         return inventory.set_machine_state(machine, state)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, Rack, Region
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, JobName, MachineId, RackId, RegionId, WorkloadId
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
+from regional_scheduler.region_capacity import RegionCapacity
 
 H100 = GpuModel("H100")
 A100 = GpuModel("A100")
@@ -54,7 +54,12 @@ def tasks_on(
 
 
 def hold(
-    inventory: Inventory, name: str, *placements: TaskPlacement, priority: int = 6, level: int = 0, since: float = 0.0
+    inventory: RegionCapacity,
+    name: str,
+    *placements: TaskPlacement,
+    priority: int = 6,
+    level: int = 0,
+    since: float = 0.0,
 ) -> AttemptKey:
     """Lets a workload hold these; returns its attempt."""
     key = key_of(name)

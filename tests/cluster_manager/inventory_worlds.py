@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 from hypothesis import strategies as st
 
-from cluster_manager.capacity.inventory import Inventory
+from cluster_manager.capacity.tables import Integers
 from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
@@ -27,6 +28,7 @@ from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 
 SHAPES = (
     (GpuModel("H100"), 8, 96.0, 1024.0),
@@ -178,12 +180,17 @@ class Pass:
 Step = Submit | Fill | End | BeginEviction | Restand | Switch | Shrink | Begin | Pass
 
 
+def all_arrays(region: RegionCapacity) -> list[Integers]:
+    """The tables of all clusters."""
+    return [array for cluster in region.clusters for array in cluster.arrays if isinstance(array, np.ndarray)]
+
+
 @dataclass
 class World:
     """An inventory, and what a shell would do to it."""
 
     region: Region
-    inventory: Inventory
+    inventory: RegionCapacity
     now_s: float = 1_000.0
     submitted: int = 0
     waiting: dict[AttemptKey, tuple[AttemptKey, ...]] = field(default_factory=dict)
@@ -191,7 +198,7 @@ class World:
 
     @staticmethod
     def of(region: Region, rule: EvictionRule = DEFAULT_RULE) -> World:
-        return World(region, Inventory(region, rule=rule))
+        return World(region, RegionCapacity(region, rule=rule))
 
     @property
     def states(self) -> dict[MachineId, MachineState]:

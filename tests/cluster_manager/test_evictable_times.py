@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_manager.capacity.attempts import EVICTABLE, LEVEL, PRIORITY, SPARED
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.eviction.victims import rule_lets_evict
 from cluster_manager.kernels.compiled import compiled
 from domain.eviction import ALWAYS_S, NEVER_S, EvictionRule, Newcomer, Victim, may_evict
 from domain.placement import Holding
 from domain.rank import Standing
+from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
 from tests.cluster_manager.fleets import cluster, gpu_machine, key_of, region, tasks_on
 
 STANDINGS = st.builds(Standing, st.integers(0, 6), st.integers(0, 3))
@@ -31,8 +30,8 @@ class Listener:
     def listens(self) -> bool:
         return True
 
-    def capacity_released(self, growth: ReleasedCapacity) -> None:
-        self.heard.append((growth.from_standing, growth.below_standing))
+    def capacity_released(self, release: RegionRelease) -> None:
+        self.heard.append((release.released.from_standing, release.released.below_standing))
 
 
 @compiled
@@ -56,8 +55,8 @@ def held(from_s: float, name: str = "a", gpu: int = 0) -> Holding:
     return Holding(key_of(name), Standing(6, 0), 0.0, (tasks_on("m", [gpu]),), from_s)
 
 
-def listening_inventory(*holdings: Holding) -> tuple[Inventory, Listener]:
-    inventory = Inventory(region(cluster("c", [gpu_machine("m")])), rule=RULE)
+def listening_inventory(*holdings: Holding) -> tuple[RegionCapacity, Listener]:
+    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m")])), rule=RULE)
     listener = Listener()
     for holding in holdings:
         inventory.hold(holding)
@@ -68,12 +67,12 @@ def listening_inventory(*holdings: Holding) -> tuple[Inventory, Listener]:
 def test_the_instant_at_which_an_attempt_comes_of_age_is_news_for_better_standings() -> None:
     inventory, listener = listening_inventory(held(60.0))
     inventory.pass_time(math.nextafter(60.0, 0.0))
-    assert (listener.heard, inventory.growths) == ([], 0)
+    assert (listener.heard, inventory.releases) == ([], 0)
     inventory.pass_time(60.0)
     assert listener.heard == [(None, Standing(6, 0))]
-    assert inventory.growths == 1
+    assert inventory.releases == 1
     inventory.pass_time(1000.0)
-    assert inventory.growths == 1
+    assert inventory.releases == 1
 
 
 def test_a_start_puts_the_time_off() -> None:

@@ -11,20 +11,19 @@ from cluster_manager.capacity.errors import (
     UnexpectedHolding,
     UnknownMachine,
 )
-from cluster_manager.capacity.inventory import Inventory
-from cluster_manager.capacity.machines import MILLICPUS
-from cluster_manager.capacity.released_capacity import ReleasedCapacity
+from cluster_manager.capacity.tables import MILLICPUS
 from domain.fleet import Machine, MachineState
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
+from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
 from tests.cluster_manager.fleets import A100, cluster, cpu_machine, gpu_machine, hold, key_of, region, tasks_on
 
 M0, M1 = MachineId("m0"), MachineId("m1")
 
 
-def two_machines() -> Inventory:
-    return Inventory(region(cluster("c", [gpu_machine("m0"), gpu_machine("m1")])))
+def two_machines() -> RegionCapacity:
+    return RegionCapacity(region(cluster("c", [gpu_machine("m0"), gpu_machine("m1")])))
 
 
 def test_what_is_held_is_not_idle_until_it_is_released() -> None:
@@ -72,7 +71,7 @@ def test_a_gpu_that_stays_held_is_refused() -> None:
 
 
 def test_gpus_that_do_not_exist_or_are_asked_for_twice_are_refused() -> None:
-    inventory = Inventory(region(cluster("c", [gpu_machine("m0", gpus=2)])))
+    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m0", gpus=2)])))
     for gpus in ([2], [-1], [62], [1, 1]):
         with pytest.raises(GpuTaken):
             hold(inventory, "w", tasks_on("m0", gpus))
@@ -114,7 +113,7 @@ def test_unknown_names_and_attempts_are_refused() -> None:
     with pytest.raises(UnknownMachine, match="is in cluster c, not in other"):
         hold(inventory, "w", tasks_on("m0", cluster_name="other"))
     with pytest.raises(UnknownMachine):
-        Inventory(region(cluster("c", [gpu_machine("m0")])), {M1: MachineState.DOWN})
+        RegionCapacity(region(cluster("c", [gpu_machine("m0")])), {M1: MachineState.DOWN})
     key = hold(inventory, "w", tasks_on("m0", [0]))
     with pytest.raises(UnexpectedHolding, match="is held already"):
         hold(inventory, "w", tasks_on("m1", [0]))
@@ -142,13 +141,13 @@ def test_impossible_machines_are_refused() -> None:
         cpu_machine("m", memory_gib=1e30),
     ):
         with pytest.raises(ValueError, match="machine m has"):
-            Inventory(region(cluster("c", [machine])))
+            RegionCapacity(region(cluster("c", [machine])))
     with pytest.raises(ValueError, match="same name"):
-        Inventory(region(cluster("c", [gpu_machine("m"), gpu_machine("m")])))
+        RegionCapacity(region(cluster("c", [gpu_machine("m"), gpu_machine("m")])))
 
 
 def test_62_gpus_of_one_machine_can_be_held_and_released() -> None:
-    inventory = Inventory(region(cluster("c", [gpu_machine("m0", gpus=62)])))
+    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m0", gpus=62)])))
     key = hold(inventory, "w", tasks_on("m0", range(62)))
     inventory.check()
     assert inventory.idle(M0)[0] == 0
@@ -245,12 +244,13 @@ class Listener:
     def listens(self) -> bool:
         return True
 
-    def capacity_released(self, growth: ReleasedCapacity) -> None:
+    def capacity_released(self, release: RegionRelease) -> None:
+        growth = release.released
         cpus = growth.amounts[:, MILLICPUS].tolist()
         self.heard.append((growth.machines.tolist(), cpus, growth.from_standing, growth.below_standing))
 
 
-def listened_to(inventory: Inventory) -> Listener:
+def listened_to(inventory: RegionCapacity) -> Listener:
     listener = Listener()
     inventory.watch(listener)
     return listener
@@ -290,28 +290,28 @@ def test_watchers_hear_nothing_of_what_is_tentative() -> None:
 def test_the_check_finds_arrays_that_disagree_with_what_is_held() -> None:
     inventory = two_machines()
     key = hold(inventory, "w", tasks_on("m0", [0], cpus=1))
-    arrays = inventory.layout.arrays
+    arrays = inventory.clusters[0].arrays
     for array in (
         arrays.state,
         arrays.leaving,
         arrays.free_gpus,
         arrays.holders,
-        arrays.rack_room,
-        arrays.cluster_room,
+        arrays.rack_free,
+        arrays.totals,
     ):
         array.flat[0] += 1
         with pytest.raises(InvariantBroken):
             inventory.check()
         array.flat[0] -= 1
     inventory.check()
-    live = inventory._attempts.by_key[key]
+    live = inventory.clusters[0]._attempts.by_key[key]
     live.holding = Holding(AttemptKey(key.workload, key.attempt), Standing(5, 0), 0.0, live.holding.placements)
     with pytest.raises(InvariantBroken):
         inventory.check()
 
 
 def test_rows_and_entries_of_ended_attempts_are_used_again() -> None:
-    inventory = Inventory(region(cluster("c", [cpu_machine(f"m{number}") for number in range(40)])))
+    inventory = RegionCapacity(region(cluster("c", [cpu_machine(f"m{number}") for number in range(40)])))
     everywhere = tuple(tasks_on(f"m{number}", cpus=0.01) for number in range(40))
     for name in range(300):
         hold(inventory, f"w{name}", *everywhere)
@@ -319,5 +319,5 @@ def test_rows_and_entries_of_ended_attempts_are_used_again() -> None:
             inventory.release(key_of(f"w{name - 100}"))
     inventory.check()
     assert len(inventory.holdings()) == 100
-    assert len(inventory._attempts.arrays.rows) == 128
-    assert len(inventory._attempts.arrays.entries) <= 4 * 100 * 40
+    assert len(inventory.clusters[0].attempts.rows) == 128
+    assert len(inventory.clusters[0].attempts.entries) <= 4 * 100 * 40

@@ -9,7 +9,7 @@ from domain.fleet import Region
 from domain.identifiers import JobName
 from domain.placement import Holding, TaskPlacement
 from tests.cluster_manager.fleets import key_of
-from tests.cluster_manager.inventory_worlds import Step, World, regions, standings, steps
+from tests.cluster_manager.inventory_worlds import Step, World, all_arrays, regions, standings, steps
 from tests.cluster_manager.plain_search import PlainMachine, plain_machines
 
 
@@ -26,13 +26,13 @@ def test_never_keeps_a_trace_of_what_was_tentative(region: Region, history: list
     world = World.of(region)
     for step in history:
         world.take(step)
-    arrays = [array.copy() for array in world.inventory.layout.arrays if isinstance(array, np.ndarray)]
+    arrays = [array.copy() for array in all_arrays(world.inventory)]
     before = (world.inventory.holdings(), world.leaving, world.states)
     with world.inventory.tentatively():
         for step in tentative:
             world.take(step)
         world.inventory.check()
-    after = [array for array in world.inventory.layout.arrays if isinstance(array, np.ndarray)]
+    after = all_arrays(world.inventory)
     assert all(np.array_equal(old, new) for old, new in zip(arrays, after, strict=True))
     assert (world.inventory.holdings(), world.leaving, world.states) == before
     world.inventory.check()

@@ -4,24 +4,28 @@ from collections import Counter
 
 from hypothesis import event, given, settings
 
-from cluster_manager.capacity.requests import request_of
-from cluster_manager.packing.placing import TASK_MACHINE, Place
+from cluster_manager.mechanism import TASK_MACHINE
 from domain.eviction import EvictionRule
 from domain.fleet import Region
+from domain.identifiers import TenantId
 from domain.rank import Standing
 from domain.workload import JobSpecification
+from regional_scheduler.cluster_choice import FoundPlace, find_best_place
+from regional_scheduler.queries import query_of
 from tests.cluster_manager.inventory_worlds import Step, World, jobs, regions, rules, standings, steps
 from tests.cluster_manager.plain_search import PlainPlace, plain_find
 
 
-def as_plain(world: World, place: Place) -> PlainPlace:
-    machines = place.tasks[:, TASK_MACHINE].tolist()
+def as_plain(world: World, found: FoundPlace) -> PlainPlace:
+    capacity = world.inventory
+    names = capacity.clusters[found.position].layout.machine_ids
+    machines = found.place.tasks[:, TASK_MACHINE].tolist()
     return PlainPlace(
-        cluster=place.cluster,
-        picks=dict(Counter(machines)),
-        victims=tuple(world.inventory.holding_in_row(row).key for row in place.victims),
-        spread=place.spread,
-        fragmentation=place.fragmentation,
+        cluster=found.position,
+        picks=dict(Counter(capacity.number_of_machine[names[machine]] for machine in machines)),
+        victims=tuple(victim.key for victim in found.place.victims),
+        spread=found.place.spread,
+        fragmentation=found.place.fragmentation,
     )
 
 
@@ -34,8 +38,10 @@ def test_never_finds_another_place_than_the_plain_twin(
     for step in history:
         world.take(step)
     expected = plain_find(region, world.states, world.inventory.holdings(), world.leaving, job, standing, world.now_s)
-    request = request_of(world.inventory.layout, job)
-    places = world.inventory.find_places([request], standing, world.now_s, evicting=True)
-    event("none" if expected is None else "evicting" if expected.victims else "free")
-    assert [as_plain(world, place) for place in places.found] == ([expected] if expected else [])
+    tenant = TenantId("tenant")
+    query = query_of(world.inventory, job, tenant, standing, world.now_s, within_quota=False)._replace(may_evict=True)
+    for _ in range(2):  # the second time from memory
+        found = find_best_place(world.inventory, query)
+        event("none" if expected is None else "evicting" if expected.victims else "free")
+        assert (as_plain(world, found) if isinstance(found, FoundPlace) else None) == expected
     world.inventory.check()

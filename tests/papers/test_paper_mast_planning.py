@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import Cluster
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName
 from domain.plan import Plan
@@ -11,6 +10,7 @@ from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import Refusal, plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import H100, cluster, cpu_machine, gpu_machine, hold, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import workload_of
 
@@ -24,11 +24,11 @@ def job(
     return JobSpecification(JobName("job"), tasks, TaskResources(gpus, model, cpus, memory_gib), Emulated(60.0))
 
 
-def outcome_of(inventory: Inventory, *jobs: JobSpecification, standing: Standing = HIGHEST) -> Plan | Refusal:
+def outcome_of(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGHEST) -> Plan | Refusal:
     return plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S)
 
 
-def plan_of(inventory: Inventory, *jobs: JobSpecification, standing: Standing = HIGHEST) -> Plan:
+def plan_of(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGHEST) -> Plan:
     plan = outcome_of(inventory, *jobs, standing=standing)
     assert isinstance(plan, Plan), plan
     return plan
@@ -38,16 +38,16 @@ def machines_of(plan: Plan) -> dict[str, int]:
     return dict(Counter(placement.machine for placement in plan.placements))
 
 
-def holding_machines(*held: tuple[str, int, int, float]) -> Inventory:
+def holding_machines(*held: tuple[str, int, int, float]) -> RegionCapacity:
     """One cluster: for each (workload, GPUs, priority, since) a machine of that size, wholly held by that workload."""
     machines = [gpu_machine(f"of-{name}", gpus) for name, gpus, _, _ in held]
-    inventory = Inventory(region(cluster("c", machines)))
+    inventory = RegionCapacity(region(cluster("c", machines)))
     for name, gpus, priority, since in held:
         hold(inventory, name, tasks_on(f"of-{name}", range(gpus)), priority=priority, since=since)
     return inventory
 
 
-def evicted(inventory: Inventory, gpus: int, standing: Standing = HIGHEST) -> list[str]:
+def evicted(inventory: RegionCapacity, gpus: int, standing: Standing = HIGHEST) -> list[str]:
     """Whom a newcomer of so many tasks of one GPU each evicts."""
     return [key.workload for key in plan_of(inventory, job(gpus, 1), standing=standing).evictions]
 
@@ -69,7 +69,7 @@ def test_the_scan_stops_when_there_is_enough() -> None:
 def test_available_resources_are_combined_with_those_to_be_released() -> None:
     """... until sufficient resources are found to execute the new job, combining available resources with those to be
     released through preemption."""
-    inventory = Inventory(region(cluster("c", [gpu_machine("m0", 8), gpu_machine("m1", 4)])))
+    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m0", 8), gpu_machine("m1", 4)])))
     hold(inventory, "w", tasks_on("m1", range(4)))
     plan = plan_of(inventory, job(3, 4))
     assert machines_of(plan) == {"m0": 2, "m1": 1}
@@ -106,7 +106,7 @@ def clusters(*sizes: int) -> list[Cluster]:
 def test_a_plan_that_preempts_nobody_wins() -> None:
     """A plan has a higher score if it uses available resources to run the new job without preempting any running
     jobs."""
-    inventory = Inventory(region(*clusters(8, 8)))
+    inventory = RegionCapacity(region(*clusters(8, 8)))
     hold(inventory, "w", tasks_on("m0", range(8), cluster_name="c0"))
     plan = plan_of(inventory, job(1, 1))
     assert (plan.evictions, machines_of(plan)) == ((), {"m1": 1})
@@ -116,7 +116,7 @@ def test_a_plan_that_preempts_nobody_wins() -> None:
 def test_between_clusters_lower_priority_then_fewer_jobs_then_longer_running_decide() -> None:
     """If preemption is necessary, a higher score is achieved by preempting jobs with lower priority, fewer jobs, or
     those running for a longer duration."""
-    inventory = Inventory(region(*clusters(8, 8, 8, 8)))
+    inventory = RegionCapacity(region(*clusters(8, 8, 8, 8)))
     hold(inventory, "better", tasks_on("m0", range(8), cluster_name="c0"), priority=5, since=1.0)
     for half in range(2):
         hold(inventory, f"half{half}", tasks_on("m1", range(4 * half, 4 * half + 4), cluster_name="c1"), since=1.0)
@@ -135,14 +135,14 @@ def test_between_clusters_lower_priority_then_fewer_jobs_then_longer_running_dec
 def test_every_cluster_is_searched() -> None:
     """Adhering to the exhaustive-search principle, for each job in the workload, RMS calculates a placement plan and
     P_score for every ML dynamic cluster in the region. It chooses the cluster with the highest P_score."""
-    inventory = Inventory(region(*clusters(8, 7, 6, 5, 4, 3)))
+    inventory = RegionCapacity(region(*clusters(8, 7, 6, 5, 4, 3)))
     for gpus, machine in ((3, "m5"), (4, "m4"), (5, "m3"), (6, "m2"), (7, "m1"), (8, "m0")):
         assert machines_of(plan_of(inventory, job(1, gpus))) == {machine: 1}  # where nothing is left over
 
 
 def test_the_score_of_a_workload_is_the_sum_over_its_jobs() -> None:
     """The overall P_score for the workload is determined by summing up the P_score for each job in the workload."""
-    inventory = Inventory(region(*clusters(8, 4)))
+    inventory = RegionCapacity(region(*clusters(8, 4)))
     together = plan_of(inventory, job(1, 5), job(1, 3)).score
     assert together.fragmentation == 3.0 + 0.0  # 8 - 5 for the first; the second fills what it left
     assert together.reclaim_class == 0
@@ -152,7 +152,7 @@ def test_machines_of_one_rack_are_taken_together() -> None:
     """For enhanced task locality within the same job, RMS sorts available machines based on rack IDs, allocating
     machines in the same or nearby racks in batches."""
     racks = [[gpu_machine(f"r{rack}-m{number}") for number in range(4)] for rack in range(3)]
-    inventory = Inventory(region(cluster("c", *racks)))
+    inventory = RegionCapacity(region(cluster("c", *racks)))
     hold(inventory, "w", tasks_on("r0-m0", [0]))
     assert machines_of(plan_of(inventory, job(4, 8))) == {f"r1-m{number}": 1 for number in range(4)}
     assert {name[:2] for name in machines_of(plan_of(inventory, job(8, 8)))} == {"r1", "r2"}
@@ -162,7 +162,7 @@ def test_the_fewest_machines_are_used() -> None:
     """While scanning, RMS aims to use the minimum number of machines by prioritizing those with the highest available
     CPU/GPU resources."""
     machines = [cpu_machine(f"small{number}", cpus=8) for number in range(8)]
-    inventory = Inventory(region(cluster("c", [*machines, cpu_machine("large0"), cpu_machine("large1")])))
+    inventory = RegionCapacity(region(cluster("c", [*machines, cpu_machine("large0"), cpu_machine("large1")])))
     assert machines_of(plan_of(inventory, job(16, 0, cpus=8.0))) == {"large0": 8, "large1": 8}
     assert machines_of(plan_of(inventory, job(9, 0, cpus=8.0))) == {"large0": 8, "small0": 1}
 
@@ -170,7 +170,7 @@ def test_the_fewest_machines_are_used() -> None:
 def test_the_tasks_of_a_job_are_never_distributed_over_clusters() -> None:
     """One such limitation is the inability to distribute a job's tasks across different clusters, despite the
     capability to allocate workload jobs to various dynamic clusters (§4.6)."""
-    inventory = Inventory(region(*clusters(8, 8)))
+    inventory = RegionCapacity(region(*clusters(8, 8)))
     assert isinstance(outcome_of(inventory, job(16, 1)), Refusal)
     plan = plan_of(inventory, job(8, 1), job(8, 1))
     assert {(placement.job, placement.cluster) for placement in plan.placements} == {("job-0", "c0"), ("job-1", "c1")}

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import (
@@ -40,6 +39,7 @@ from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandonment, AuctionSettings, Lot, Round, open_round
 
 PASSES = 3
@@ -111,7 +111,7 @@ class World:
         self.plan = plan
         self.catalog = Catalog(plan.tables)
         self.regions = {region.region: region for region in plan.fleet.regions}
-        self.inventories = {name: Inventory(region) for name, region in self.regions.items()}
+        self.inventories = {name: RegionCapacity(region) for name, region in self.regions.items()}
         self.entries: dict[WorkloadId, Entry] = {}
         self.history = History()
         self._leaving: list[tuple[RegionId, AttemptKey]] = []
@@ -283,7 +283,7 @@ def auction_one_at_a_time(
     return world.run(auction_pass)
 
 
-def _place(inventory: Inventory, lot: Lot, plan: Plan, now: float) -> None:
+def _place(inventory: RegionCapacity, lot: Lot, plan: Plan, now: float) -> None:
     for victim in plan.evictions:
         inventory.begin_eviction(victim)
     inventory.hold(Holding(lot.key, lot.position.standing, now, plan.placements))

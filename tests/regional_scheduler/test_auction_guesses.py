@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import NO_GPU_MODEL, Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
@@ -25,6 +24,7 @@ from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
 from regional_scheduler.idle_outline import IdleMachines, IdleOutline, outline_of
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 
 A100, V100 = GpuModel("a100"), GpuModel("v100")
 STANDING = Standing(1, 0)
@@ -49,12 +49,12 @@ def workload_of(number: int, job: JobSpecification) -> Workload:
     return Workload(WorkloadId(name), WorkloadSpecification(name, TenantId("t"), (job,)), 0.0)
 
 
-def hold(inventory: Inventory, plan: Plan) -> None:
+def hold(inventory: RegionCapacity, plan: Plan) -> None:
     inventory.hold(Holding(AttemptKey(plan.workload, AttemptNumber(1)), STANDING, 0.0, plan.placements))
 
 
 def test_the_outline_counts_idle_gpus_on_machines_that_take_work() -> None:
-    inventory = Inventory(region_of((A100, 8), (A100, 8), (V100, 4), (V100, 4), (NO_GPU_MODEL, 0)))
+    inventory = RegionCapacity(region_of((A100, 8), (A100, 8), (V100, 4), (V100, 4), (NO_GPU_MODEL, 0)))
     plan = plan_workload(inventory, workload_of(0, gpu_job(1, 3)), STANDING, 0.0)
     assert isinstance(plan, Plan)
     hold(inventory, plan)
@@ -65,7 +65,7 @@ def test_the_outline_counts_idle_gpus_on_machines_that_take_work() -> None:
 
 
 def test_a_full_region_has_an_empty_outline() -> None:
-    inventory = Inventory(region_of((A100, 2)))
+    inventory = RegionCapacity(region_of((A100, 2)))
     plan = plan_workload(inventory, workload_of(0, gpu_job(2, 1)), STANDING, 0.0)
     assert isinstance(plan, Plan)
     hold(inventory, plan)
@@ -98,7 +98,7 @@ def test_never_differs_from_the_planner_where_the_outline_tells_everything(
     machines: list[int], jobs: list[tuple[int, int, bool]]
 ) -> None:
     """One model, one rack, shares of CPUs and memory in proportion: fragmentation and room are the planner's."""
-    inventory = Inventory(region_of(*((A100, gpus) for gpus in machines)))
+    inventory = RegionCapacity(region_of(*((A100, gpus) for gpus in machines)))
     shadow = IdleOutline(outline_of(inventory).idle)
     for number, (tasks, gpus, consolidate) in enumerate(jobs):
         job = gpu_job(tasks, gpus, consolidate=consolidate)

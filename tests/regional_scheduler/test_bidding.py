@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.fleet import Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
@@ -34,6 +33,7 @@ from regional_scheduler.dispatching import Dispatch, DispatchRefusal, DispatchRe
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import RefusalReason
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Abandonment, Bid, Lot, NoPlan, RegionResponse, Round
 from tests.regional_scheduler.auction_worlds import World, random_world
 
@@ -55,7 +55,7 @@ class Bench:
     """A region of two machines with 8 GPUs each, and its bidder."""
 
     def __init__(self) -> None:
-        self.inventory = Inventory(REGION)
+        self.inventory = RegionCapacity(REGION)
         self.cache = NegativeCache()
         self.catalog = Catalog([Table(CLICKS, 10**9, home=EAST)])
         self.bidder = RegionBidder(REGION, self.inventory, self.cache, self.catalog)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_manager.capacity.inventory import Inventory
 from data_placement.catalog import Catalog
 from domain.fleet import Cluster, Machine, Rack, Region
 from domain.identifiers import (
@@ -33,6 +32,7 @@ from regional_scheduler.eligibility import abandonment
 from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_together
 from regional_scheduler.hosting import EmptyRegion, HostingProblem, HostingRegions, could_ever_host
 from regional_scheduler.planner import plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandonment
 
 EAST, WEST = RegionId("east"), RegionId("west")
@@ -325,7 +325,7 @@ def test_a_workload_too_contrived_to_judge_has_the_benefit_of_the_doubt() -> Non
 def test_never_refuses_what_the_planner_can_place(small: Region, asked: list[JobSpecification]) -> None:
     jobs = tuple(job(one.tasks, one.resources, f"job-{index}") for index, one in enumerate(asked))
     workload = Workload(WorkloadId("w"), specification(*jobs), 0.0)
-    if isinstance(plan_workload(Inventory(small), workload, Standing(0, 0), 0.0), Plan):
+    if isinstance(plan_workload(RegionCapacity(small), workload, Standing(0, 0), 0.0), Plan):
         assert could_ever_host(EmptyRegion(small), workload.specification)
 
 

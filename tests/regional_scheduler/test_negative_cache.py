@@ -2,7 +2,6 @@
 
 import pytest
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import MachineState
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId
 from domain.rank import Standing
@@ -10,6 +9,7 @@ from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import Refusal, RefusalReason, plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import A100, H100, cluster, cpu_machine, gpu_machine, hold, region, tasks_on
 from tests.cluster_manager.inventory_worlds import workload_of
 
@@ -27,7 +27,7 @@ def job(
     return JobSpecification(JobName("job"), tasks, resources, Emulated(60.0))
 
 
-def knowing(inventory: Inventory, *jobs: JobSpecification, standing: Standing = MIDDLE) -> NegativeCache:
+def knowing(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = MIDDLE) -> NegativeCache:
     """A cache that watches the inventory and remembers that these found no room there."""
     cache = NegativeCache()
     inventory.watch(cache)
@@ -36,7 +36,9 @@ def knowing(inventory: Inventory, *jobs: JobSpecification, standing: Standing = 
     return cache
 
 
-def refuse(inventory: Inventory, cache: NegativeCache, *jobs: JobSpecification, standing: Standing = MIDDLE) -> Refusal:
+def refuse(
+    inventory: RegionCapacity, cache: NegativeCache, *jobs: JobSpecification, standing: Standing = MIDDLE
+) -> Refusal:
     workload = workload_of("refused", *jobs)
     refusal = plan_workload(inventory, workload, standing, 0.0)
     assert isinstance(refusal, Refusal)
@@ -48,9 +50,9 @@ def fails(cache: NegativeCache, *jobs: JobSpecification, standing: Standing = MI
     return cache.fails(workload_of("asked", *jobs), standing)
 
 
-def full_inventory() -> Inventory:
+def full_inventory() -> RegionCapacity:
     """Two clusters, of two machines with 8 GPUs each, all held by attempts of priority 2."""
-    inventory = Inventory(
+    inventory = RegionCapacity(
         region(
             cluster("c0", [gpu_machine("m0"), gpu_machine("m1")]),
             cluster("c1", [gpu_machine("m2", model=A100), gpu_machine("m3", model=A100)]),
@@ -121,7 +123,7 @@ def test_a_workload_fails_with_any_one_of_its_jobs() -> None:
 
 
 def test_a_failure_of_jobs_together_is_not_remembered() -> None:
-    inventory = Inventory(region(cluster("c", [gpu_machine("m0")])))
+    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m0")])))
     cache = knowing(inventory)
     assert refuse(inventory, cache, job(1, 8), job(1, 4)).reason is RefusalReason.NO_ROOM_TOGETHER
     assert len(cache) == 0
@@ -197,7 +199,7 @@ def test_a_standing_made_worse_ends_what_may_evict_it_now() -> None:
 
 
 def test_a_machine_that_comes_up_ends_what_it_could_host() -> None:
-    inventory = Inventory(
+    inventory = RegionCapacity(
         region(cluster("c", [gpu_machine("m0"), cpu_machine("m1", cpus=4.0)])), {MachineId("m0"): MachineState.DOWN}
     )
     questions = (job(1, 8), job(1, 0, cpus=6.0, memory_gib=1.0), job(1, 9))
@@ -227,7 +229,7 @@ def test_an_attempt_that_shrinks_ends_what_it_makes_room_for() -> None:
 
 
 def test_many_small_releases_end_an_entry_once_they_could_be_enough() -> None:
-    inventory = Inventory(region(cluster("c", [cpu_machine(f"m{number}") for number in range(10)])))
+    inventory = RegionCapacity(region(cluster("c", [cpu_machine(f"m{number}") for number in range(10)])))
     for number in range(10):
         hold(inventory, f"w{number}", tasks_on(f"m{number}", cpus=64), priority=0)
     cache = knowing(inventory, job(4, 0, cpus=40.0, memory_gib=1.0))

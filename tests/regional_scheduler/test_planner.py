@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.fleet import Cluster, Machine, MachineState
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId
 from domain.plan import Plan
@@ -12,6 +11,7 @@ from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
 from regional_scheduler.planner import Refusal, RefusalReason, plan_workload
+from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import A100, H100, cluster, cpu_machine, gpu_machine, hold, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import workload_of
 
@@ -19,8 +19,8 @@ NOW_S = 1_000.0
 HIGH = Standing(0, 0)
 
 
-def inventory_of(*clusters: Cluster) -> Inventory:
-    return Inventory(region(*clusters))
+def inventory_of(*clusters: Cluster) -> RegionCapacity:
+    return RegionCapacity(region(*clusters))
 
 
 def gpu_job(tasks: int, gpus: int, *, model: GpuModel = ANY_GPU_MODEL, consolidate: bool = False) -> JobSpecification:
@@ -33,14 +33,14 @@ def cpu_job(tasks: int, cpus: float, memory_gib: float = 1.0) -> JobSpecificatio
     return JobSpecification(JobName("job"), tasks, TaskResources(cpus=cpus, memory_gib=memory_gib), Emulated(60.0))
 
 
-def planned(inventory: Inventory, *jobs: JobSpecification, standing: Standing = HIGH) -> Plan:
+def planned(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGH) -> Plan:
     plan = plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S)
     assert isinstance(plan, Plan), plan
     inventory.check()
     return plan
 
 
-def refused(inventory: Inventory, *jobs: JobSpecification, standing: Standing = HIGH) -> Refusal:
+def refused(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGH) -> Refusal:
     refusal = plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S)
     assert isinstance(refusal, Refusal), refusal
     inventory.check()
@@ -327,6 +327,6 @@ def test_tasks_that_ask_for_nothing_are_placed() -> None:
 
 def test_a_region_without_machines_refuses_everything() -> None:
     for empty in (region(), region(cluster("c")), region(cluster("c", []))):
-        inventory = Inventory(empty)
+        inventory = RegionCapacity(empty)
         inventory.check()
         assert refused(inventory, gpu_job(1, 1)).reason is RefusalReason.NO_MACHINE_FITS

@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from cluster_manager.capacity.requests import request_of
 from domain.fleet import Region
 from domain.identifiers import JobName
 from domain.placement import Holding
@@ -16,11 +15,14 @@ from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload
+from regional_scheduler.cluster_choice import FoundPlace, find_best_place
 from regional_scheduler.planner import Refusal, RefusalReason, plan_workload
+from regional_scheduler.queries import query_of
 from tests.cluster_manager.fleets import cluster, gpu_machine, hold, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import (
     Step,
     World,
+    all_arrays,
     jobs,
     regions,
     standings,
@@ -148,12 +150,19 @@ def test_never_evicts_somebody_unnecessary(planned: list[Planned]) -> None:
 def all_fit_without(case: Planned, spared: Holding, jobs_: list[JobSpecification], clusters: list[int]) -> bool:
     """Whether the planner's own packing places all jobs in these clusters when only the other victims go."""
     inventory = case.world.inventory
-    requests = [request_of(inventory.layout, job) for job in jobs_]
+    tenant = case.workload.specification.tenant
+    queries = [query_of(inventory, job, tenant, case.standing, 0.0, within_quota=False) for job in jobs_]
     with inventory.tentatively():
         for victim in case.victims:
             if victim is not spared:
                 inventory.release(victim.key)
-        return inventory.find_places(requests, case.standing, 0.0, evicting=False, clusters=clusters).all_found
+        with inventory.supposing():
+            for query, cluster in zip(queries, clusters, strict=True):
+                found = find_best_place(inventory, query, cluster)
+                if not isinstance(found, FoundPlace):
+                    return False
+                inventory.suppose_charged(found.position, found.place.entries)
+    return True
 
 
 def demand(job: JobSpecification) -> tuple[float, ...]:
@@ -173,10 +182,10 @@ def demand(job: JobSpecification) -> tuple[float, ...]:
 def test_never_changes_the_inventory_and_never_decides_otherwise_the_second_time(planned: list[Planned]) -> None:
     inventory = planned[0].world.inventory
     inventory.check()
-    arrays = [array.copy() for array in inventory.layout.arrays if isinstance(array, np.ndarray)]
+    arrays = [array.copy() for array in all_arrays(inventory)]
     for case in planned:
         assert plan_workload(inventory, case.workload, case.standing, case.world.now_s) == case.outcome
-    after_it = [array for array in inventory.layout.arrays if isinstance(array, np.ndarray)]
+    after_it = all_arrays(inventory)
     assert all(np.array_equal(old, new) for old, new in zip(arrays, after_it, strict=True))
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_manager.capacity.inventory import Inventory
 from domain.identifiers import AttemptNumber, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.plan import Reclaim
@@ -28,6 +27,7 @@ from regional_scheduler.reclaiming.policy import (
 )
 from regional_scheduler.reclaiming.random_machines import RandomMachines
 from regional_scheduler.reclaiming.registry import RECLAIMING_POLICIES, reclaiming_policy
+from regional_scheduler.region_capacity import RegionCapacity
 from simulator.policies.policy import Policy
 from tests.cluster_manager.fleets import cluster, gpu_machine, region
 
@@ -149,11 +149,11 @@ def test_policies_are_known_by_name() -> None:
 
 
 def test_the_inventory_says_what_runs_on_machines_on_loan() -> None:
-    inventory = Inventory(region(cluster("c", [gpu_machine("m0"), gpu_machine("m1"), gpu_machine("m2")])))
+    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m0"), gpu_machine("m1"), gpu_machine("m2")])))
 
     def hold(name: str, *tasks: tuple[MachineId, tuple[int, ...]]) -> None:
         placements = tuple(
-            TaskPlacement(JobName("main"), number, inventory.layout.cluster_ids[0], machine, gpus, 1000, 1024)
+            TaskPlacement(JobName("main"), number, inventory.cluster_ids[0], machine, gpus, 1000, 1024)
             for number, (machine, gpus) in enumerate(tasks)
         )
         inventory.hold(Holding(key(name), Standing(0, 0), 0.0, placements))

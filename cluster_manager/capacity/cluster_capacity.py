@@ -1,0 +1,476 @@
+"""One cluster's machines and what every attempt holds on them, in arrays: the scheduler's hot data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from cluster_manager.capacity.attempts import AttemptArrays, AttemptTable, Live
+from cluster_manager.capacity.charging import (
+    ALL_FITS,
+    ENTRY_COLUMNS,
+    GPU_BITS,
+    GPU_HELD,
+    GPU_MISSING,
+    MACHINE,
+    NO_ENTRIES,
+    charge_entries,
+    first_conflict,
+    mark_leaving,
+)
+from cluster_manager.capacity.check import check_capacity
+from cluster_manager.capacity.errors import (
+    GpuTaken,
+    GrowsWhileLeaving,
+    InvariantBroken,
+    OverCommitted,
+    UnexpectedHolding,
+    UnknownMachine,
+)
+from cluster_manager.capacity.evictable_times import EvictableTimes
+from cluster_manager.capacity.machine_shapes import MOST_GPUS
+from cluster_manager.capacity.machines import ClusterLayout
+from cluster_manager.capacity.released_capacity import ReleasedCapacity, ReleaseListener
+from cluster_manager.capacity.shared_tables import SharedTables
+from cluster_manager.capacity.tables import (
+    GPUS,
+    MEBIBYTES,
+    MILLICPUS,
+    RESOURCE_NAMES,
+    RESOURCES,
+    SHAPE,
+    ClusterArrays,
+    Integers,
+)
+from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
+from cluster_manager.capacity.undo_log import Tentatively, Undo
+from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
+from domain.fleet import Cluster, MachineState
+from domain.identifiers import MachineId
+from domain.placement import AttemptKey, Holding, TaskPlacement
+from domain.rank import Standing
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+
+
+class ClusterCapacity:
+    """What one cluster has, and which attempt holds it.
+
+    A newcomer is charged when it is decided, also on capacity that its victims have yet to leave; the victims stay
+    charged until they are released. Meanwhile what is free is negative and counts as nothing: so capacity that is
+    being freed is reserved for the newcomer that caused it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        states: Mapping[MachineId, MachineState] | None = None,
+        shared: SharedTables | None = None,
+        position: int = 0,
+        rule: EvictionRule = DEFAULT_RULE,
+    ) -> None:
+        """An empty cluster; machines that `states` does not name are up. Raises UnknownMachine, ValueError.
+
+        Clusters that are asked the same questions share their tables, each at its position.
+        """
+        self.cluster = cluster.cluster
+        self.rule = rule
+        """How far evictions are bounded here."""
+        self.shared = shared if shared is not None else SharedTables((cluster,))
+        self.layout = ClusterLayout.of(cluster, states or {}, self.shared.shapes, self.shared.totals[position])
+        self._states = [MachineState.UP] * len(self.layout.machine_ids)
+        for machine, state in (states or {}).items():
+            self._states[self.number_of(machine)] = state
+        self._attempts = AttemptTable()
+        self._evictable_times = EvictableTimes()
+        self.time_matters = False
+        """Whether an attempt that was ever held here may have become evictable by time."""
+        self._counts = self.shared.counted.add_cluster(self.layout.arrays)
+        self._undo_log = self.shared.undo_log
+        self._listener: ReleaseListener | None = None
+        self._supposed: list[Undo] = []
+        self.revision = next(self.shared.revisions)
+        """As long as it is the same, every question has the same answer; a state that comes back has its old one."""
+        self.releases = 0
+        """How often there may have come to be more capacity for a newcomer."""
+
+    # What is held.
+
+    def hold(self, holding: Holding) -> None:
+        """Charges the placements at once.
+
+        Raises OverCommitted or GpuTaken when a machine would have too little even after all that are leaving have
+        left, UnknownMachine, and UnexpectedHolding when the attempt is held already; then nothing has changed.
+        """
+        if holding.key in self._attempts.by_key:
+            raise UnexpectedHolding(holding.key, "is held already")
+        _check_priority(holding.standing)
+        live = Live(holding, self._entries(holding.placements))
+        self._refuse(live.entries, *self._counts.charge_if_it_fits(live.entries))
+        self._attempts.add(live)
+        self._expect_evictable(holding)
+        self._note(lambda: self._detach(live))
+
+    def begin_eviction(self, key: AttemptKey) -> None:
+        """The attempt is asked to leave: still charged, no longer a candidate victim. Again: nothing happens."""
+        live = self._live(key)
+        if not live.leaving:
+            self._set_leaving(live, True)
+
+    def release(self, key: AttemptKey) -> None:
+        """The attempt is gone."""
+        self._detach(self._live(key))
+
+    def set_standing(self, key: AttemptKey, standing: Standing) -> None:
+        """The attempt's place in the order of eviction from now on."""
+        _check_priority(standing)
+        live = self._live(key)
+        if live.holding.standing != standing:
+            self._set_standing(live, standing)
+
+    def begin_run(self, key: AttemptKey, started_s: float) -> None:
+        """The attempt runs since then: the minimum run time begins anew. Never makes it evictable earlier."""
+        live = self._live(key)
+        holding = live.holding
+        if self.rule.minimum_run_time_s > 0.0:
+            from_s = max(holding.evictable_from_s, started_s + self.rule.minimum_run_time_s)
+            if from_s > holding.evictable_from_s:
+                self._set_holding(live, holding._replace(evictable_from_s=from_s))
+                self._expect_evictable(live.holding)
+
+    def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
+        """The attempt holds these from now on instead (resized or tuned).
+
+        Raises as `hold`, and GrowsWhileLeaving when it is being evicted and would hold anything that it did not hold
+        before; then nothing has changed.
+        """
+        live = self._live(key)
+        entries = self._entries(placements)
+        if live.leaving:
+            if not _is_part_of(entries, live.entries):
+                raise GrowsWhileLeaving(key)
+        else:
+            self._shift(live, -1)
+            try:
+                self._refuse(entries, *first_conflict(self.layout.arrays, entries))
+            finally:
+                self._shift(live, 1)
+        self._exchange(live, live.holding._replace(placements=placements), entries)
+
+    def holding(self, key: AttemptKey) -> Holding | None:
+        """What the attempt holds in this cluster; None when it holds nothing here."""
+        live = self._attempts.by_key.get(key)
+        return live.holding if live is not None else None
+
+    def entries_of(self, key: AttemptKey) -> Integers:
+        """What it holds, summed up per machine: the table `entries` of `AttemptArrays`. Raises UnexpectedHolding."""
+        return self._live(key).entries
+
+    def is_leaving(self, key: AttemptKey) -> bool:
+        """Whether the attempt's eviction has begun. Raises UnexpectedHolding."""
+        return self._live(key).leaving
+
+    # Machines.
+
+    def set_machine_state(self, machine: MachineId, state: MachineState) -> tuple[AttemptKey, ...]:
+        """The machine's state from now on; returns the attempts on it, sorted by workload and attempt.
+
+        Unless it takes work, what it holds stays charged until released. Raises UnknownMachine.
+        """
+        number = self.number_of(machine)
+        if self._states[number] is not state:
+            self._set_state(number, state)
+        return tuple(self._attempts.on_machine(number))
+
+    def machine_state(self, machine: MachineId) -> MachineState:
+        """What the machine is doing. Raises UnknownMachine."""
+        return self._states[self.number_of(machine)]
+
+    def idle(self, machine: MachineId) -> tuple[int, int, int]:
+        """GPUs, thousandths of a CPU and MiB that are free there, whatever its state. Raises UnknownMachine."""
+        free = self.layout.arrays.state[self.number_of(machine), :RESOURCES]
+        gpus, millicpus, mebibytes = np.maximum(free, 0).tolist()
+        return gpus, millicpus, mebibytes
+
+    def number_of(self, machine: MachineId) -> int:
+        """The machine's row in the tables. Raises UnknownMachine."""
+        try:
+            return self.layout.number_of_machine[machine]
+        except KeyError:
+            raise UnknownMachine(machine, f"is not in cluster {self.cluster}") from None
+
+    # Time.
+
+    def pass_time(self, now: float) -> None:
+        """Tells the listener of the capacity of attempts that may be evicted because it is `now`.
+
+        To be called before any memory of refusals is asked at `now`. Nothing happens inside `tentatively`.
+        """
+        if self._undo_log.tentative or now < self._evictable_times.next_s:
+            return
+        for key, from_s in self._evictable_times.pass_until(now):
+            live = self._attempts.by_key.get(key)
+            if live is not None and not live.leaving and live.holding.evictable_from_s == from_s:
+                self._tell(live.entries, below_standing=live.holding.standing)
+
+    @property
+    def time_passed_s(self) -> float:
+        """What was refused with an earlier `now` than this must not be remembered: time has released capacity since."""
+        return self._evictable_times.passed_s
+
+    @property
+    def next_evictable_s(self) -> float:
+        """When at the earliest time releases capacity again; infinity when it never does."""
+        return self._evictable_times.next_s
+
+    # What a mechanism looks at.
+
+    @property
+    def arrays(self) -> ClusterArrays:
+        """The machines."""
+        return self.layout.arrays
+
+    @property
+    def attempts(self) -> AttemptArrays:
+        """The attempts; the next change may replace the arrays."""
+        return self._attempts.arrays
+
+    def victims_in(self, rows: Sequence[int]) -> tuple[Holding, ...]:
+        """What the attempts in these rows hold. Raises LookupError."""
+        holdings: list[Holding] = []
+        for row in rows:
+            live = self._attempts.by_row[row]
+            if live is None:
+                raise LookupError(f"row {row} holds no attempt")
+            holdings.append(live.holding)
+        return tuple(holdings)
+
+    def rows_of(self, keys: Sequence[AttemptKey]) -> list[int]:
+        """The rows of those among these attempts that hold something here, and -1 for the others."""
+        by_key = self._attempts.by_key
+        return [live.row if (live := by_key.get(key)) is not None else -1 for key in keys]
+
+    def any_worse(self, standing: Standing) -> bool:
+        """Whether any attempt has a strictly worse standing; those that are leaving count too."""
+        return self._attempts.anybody_worse(standing)
+
+    def when_empty(self, kind: TaskKind, tasks: int) -> int:
+        """How many tasks would fit with nothing else here and all machines up; each machine counted up to `tasks`."""
+        return int(self.layout.shape_count @ np.minimum(kind.needs.table[:, WHEN_EMPTY], tasks))
+
+    # Trying out.
+
+    def tentatively(self) -> AbstractContextManager[None]:
+        """Everything done inside is undone at exit, also after an exception. May be nested."""
+        return Tentatively(self._undo_log)
+
+    @property
+    def supposes(self) -> bool:
+        """Whether something is supposed at the moment: then the counts do not say what is free."""
+        return bool(self._supposed)
+
+    def suppose_charged(self, entries: Integers) -> None:
+        """Charges entries that no attempt holds, until `end_supposing`. Much cheaper than `hold`, tentatively."""
+        revision = self._suppose()
+        charge_entries(self.layout.arrays, entries, 1)
+
+        def undo() -> None:
+            charge_entries(self.layout.arrays, entries, -1)
+            self.revision = revision
+
+        self._supposed.append(undo)
+
+    def suppose_released(self, key: AttemptKey) -> None:
+        """Does as if the attempt, which is not leaving, were gone, until `end_supposing`. Raises UnexpectedHolding."""
+        live = self._live(key)
+        revision = self._suppose()
+        charge_entries(self.layout.arrays, live.entries, -1)
+        self._attempts.set_evictable(live, evictable=False)
+
+        def undo() -> None:
+            charge_entries(self.layout.arrays, live.entries, 1)
+            self._attempts.set_evictable(live, evictable=True)
+            self.revision = revision
+
+        self._supposed.append(undo)
+
+    def end_supposing(self) -> None:
+        """Everything is again as it was before the first supposition."""
+        while self._supposed:
+            self._supposed.pop()()
+
+    def listen(self, listener: ReleaseListener) -> None:
+        """Tells the listener from now on whatever is released."""
+        self._listener = listener
+
+    def check(self) -> None:
+        """Computes everything anew from what is held and compares; raises InvariantBroken (I1 among others)."""
+        check_capacity(self.layout, self._states, self._attempts)
+        if not self._counts.are_right():
+            raise InvariantBroken(f"cluster {self.cluster}: the counts of free capacity are not what counting gives")
+        if self._supposed:
+            raise InvariantBroken(f"cluster {self.cluster}: {len(self._supposed)} suppositions were not ended")
+
+    # The primitive changes: each tells what it releases, and notes how it is undone.
+
+    def _attach(self, live: Live) -> None:
+        self._attempts.add(live)
+        self._shift(live, 1)
+        self._note(lambda: self._detach(live))
+
+    def _detach(self, live: Live) -> None:
+        self._shift(live, -1)
+        self._attempts.remove(live)
+        self._tell(live.entries, from_standing=self._counted_from(live))
+        self._note(lambda: self._attach(live))
+
+    def _set_leaving(self, live: Live, leaving: bool) -> None:
+        self._mark(live, 1 if leaving else -1)
+        self._attempts.set_leaving(live, leaving)
+        if not leaving:
+            self._tell(live.entries, below_standing=live.holding.standing)
+        self._note(lambda: self._set_leaving(live, not leaving))
+
+    def _set_standing(self, live: Live, standing: Standing) -> None:
+        old = live.holding
+        self._attempts.rerank(live, old._replace(standing=standing))
+        if not live.leaving and old.standing < standing:
+            self._tell(live.entries, from_standing=old.standing, below_standing=standing)
+        self._note(lambda: self._set_standing(live, old.standing))
+
+    def _set_holding(self, live: Live, holding: Holding) -> None:
+        old = live.holding
+        self._attempts.rerank(live, holding)
+        self._note(lambda: self._set_holding(live, old))
+
+    def _exchange(self, live: Live, holding: Holding, entries: Integers) -> None:
+        old_holding, old_entries = live.holding, live.entries
+        self._shift(live, -1)
+        self._attempts.remove(live)
+        live.holding, live.entries = holding, entries
+        self._attempts.add(live)
+        self._shift(live, 1)
+        self._tell(old_entries, from_standing=self._counted_from(live))
+        self._note(lambda: self._exchange(live, old_holding, old_entries))
+
+    def _set_state(self, number: int, state: MachineState) -> None:
+        old = self._states[number]
+        self._states[number] = state
+        if state.takes_work is not old.takes_work:
+            self._counts.switch_work(number, takes_work=state.takes_work)
+        if state.takes_work and not old.takes_work:
+            arrays = self.layout.arrays
+            entry = np.zeros((1, ENTRY_COLUMNS), np.int64)
+            entry[0, :RESOURCES] = arrays.shapes[arrays.fixed[number, SHAPE]]
+            entry[0, MACHINE] = number
+            self._tell(entry)
+        self._note(lambda: self._set_state(number, old))
+
+    # Below them.
+
+    def _counted_from(self, live: Live) -> Standing | None:
+        """Newcomers of a better standing than this counted on what the attempt holds already; None: none did."""
+        if live.leaving or live.holding.spared or self._evictable_times.is_still_protected(live.holding):
+            return None
+        return live.holding.standing
+
+    def _expect_evictable(self, holding: Holding) -> None:
+        """Notes when time will make the attempt evictable; what is tentative is gone before that."""
+        self.time_matters = self.time_matters or ALWAYS_S < holding.evictable_from_s < NEVER_S
+        if not self._undo_log.tentative:
+            self._evictable_times.expect(holding)
+
+    def _note(self, undo: Undo) -> None:
+        """The state is another one from now on; where that is tentative, undoing it brings the old revision back."""
+        old = self.revision
+        self.revision = next(self.shared.revisions)
+        if self._undo_log.tentative:
+            self._undo_log.note(lambda: self._undo(undo, old))
+
+    def _undo(self, undo: Undo, revision: int) -> None:
+        undo()
+        self.revision = revision
+
+    def _suppose(self) -> int:
+        """The revision before a supposition, which has one of its own."""
+        old = self.revision
+        self.revision = next(self.shared.revisions)
+        return old
+
+    def _shift(self, live: Live, sign: int) -> None:
+        """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""
+        if live.leaving and sign < 0:
+            self._mark(live, sign)
+        self._counts.charge(live.entries, sign)
+        if live.leaving and sign > 0:
+            self._mark(live, sign)
+
+    def _mark(self, live: Live, sign: int) -> None:
+        mark_leaving(self.layout.arrays, live.entries, sign)
+
+    def _tell(
+        self, entries: Integers, *, from_standing: Standing | None = None, below_standing: Standing | None = None
+    ) -> None:
+        """Tells what was released, unless that is tentative: it is undone before any newcomer could ask again."""
+        if self._undo_log.tentative:
+            return
+        self.releases += 1
+        if self._listener is not None and self._listener.listens:
+            machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
+            released = ReleasedCapacity(self.layout.arrays, machines, amounts, from_standing, below_standing)
+            self._listener.capacity_released(released)
+
+    def _live(self, key: AttemptKey) -> Live:
+        try:
+            return self._attempts.by_key[key]
+        except KeyError:
+            raise UnexpectedHolding(key, "holds nothing here") from None
+
+    def _entries(self, placements: tuple[TaskPlacement, ...]) -> Integers:
+        """The placements summed up per machine, in machine order."""
+        held: dict[int, list[int]] = {}
+        for placement in placements:
+            number = self.number_of(placement.machine)
+            if placement.cluster != self.cluster:
+                raise UnknownMachine(placement.machine, f"is in cluster {self.cluster}, not in {placement.cluster}")
+            sums = held.setdefault(number, [0] * (RESOURCES + 1))
+            sums[GPUS] += len(placement.gpu_indices)
+            sums[MILLICPUS] += placement.millicpus
+            sums[MEBIBYTES] += placement.mebibytes
+            for gpu in placement.gpu_indices:
+                if not 0 <= gpu < MOST_GPUS or sums[RESOURCES] >> gpu & 1:
+                    raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
+                sums[RESOURCES] |= 1 << gpu
+        if not held:
+            return NO_ENTRIES
+        rows = [(*held[number][:RESOURCES], number, held[number][RESOURCES], 0) for number in sorted(held)]
+        return np.array(rows, np.int64)
+
+    def _refuse(self, entries: Integers, entry: int, what: int) -> None:
+        """Raises what `first_conflict` found."""
+        if entry == ALL_FITS:
+            return
+        arrays = self.layout.arrays
+        number = int(entries[entry, MACHINE])
+        machine = self.layout.machine_ids[number]
+        if what >= GPU_HELD:
+            raise GpuTaken(machine, what - GPU_HELD, "is held by an attempt that stays")
+        if what >= GPU_MISSING:
+            raise GpuTaken(machine, what - GPU_MISSING, "does not exist")
+        available = int(arrays.state[number, what] + arrays.leaving[number, what])
+        raise OverCommitted(machine, RESOURCE_NAMES[what], int(entries[entry, what]), available)
+
+
+def _check_priority(standing: Standing) -> None:
+    if not HIGHEST_PRIORITY <= standing.priority <= LOWEST_PRIORITY:
+        raise ValueError(f"priority {standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")
+
+
+def _is_part_of(entries: Integers, whole: Integers) -> bool:
+    """Whether everything in these entries is held by the others too."""
+    if not np.all(np.isin(entries[:, MACHINE], whole[:, MACHINE])):
+        return False
+    there = whole[np.searchsorted(whole[:, MACHINE], entries[:, MACHINE])]
+    same_gpus = np.all((entries[:, GPU_BITS] & ~there[:, GPU_BITS]) == 0)
+    return bool(same_gpus and np.all(entries[:, :RESOURCES] <= there[:, :RESOURCES]))

@@ -1,0 +1,123 @@
+"""The boundary of placement: what is asked of one cluster, and what its mechanism answers.
+
+A mechanism decides where in its cluster a job goes, down to the indices of the GPUs, and which attempts leave for it.
+Which cluster is best is the region's business: it compares the places that mechanisms find, which may be different
+ones side by side. A mechanism changes nothing: what it finds is charged by whoever asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.capacity.released_capacity import ReleasedCapacity
+from cluster_manager.capacity.tables import Integers
+from cluster_manager.capacity.task_kinds import TaskKind
+from domain.identifiers import TenantId, VirtualClusterId
+from domain.placement import AttemptKey, Holding
+from domain.rank import Standing
+
+# Columns of the table of tasks of a place.
+TASK_MACHINE = 0
+TASK_MILLICPUS = 1
+TASK_MEBIBYTES = 2
+TASK_GPU_BITS = 3
+TASK_COLUMNS = 4
+
+
+class AffinityLevel(IntEnum):
+    """How close together the tasks of a job should be, from the closest on."""
+
+    MACHINE = 0
+    RACK = 1
+    CLUSTER = 2
+
+
+class Affinity(NamedTuple):
+    """All tasks within one unit of this level: as close to that as possible, or, if hard, nowhere else."""
+
+    level: AffinityLevel
+    hard: bool = False
+
+
+NO_AFFINITY = Affinity(AffinityLevel.CLUSTER)
+CONSOLIDATED = Affinity(AffinityLevel.MACHINE)
+"""On as few racks and machines as there may be (Tiresias §4.3)."""
+
+
+class Query(NamedTuple):
+    """One job that seeks a place: what it asks for, and for whom."""
+
+    kind: TaskKind
+    """What each of its tasks asks for."""
+    tasks: int
+    affinity: Affinity
+    standing: Standing
+    """Attempts of a strictly worse one may be evicted for it."""
+    now_s: float
+    tenant: TenantId
+    virtual_cluster: VirtualClusterId | None
+    """The one whose cells it may use (HiveD §3); None for opportunistic use."""
+    guaranteed: bool
+    """Within its tenant's quota; else it uses only what is left over, and is the first to leave."""
+    may_evict: bool = False
+    """Whether attempts may be evicted where there is no place otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in one cluster a job would go, and which attempts leave for it."""
+
+    tasks: Integers
+    """[task, TASK_MACHINE | TASK_MILLICPUS | TASK_MEBIBYTES | TASK_GPU_BITS] numbered in machine order."""
+    entries: Integers
+    """[machine, as in AttemptArrays] what all tasks together take, in machine order."""
+    victims: tuple[Holding, ...]
+    """What each victim holds in this cluster, in the order of eviction."""
+    spread: int
+    """Racks (1,000,000 each) and machines (1 each) beyond the first, for a job to be consolidated; else 0."""
+    fragmentation: float
+    """GPUs left idle on the machines that are used; for a job without GPUs the share of CPUs."""
+    last_resort: bool = False
+    """Whether victims on machines that such a job leaves to others had to be considered; a cluster where they had not
+    is better, if the best priority of its victims is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """There is no place."""
+
+    capacity: int
+    """For how many of the job's tasks there is capacity at most, with all evicted that may be."""
+
+
+class PlacementMechanism(Protocol):
+    """One way to place jobs in a cluster. It keeps nothing between two calls but what it can find out again."""
+
+    def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
+        """The best place in this cluster, evicting only where it must and may.
+
+        A shortfall is exact: the mechanism has no place for the job in the cluster as it is. The view is as before.
+        """
+        ...
+
+    def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
+        """Queries of the same key get the same answer as long as the cluster's revision is the same."""
+        ...
+
+    def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
+        """For each of these victims, which all leave, whether the job surely has no place if that one alone stays.
+
+        False says nothing.
+        """
+        ...
+
+    def capacity_after(self, query: Query, capacity: int, released: ReleasedCapacity) -> int:
+        """For how many of the job's tasks there may be capacity at most, where it was `capacity` before a release.
+
+        Capacity may have grown for the job if this is enough for its tasks; below that it surely finds no place.
+        """
+        ...

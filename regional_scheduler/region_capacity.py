@@ -1,0 +1,425 @@
+"""What one region has: the capacity and the placement mechanism of each of its clusters, as one.
+
+Attempts may span clusters: each cluster holds its part, and whatever happens to an attempt happens in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+
+from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding, UnknownMachine
+from cluster_manager.capacity.released_capacity import ReleasedCapacity
+from cluster_manager.capacity.shared_tables import SharedTables
+from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
+from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
+from cluster_manager.capacity.undo_log import Tentatively
+from cluster_manager.mechanism import Place, PlacementMechanism, Query, Shortfall
+from cluster_manager.mechanisms import MECHANISMS, MakeMechanism
+from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
+from domain.fleet import MachineState, Region
+from domain.identifiers import ClusterId, MachineId
+from domain.placement import AttemptKey, Holding, TaskPlacement
+from domain.rank import Standing
+from domain.workload import JobSpecification
+
+ANSWERS_REMEMBERED = 1_024
+"""Of one cluster in one state; when there are more, all are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRelease:
+    """Capacity was released in one cluster of a region."""
+
+    region: RegionCapacity
+    position: int
+    """Of the cluster in the region."""
+    released: ReleasedCapacity
+
+    @property
+    def mechanism(self) -> PlacementMechanism:
+        """The cluster's."""
+        return self.region.mechanisms[self.position]
+
+
+class CapacityWatcher(Protocol):
+    """Is told of all that is released in a region, after it has happened; but of nothing that is tentative."""
+
+    @property
+    def listens(self) -> bool:
+        """False while no release could mean anything to it: then it need not be told."""
+        ...
+
+    def capacity_released(self, release: RegionRelease) -> None: ...
+
+
+class _ClusterListener:
+    """Passes on what one cluster releases."""
+
+    __slots__ = ("_position", "_region")
+
+    def __init__(self, region: RegionCapacity, position: int) -> None:
+        self._region = region
+        self._position = position
+
+    @property
+    def listens(self) -> bool:
+        return any(watcher.listens for watcher in self._region.watchers)
+
+    def capacity_released(self, released: ReleasedCapacity) -> None:
+        for watcher in self._region.watchers:
+            watcher.capacity_released(RegionRelease(self._region, self._position, released))
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What one cluster has answered since it changed."""
+
+    revision: int = 0
+    known: dict[Hashable, Place | Shortfall] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Held:
+    """An attempt of the region, and the clusters in which it holds something."""
+
+    holding: Holding
+    parts: tuple[ClusterCapacity, ...]
+
+
+class RegionCapacity:
+    """What one region has, and which attempt holds it."""
+
+    def __init__(
+        self,
+        region: Region,
+        states: Mapping[MachineId, MachineState] | None = None,
+        mechanisms: Mapping[str, MakeMechanism] = MECHANISMS,
+        rule: EvictionRule = DEFAULT_RULE,
+    ) -> None:
+        """An empty region; machines that `states` does not name are up.
+
+        Raises UnknownMachine, ValueError, and KeyError when a cluster's mechanism is not among those given.
+        """
+        self.region = region.region
+        self.rule = rule
+        """How far evictions are bounded in this region."""
+        self._position_of = {cluster.cluster: position for position, cluster in enumerate(region.clusters)}
+        machines = [(m.machine, position) for position, c in enumerate(region.clusters) for m in c.machines()]
+        self._cluster_of_machine = dict(machines)
+        if len(self._cluster_of_machine) != len(machines) or len(self._position_of) != len(region.clusters):
+            raise ValueError(f"region {region.region}: two machines or two clusters have the same name")
+        states_of: list[dict[MachineId, MachineState]] = [{} for _ in region.clusters]
+        for machine, state in (states or {}).items():
+            states_of[self._position(machine)][machine] = state
+        self._shared = SharedTables(region.clusters)
+        self.clusters = tuple(
+            ClusterCapacity(cluster, states_of[position], self._shared, position, rule)
+            for position, cluster in enumerate(region.clusters)
+        )
+        self.mechanisms = tuple(
+            mechanisms[cluster.mechanism](capacity)
+            for cluster, capacity in zip(region.clusters, self.clusters, strict=True)
+        )
+        self.cluster_ids = tuple(self._position_of)
+        self.machine_ids = tuple(self._cluster_of_machine)
+        self.number_of_machine = {machine: number for number, machine in enumerate(self.machine_ids)}
+        self._first_machine = (0, *accumulate(len(cluster.layout.machine_ids) for cluster in self.clusters))
+        counts = [capacity.layout.shape_count for capacity in self.clusters]
+        self._shape_counts = np.array(counts, np.int64).reshape(len(self.clusters), -1 if self.clusters else 0)
+        self._answers = tuple(_Answers() for _ in self.clusters)
+        self._held: dict[AttemptKey, _Held] = {}
+        self._supposing: list[ClusterCapacity] = []
+        self.watchers: list[CapacityWatcher] = []
+        for position, cluster in enumerate(self.clusters):
+            cluster.listen(_ClusterListener(self, position))
+
+    # What is held.
+
+    def hold(self, holding: Holding) -> None:
+        """Charges the placements at once: see `ClusterCapacity.hold`. When it raises, nothing has changed."""
+        if holding.key in self._held:
+            raise UnexpectedHolding(holding.key, "is held already")
+        parts = self._parts(holding)
+        if len(parts) > 1:
+            with self.tentatively():
+                self._hold_parts(parts)
+        self._hold_parts(parts)
+        self._set_held(holding.key, _Held(holding, tuple(cluster for cluster, _ in parts)))
+
+    def _hold_parts(self, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
+        for cluster, part in parts:
+            cluster.hold(part)
+
+    def begin_eviction(self, key: AttemptKey) -> None:
+        """The attempt is asked to leave: still charged, no longer a candidate victim. Again: nothing happens."""
+        for cluster in self._find_held(key).parts:
+            cluster.begin_eviction(key)
+
+    def release(self, key: AttemptKey) -> None:
+        """The attempt is gone."""
+        for cluster in self._find_held(key).parts:
+            cluster.release(key)
+        self._set_held(key, None)
+
+    def set_standing(self, key: AttemptKey, standing: Standing) -> None:
+        """The attempt's place in the order of eviction from now on."""
+        held = self._find_held(key)
+        for cluster in held.parts:
+            cluster.set_standing(key, standing)
+        old = held.holding
+        self._set_held(key, _Held(old._replace(standing=standing), held.parts))
+
+    def begin_run(self, key: AttemptKey, started_s: float) -> None:
+        """The attempt runs since then: see `ClusterCapacity.begin_run`."""
+        held = self._find_held(key)
+        for cluster in held.parts:
+            cluster.begin_run(key, started_s)
+        part = held.parts[0].holding(key)
+        if part is not None and part.evictable_from_s != held.holding.evictable_from_s:
+            holding = held.holding._replace(evictable_from_s=part.evictable_from_s)
+            self._set_held(key, _Held(holding, held.parts))
+
+    def replace_placements(self, key: AttemptKey, placements: tuple[TaskPlacement, ...]) -> None:
+        """The attempt holds these from now on instead: see `ClusterCapacity.replace_placements`."""
+        held = self._find_held(key)
+        holding = held.holding._replace(placements=placements)
+        parts = self._parts(holding)
+        if len(parts) > 1 or len(held.parts) > 1:
+            with self.tentatively():
+                self._replace_parts(held, parts)
+        self._replace_parts(held, parts)
+        self._set_held(key, _Held(holding, tuple(cluster for cluster, _ in parts)))
+
+    def _replace_parts(self, held: _Held, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
+        key = held.holding.key
+        kept = [cluster for cluster, _ in parts]
+        if any(cluster not in held.parts for cluster in kept) and held.parts and held.parts[0].is_leaving(key):
+            raise GrowsWhileLeaving(key)
+        for cluster, part in parts:
+            if cluster in held.parts:
+                cluster.replace_placements(key, part.placements)
+            else:
+                cluster.hold(part)
+        for cluster in held.parts:
+            if cluster not in kept:
+                cluster.release(key)
+
+    def holding(self, key: AttemptKey) -> Holding | None:
+        """What the attempt holds; None when it holds nothing here."""
+        held = self._held.get(key)
+        return held.holding if held is not None else None
+
+    def entries_of(self, key: AttemptKey) -> Integers:
+        """What it holds, summed up per machine, as in `AttemptArrays`, machines numbered as in `machine_ids`.
+
+        Raises UnexpectedHolding.
+        """
+        tables: list[Integers] = []
+        for cluster in self._find_held(key).parts:
+            first = self._first_machine[self._position_of[cluster.cluster]]
+            entries = cluster.entries_of(key)
+            if first:
+                entries = entries.copy()
+                entries[:, MACHINE] += first
+            tables.append(entries)
+        return tables[0] if len(tables) == 1 else np.concatenate(tables)
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """All that is held, sorted by workload and attempt."""
+        return tuple(self._held[key].holding for key in sorted(self._held))
+
+    def is_leaving(self, key: AttemptKey) -> bool:
+        """Whether the attempt's eviction has begun. Raises UnexpectedHolding."""
+        return self._find_held(key).parts[0].is_leaving(key)
+
+    # Machines.
+
+    def set_machine_state(self, machine: MachineId, state: MachineState) -> tuple[AttemptKey, ...]:
+        """The machine's state from now on; returns the attempts on it, sorted by workload and attempt.
+
+        Unless it takes work, what it holds stays charged until released. Raises UnknownMachine.
+        """
+        return self.clusters[self._position(machine)].set_machine_state(machine, state)
+
+    def machine_state(self, machine: MachineId) -> MachineState:
+        """What the machine is doing. Raises UnknownMachine."""
+        return self.clusters[self._position(machine)].machine_state(machine)
+
+    def cluster_of(self, machine: MachineId) -> ClusterId:
+        """The cluster that has the machine. Raises UnknownMachine."""
+        return self.cluster_ids[self._position(machine)]
+
+    def idle(self, machine: MachineId) -> tuple[int, int, int]:
+        """GPUs, thousandths of a CPU and MiB that are free there, whatever its state. Raises UnknownMachine."""
+        return self.clusters[self._position(machine)].idle(machine)
+
+    @property
+    def idle_gpus(self) -> int:
+        """GPUs that are free on machines that take work."""
+        return int(self._shared.totals[:, GPUS].sum())
+
+    def share_in_use(self, *, of_gpus: bool) -> float:
+        """The share of the GPUs (or else CPUs) in use, on machines that take work; 1 when there are none."""
+        resource = GPUS if of_gpus else MILLICPUS
+        totals = self._shared.totals
+        in_service = int(totals[:, IN_SERVICE + resource].sum())
+        return 1.0 - int(totals[:, resource].sum()) / in_service if in_service > 0 else 1.0
+
+    @property
+    def in_service(self) -> tuple[int, int]:
+        """GPUs and thousandths of a CPU on machines that take work."""
+        gpus, millicpus, _ = self._shared.totals[:, IN_SERVICE:].sum(axis=0).tolist()
+        return gpus, millicpus
+
+    # Time.
+
+    def pass_time(self, now: float) -> None:
+        """Tells the watchers what attempts may be evicted because it is `now`: see `ClusterCapacity.pass_time`."""
+        for cluster in self.clusters:
+            cluster.pass_time(now)
+
+    @property
+    def time_passed_s(self) -> float:
+        """What was refused with an earlier `now` than this must not be remembered: time has released capacity since."""
+        return max([cluster.time_passed_s for cluster in self.clusters], default=ALWAYS_S)
+
+    @property
+    def next_evictable_s(self) -> float:
+        """When at the earliest time releases capacity again; infinity when it never does."""
+        return min([cluster.next_evictable_s for cluster in self.clusters], default=NEVER_S)
+
+    # What there is capacity for.
+
+    def ask(self, position: int, query: Query) -> Place | Shortfall:
+        """What the mechanism of one cluster answers. It is not asked again as long as nothing there has changed."""
+        cluster, mechanism, answers = self.clusters[position], self.mechanisms[position], self._answers[position]
+        if answers.revision != cluster.revision:
+            answers.revision = cluster.revision
+            answers.known.clear()
+        key = mechanism.same_answer_key(query, cluster)
+        answer = answers.known.get(key)
+        if answer is None:
+            if len(answers.known) >= ANSWERS_REMEMBERED:
+                answers.known.clear()
+            answer = answers.known[key] = mechanism.find(query, cluster)
+        return answer
+
+    def kind_of(self, job: JobSpecification) -> TaskKind:
+        """The kind of the job's tasks, for all clusters. Raises ValueError: see `TaskKinds.of`."""
+        return self._shared.kinds.of(job)
+
+    def free_counts(self, kind: TaskKind) -> Integers | None:
+        """[cluster] for how many tasks of the kind there is capacity without evictions; changes with the region.
+
+        None when too many kinds were asked for: then none has counted.
+        """
+        return self._shared.counted.of(kind)
+
+    def is_short(self, counts: Integers, tasks: int, standing: Standing) -> bool:
+        """True when these `free_counts` are not enough for so many tasks, and there is nothing to evict for them."""
+        # Most regions that are asked often have one cluster.
+        most = counts[0] if len(counts) == 1 else counts.max(initial=0)
+        return bool(most < tasks) and not any(cluster.any_worse(standing) for cluster in self.clusters)
+
+    def when_empty(self, kind: TaskKind, tasks: int) -> list[int]:
+        """Per cluster, how many tasks would fit with nothing else there and all machines up, each counted up to `tasks`."""
+        most: list[int] = (self._shape_counts @ np.minimum(kind.needs.table[:, WHEN_EMPTY], tasks)).tolist()
+        return most
+
+    @property
+    def releases(self) -> int:
+        """While it stays, a newcomer that found no place finds none."""
+        return sum([cluster.releases for cluster in self.clusters])
+
+    # Trying out.
+
+    def tentatively(self) -> AbstractContextManager[None]:
+        """Everything done inside is undone at exit, also after an exception. May be nested."""
+        return Tentatively(self._shared.undo_log)
+
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """What is supposed inside ends at exit. Nothing may be changed inside; not to be nested."""
+        try:
+            yield
+        finally:
+            for cluster in self._supposing:
+                cluster.end_supposing()
+            self._supposing.clear()
+
+    def suppose_released(self, key: AttemptKey) -> None:
+        """Does as if the attempt were gone. Raises UnexpectedHolding."""
+        for cluster in self._find_held(key).parts:
+            self._supposing.append(cluster)
+            cluster.suppose_released(key)
+
+    def suppose_charged(self, position: int, entries: Integers) -> None:
+        """Does as if these entries were charged in the cluster at this position."""
+        self._supposing.append(self.clusters[position])
+        self.clusters[position].suppose_charged(entries)
+
+    @property
+    def supposed(self) -> bool:
+        """Whether anything is supposed at the moment."""
+        return bool(self._supposing)
+
+    def watch(self, watcher: CapacityWatcher) -> None:
+        """Tells the watcher from now on whatever is released."""
+        self.watchers.append(watcher)
+
+    def check(self) -> None:
+        """Computes everything anew from what is held and compares; raises InvariantBroken (I1 among others)."""
+        for cluster in self.clusters:
+            cluster.check()
+
+    # Below.
+
+    def _parts(self, holding: Holding) -> list[tuple[ClusterCapacity, Holding]]:
+        """What the attempt holds in each cluster, in the order of its placements."""
+        placements = holding.placements
+        names = dict.fromkeys([placement.cluster for placement in placements])
+        for placement in placements:
+            if placement.cluster not in self._position_of:
+                where = self.cluster_ids[self._position(placement.machine)]
+                raise UnknownMachine(placement.machine, f"is in cluster {where}, not in {placement.cluster}")
+            if len(names) == 1:
+                break
+        if len(names) == 1:
+            return [(self.clusters[self._position_of[name]], holding) for name in names]
+        return [
+            (self.clusters[self._position_of[name]], holding._replace(placements=self._within(placements, name)))
+            for name in names
+        ] or [(self.clusters[0], holding)]
+
+    @staticmethod
+    def _within(placements: Sequence[TaskPlacement], cluster: ClusterId) -> tuple[TaskPlacement, ...]:
+        return tuple(placement for placement in placements if placement.cluster == cluster)
+
+    def _set_held(self, key: AttemptKey, held: _Held | None) -> None:
+        old = self._held.get(key)
+        if held is None:
+            del self._held[key]
+        else:
+            self._held[key] = held
+        if self._shared.undo_log.tentative:
+            self._shared.undo_log.note(lambda: self._set_held(key, old))
+
+    def _find_held(self, key: AttemptKey) -> _Held:
+        try:
+            return self._held[key]
+        except KeyError:
+            raise UnexpectedHolding(key, "holds nothing here") from None
+
+    def _position(self, machine: MachineId) -> int:
+        try:
+            return self._cluster_of_machine[machine]
+        except KeyError:
+            raise UnknownMachine(machine, f"is not in region {self.region}") from None
