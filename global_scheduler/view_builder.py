@@ -81,12 +81,12 @@ class RunningRows:
     charges: Sequence[Mapping[str, int]]
     """GPUs of the base tasks by model or quota bucket, and `cpus` in thousandths."""
     gpus: ArrayLike
-    """That it holds."""
+    """That it has held since `working_since_s`."""
     submitted_s: ArrayLike
     working_since_s: ArrayLike
-    """When its tasks began to run; not a number while they are being set up."""
+    """When its tasks began to run, or were resized last; not a number while they are being set up."""
     attained_gpu_s: ArrayLike
-    """GPU-seconds received in earlier attempts."""
+    """GPU-seconds received before that."""
     estimates: Estimates | None = None
     """None: the settings do not want any."""
 
@@ -185,7 +185,6 @@ def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns
     tenant = buckets.tenants_of(load.listed("tenants", rows.tenants), rows.workloads)
     attempt = load.column("attempts", rows.attempts, np.int32)
     started_s = load.column("started_s", rows.started_s, np.float64)
-    submitted_s = load.column("submitted_s", rows.submitted_s, np.float64)
     demand = Demand(*buckets.flattened(load.listed("charges", rows.charges)))
     order = _order_by(started_s, list(zip(rows.workloads, attempt.tolist(), strict=True)))
     return RunningColumns(
@@ -198,15 +197,22 @@ def _running_columns(rows: RunningRows, buckets: QuotaBuckets) -> RunningColumns
         within_quota=_in(load.column("within_quota", rows.within_quota, np.bool_), order),
         leaving=_in(load.column("leaving", rows.leaving, np.bool_), order),
         demand=buckets.demand_columns(demand, tenant, order, rows.workloads),
-        known=KnownWork(
-            gpus=_in(load.column("gpus", rows.gpus, np.float64), order),
-            submitted_s=_in(submitted_s, order),
-            # It waits no more; until when it did is of no account.
-            queued_since_s=_in(submitted_s, order),
-            attained_gpu_s=_in(load.column("attained_gpu_s", rows.attained_gpu_s, np.float64), order),
-            started_s=_in(load.column("working_since_s", rows.working_since_s, np.float64), order),
-            estimates=_estimates_in(rows.estimates, order),
-        ),
+        known=known_of_running(rows, order),
+    )
+
+
+def known_of_running(rows: RunningRows, order: NDArray[np.int64] | None = None) -> KnownWork:
+    """What policies are given of live attempts; in the order of the rows, or in that one."""
+    load = _Loader(rows.workloads)
+    submitted_s = _in(load.column("submitted_s", rows.submitted_s, np.float64), order)
+    return KnownWork(
+        gpus=_in(load.column("gpus", rows.gpus, np.float64), order),
+        submitted_s=submitted_s,
+        # It waits no more; since when it did is of no account.
+        queued_since_s=submitted_s,
+        attained_gpu_s=_in(load.column("attained_gpu_s", rows.attained_gpu_s, np.float64), order),
+        started_s=_in(load.column("working_since_s", rows.working_since_s, np.float64), order),
+        estimates=_estimates_in(rows.estimates, order),
     )
 
 

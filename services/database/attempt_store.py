@@ -209,16 +209,16 @@ async def write_placements(
 
 
 async def begin_evictions(
-    connection: AnyConnection, evictions: Sequence[tuple[AttemptKey, Eviction]]
+    connection: AnyConnection, evictions: Sequence[tuple[AttemptKey, Eviction]], now: float
 ) -> set[AttemptKey]:
-    """Marks live attempts as being evicted; returns those that were live and not being evicted before.
+    """Marks live attempts as being evicted from now on; returns those that were live and not being evicted before.
 
     Where room is made for another one, only a victim that stands strictly worse than it at this moment is marked (I5).
     """
     if not evictions:
         return set()
     cursor = await connection.execute(
-        """UPDATE attempts a SET state = %s, eviction = u.eviction
+        """UPDATE attempts a SET state = %s, eviction = u.eviction, leaving_s = %s
              FROM unnest(%s::text[], %s::int[], %s::jsonb[], %s::smallint[], %s::smallint[])
                AS u (workload, attempt, eviction, by_priority, by_level)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state = ANY(%s)
@@ -226,6 +226,7 @@ async def begin_evictions(
         RETURNING a.workload, a.attempt""",
         (
             state_after(Happening.EVICTION_BEGAN).value,
+            now,
             [key.workload for key, _ in evictions],
             [int(key.attempt) for key, _ in evictions],
             [Jsonb(eviction.as_json()) for _, eviction in evictions],
@@ -381,7 +382,7 @@ async def record_ends(
 
 
 async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd]) -> None:
-    """Completed work counts in full; else only what the last checkpoint holds is left.
+    """Completed work counts in full; else only what the last checkpoint holds is left. Service counts in any case.
 
     Raises StateChangeRefused when nothing in the table leads from where a workload is to where its attempt leaves it.
     """
@@ -391,13 +392,19 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
     cursor = await connection.execute(
         """UPDATE workloads w SET state = u.state, reason = u.reason, failures = w.failures + u.failed::int,
                   ended_s = u.workload_ended_s, throughput = 0,
-                  progress = u.progress, checkpoint_progress = greatest(w.checkpoint_progress, u.checkpoint_progress)
-             FROM unnest(%s::text[], %s::text[], %s::text[], %s::bool[], %s::float8[], %s::float8[], %s::float8[])
-               AS u (workload, state, reason, failed, workload_ended_s, progress, checkpoint_progress),
+                  progress = u.progress, checkpoint_progress = greatest(w.checkpoint_progress, u.checkpoint_progress),
+                  attained_s = w.attained_s + coalesce(greatest(least(a.leaving_s, a.ended_s) - a.started_s, 0), 0),
+                  attained_gpu_s = w.attained_gpu_s + a.received_gpu_s + a.gpus * coalesce(
+                      greatest(least(a.leaving_s, a.ended_s) - coalesce(a.received_to_s, a.started_s), 0), 0)
+             FROM unnest(%s::text[], %s::int[], %s::text[], %s::text[], %s::bool[], %s::float8[], %s::float8[],
+                         %s::float8[])
+               AS u (workload, attempt, state, reason, failed, workload_ended_s, progress, checkpoint_progress)
+             JOIN attempts a USING (workload, attempt),
                   unnest(%s::text[], %s::text[]) AS change (before, after)
             WHERE w.workload = u.workload AND w.state = change.before AND u.state = change.after""",
         (
             [end.key.workload for end in ends],
+            [int(end.key.attempt) for end in ends],
             [end.next_state.value for end in ends],
             [end.reason for end in ends],
             [end.failed for end in ends],
@@ -419,10 +426,12 @@ async def _requeue(
         return
     entries = [requeued[end.key.workload] for end in ends]
     await connection.execute(
-        """INSERT INTO queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus, not_before_s)
-           SELECT w.workload, w.tenant, w.submitted_s, u.gpu_model, u.gpus, u.cpus, u.more_gpus, u.not_before_s
-             FROM unnest(%s::text[], %s::text[], %s::int[], %s::float8[], %s::jsonb[], %s::float8[])
-               AS u (workload, gpu_model, gpus, cpus, more_gpus, not_before_s)
+        """INSERT INTO queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus, not_before_s,
+                                      queued_since_s, attained_gpu_s)
+           SELECT w.workload, w.tenant, w.submitted_s, u.gpu_model, u.gpus, u.cpus, u.more_gpus, u.not_before_s,
+                  u.ended_s, w.attained_gpu_s
+             FROM unnest(%s::text[], %s::text[], %s::int[], %s::float8[], %s::jsonb[], %s::float8[], %s::float8[])
+               AS u (workload, gpu_model, gpus, cpus, more_gpus, not_before_s, ended_s)
              JOIN workloads w USING (workload)""",
         (
             [end.key.workload for end in ends],
@@ -431,6 +440,7 @@ async def _requeue(
             [entry.cpus for entry in entries],
             [Jsonb(dict(entry.more_gpus)) if entry.more_gpus else None for entry in entries],
             [end.not_before_s for end in ends],
+            [end.ended_s for end in ends],
         ),
     )
 

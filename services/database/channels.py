@@ -10,6 +10,9 @@ AUCTION_CHANNEL = "topmast_auction"
 SCAN_CHANNEL = "topmast_scan"
 """Something happened that the next scan pass should see: a submission, an end, a change of tenants."""
 
+START_CHANNEL = "topmast_start"
+"""Attempts have started: from now on they receive service, and may cross into other levels."""
+
 REGION_CHANNEL = "topmast_region"
 """Regions should look at their live attempts: a cancellation was asked for, some were re-classified."""
 

@@ -202,6 +202,12 @@ class WorkloadRow(Base):
     throughput: Mapped[float] = mapped_column(Float, server_default=text("0"))
     reason: Mapped[str] = mapped_column(Text, server_default=text("''"))
     cancel_requested: Mapped[bool] = mapped_column(Boolean, server_default=text("false"))
+    attained_s: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    """How long its ended attempts worked."""
+    attained_gpu_s: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    """GPU-seconds that they received: from their start until they were asked to leave, or ended."""
+    declared_s: Mapped[float | None] = mapped_column(Float)
+    """How long it says that it runs; only emulated ones do."""
 
 
 class JobRow(Base):
@@ -265,6 +271,10 @@ class QueueEntryRow(Base):
     level: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     credit: Mapped[float] = mapped_column(Float, server_default=text("0"))
     within_quota: Mapped[bool] = mapped_column(Boolean, server_default=text("false"))
+    queued_since_s: Mapped[float | None] = mapped_column(Float)
+    """When its last attempt ended; None: it had none."""
+    attained_gpu_s: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    """The workload's, copied for scan passes: it does not change while it is queued."""
 
 
 class ScanPassRow(Base):
@@ -382,6 +392,12 @@ class AttemptRow(Base):
     progress_at_start: Mapped[float] = mapped_column(Float)
     progress: Mapped[float] = mapped_column(Float)
     checkpoint_progress: Mapped[float] = mapped_column(Float)
+    leaving_s: Mapped[float | None] = mapped_column(Float)
+    """When it was asked to leave: from then on it receives no service."""
+    received_gpu_s: Mapped[float] = mapped_column(Float, server_default=text("0"))
+    """GPU-seconds received up to `received_to_s`, with the GPUs that it held then."""
+    received_to_s: Mapped[float | None] = mapped_column(Float)
+    """When its GPUs changed last; None: never."""
 
 
 class PlacementRow(Base):

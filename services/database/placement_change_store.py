@@ -38,15 +38,22 @@ async def begin_change(
     revision: int,
     placements: Sequence[TaskPlacement],
     change: PlacementChange,
+    now: float,
 ) -> bool:
-    """The attempt is to hold these from now on; False when it does not run any more, or was changed meanwhile."""
+    """The attempt is to hold these from now on; False when it does not run any more, or was changed meanwhile.
+
+    Service is counted by what it held up to now.
+    """
     cursor = await connection.execute(
-        """UPDATE attempts SET gpus = %s, cpus = %s
+        """UPDATE attempts SET gpus = %s, cpus = %s, received_to_s = %s,
+                  received_gpu_s = received_gpu_s + gpus * greatest(%s - coalesce(received_to_s, started_s), 0)
             WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = %s
         RETURNING workload""",
         (
             sum(len(placement.gpu_indices) for placement in placements),
             sum(placement.millicpus for placement in placements) / 1000,
+            now,
+            now,
             key.workload,
             key.attempt,
             State.RUNNING.value,

@@ -35,7 +35,7 @@ _PENDING = f"""
     SELECT count(*), {joined("workload")}, {joined("tenant")}, {packed("submitted_s")}, {joined("gpu_model")},
            {packed("gpus")}, {packed("cpus")}, {packed(f"coalesce(priority, {NOT_RANKED}::smallint)")},
            {packed("level")}, {packed("credit")}, {packed("within_quota")},
-           {packed("submitted_s")}, {packed("0::float8")},
+           {packed("coalesce(queued_since_s, submitted_s)")}, {packed("attained_gpu_s")},
            array_agg(place) FILTER (WHERE more_gpus IS NOT NULL),
            array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL)
       FROM (SELECT *, row_number() OVER () - 1 AS place
@@ -46,8 +46,9 @@ _RUNNING = f"""
     SELECT count(*), {joined("workload")}, {packed("attempt")}, {joined("tenant")},
            {packed("coalesce(started_s, dispatched_s)")}, {packed("priority")}, {packed("level")},
            {packed("within_quota")}, {packed(f"state = {quoted({State.PREEMPTING})}")}, {joined("charges::text")},
-           {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(started_s, 'nan')")}, {packed("attained_gpu_s")}
-      FROM (SELECT a.*, w.submitted_s, 0::float8 AS attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
+           {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(received_to_s, started_s, 'nan')")},
+           {packed("attained_gpu_s + received_gpu_s")}
+      FROM (SELECT a.*, w.submitted_s, w.attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
              WHERE a.ended_s IS NULL ORDER BY a.workload, a.attempt) AS live"""
 
 

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after
-from domain.workload import WorkloadSpecification
+from domain.workload import Emulated, WorkloadSpecification
 from formats.event_details import submitted_details
 from services.database import event_store
 from services.database.channels import REGION_CHANNEL, SCAN_CHANNEL
@@ -156,10 +156,10 @@ async def _copy_workloads(connection: AnyConnection, new: Sequence[Submission]) 
         connection.cursor() as cursor,
         cursor.copy(
             """COPY workloads (workload, tenant, name, specification, gpus, emulated, state, submitted_s,
-                               idempotency_key, body_digest) FROM STDIN (FORMAT BINARY)"""
+                               idempotency_key, body_digest, declared_s) FROM STDIN (FORMAT BINARY)"""
         ) as copy,
     ):
-        copy.set_types(["text", "text", "text", "bytea", "int4", "bool", "text", "float8", "text", "bytea"])
+        copy.set_types(["text", "text", "text", "bytea", "int4", "bool", "text", "float8", "text", "bytea", "float8"])
         for submission in new:
             specification = submission.specification
             await copy.write_row(
@@ -174,8 +174,16 @@ async def _copy_workloads(connection: AnyConnection, new: Sequence[Submission]) 
                     submission.submitted_s,
                     submission.idempotency_key,
                     submission.body_digest,
+                    _declared_s(specification),
                 )
             )
+
+
+def _declared_s(specification: WorkloadSpecification) -> float | None:
+    """How long it says that it runs: as long as its longest job; None when one of them does not say."""
+    entry_points = [job.entry_point for job in specification.jobs]
+    declared = [entry.duration_s for entry in entry_points if isinstance(entry, Emulated)]
+    return max(declared) if len(declared) == len(entry_points) else None
 
 
 async def _copy_jobs(connection: AnyConnection, new: Sequence[Submission]) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain.identifiers import TenantId, WorkloadId
 from domain.tenant import Tenant
+from formats.scheduler_file import EstimatesSection
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.scan_view import ScanView
 from global_scheduler.usage_window import WindowedUse, window_averages
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
-from services.database import queue_store, tenant_store, usage_store
+from services.database import estimate_store, queue_store, tenant_store, usage_store
 from services.database.connection import AnyConnection
 from services.database.queue_store import StoredScanPass
 
@@ -52,7 +53,9 @@ class ScanDecision:
             return None
 
 
-async def load_snapshot(connection: AnyConnection, now: float, settings: ScanSettings) -> ScanSnapshot:
+async def load_snapshot(
+    connection: AnyConnection, now: float, settings: ScanSettings, estimates: EstimatesSection | None = None
+) -> ScanSnapshot:
     """Everything a pass looks at. The connection's transaction must be a snapshot."""
     return ScanSnapshot(
         now=now,
@@ -63,11 +66,27 @@ async def load_snapshot(connection: AnyConnection, now: float, settings: ScanSet
             now,
             settings.credit.usage_window_s,
         ),
-        pending=await queue_store.load_pending(connection, now),
-        running=await queue_store.load_running(connection),
+        pending=await load_pending(connection, now, estimates),
+        running=await load_running(connection, now, estimates),
         next_due_s=await queue_store.next_due_s(connection, now),
         last_pass=await queue_store.newest_scan_pass(connection),
     )
+
+
+async def load_pending(connection: AnyConnection, now: float, estimates: EstimatesSection | None) -> PendingRows:
+    """The queue, with estimates where they are wanted."""
+    rows = await queue_store.load_pending(connection, now)
+    if estimates is None:
+        return rows
+    return replace(rows, estimates=await estimate_store.of_pending(connection, now, estimates.assumed_run_s))
+
+
+async def load_running(connection: AnyConnection, now: float, estimates: EstimatesSection | None) -> RunningRows:
+    """The live attempts, with estimates where they are wanted."""
+    rows = await queue_store.load_running(connection)
+    if estimates is None:
+        return rows
+    return replace(rows, estimates=await estimate_store.of_running(connection, now, estimates.assumed_run_s))
 
 
 def decide(snapshot: ScanSnapshot, settings: ScanSettings) -> ScanDecision:

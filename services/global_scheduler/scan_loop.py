@@ -41,6 +41,7 @@ class ScanLoop:
         self._clock = clock
         self._configuration = configuration.scan
         self._settings = configuration.scan_settings()
+        self._estimates = configuration.estimates
         self._last: ScanDecision | None = None
 
     async def run(self, lease: Lease) -> None:
@@ -76,7 +77,9 @@ class ScanLoop:
         now = self._clock.now()
         await self._database.run(partial(self._count_use, now=now))
         # 2. Observe: one moment of the database.
-        snapshot = await self._database.run(partial(load_snapshot, now=now, settings=self._settings), snapshot=True)
+        snapshot = await self._database.run(
+            partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
+        )
         # 3. Decide, in a thread: calls are answered meanwhile.
         decision = await asyncio.to_thread(decide, snapshot, self._settings)
         self._last = decision

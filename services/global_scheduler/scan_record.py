@@ -10,6 +10,8 @@ no entry: what somebody else has locked just now is left to the next pass.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from domain.clock import Clock
@@ -25,7 +27,7 @@ from services.database import (
     reclassification_store,
     tenant_store,
 )
-from services.database.channels import AUCTION_CHANNEL, REGION_CHANNEL
+from services.database.channels import AUCTION_CHANNEL, REGION_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.lease_store import Lease
 from services.database.queue_store import RankedEntries
@@ -70,6 +72,28 @@ async def record_reclassifications(
     await lease_store.assert_held(connection, lease)
     if applied:
         wake_after_commit(connection, REGION_CHANNEL)
+    return len(applied)
+
+
+async def record_level_changes(
+    connection: AnyConnection, lease: Lease, changes: Sequence[Reclassification], clock: Clock
+) -> int:
+    """Applies changes of level alone, as far as the attempts still stand as they were seen; returns how many.
+
+    No quota changes hands, so the ledger is left alone; what somebody else has locked just now is left to the next look.
+    """
+    locked = await reclassification_store.lock_live(connection, [change.key for change in changes])
+    applied = [(change, locked[change.key]) for change in changes if _still_stands(change, locked.get(change.key))]
+    await reclassification_store.reclassify(
+        connection, [(change.key, change.standing, change.within_quota) for change, _ in applied]
+    )
+    now = clock.now()
+    await event_store.append(connection, [_reclassified_event(change, attempt, now) for change, attempt in applied])
+    await lease_store.assert_held(connection, lease)
+    if applied:
+        wake_after_commit(connection, REGION_CHANNEL)
+        # Who waits may evict now whom it could not before.
+        wake_after_commit(connection, SCAN_CHANNEL)
     return len(applied)
 
 

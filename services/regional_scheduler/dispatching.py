@@ -104,7 +104,7 @@ async def _store(connection: AnyConnection, region: RegionId, dispatched: Dispat
     """Writes the new attempts, and that their victims leave."""
     await attempt_store.dispatch(connection, region, [new_attempt(attempt) for attempt in dispatched.attempts])
     evictions = dispatched.writes.evictions
-    marked = await attempt_store.begin_evictions(connection, evictions)
+    marked = await attempt_store.begin_evictions(connection, evictions, now)
     if len(marked) != len(evictions):
         # A scan pass may have re-classified one of them since we looked.
         raise SessionOver(

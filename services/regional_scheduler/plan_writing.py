@@ -126,7 +126,9 @@ async def write_changes(connection: AnyConnection, region: RegionId, writes: Pla
     that cannot begin: the attempt may be another region's, so nobody here can know.
     """
     for new in writes.changes:
-        if not await placement_change_store.begin_change(connection, new.key, new.revision, new.placements, new.change):
+        if not await placement_change_store.begin_change(
+            connection, new.key, new.revision, new.placements, new.change, now
+        ):
             raise SessionOver(f"{new.key} does not run in the database, or was changed meanwhile")
     for place in writes.reservations:
         if not await reservation_store.reserve(connection, place):

@@ -19,7 +19,7 @@ from domain.workload import WorkloadSpecification
 from formats.event_details import placement_details
 from services.database import attempt_store, event_store, placement_change_store, quota_store, reservation_store
 from services.database.attempt_store import AttemptProgress, RequeuedEntry, StoredStanding
-from services.database.channels import SCAN_CHANNEL
+from services.database.channels import SCAN_CHANNEL, START_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.placement_change_store import Changed
 from services.database.reservation_store import ReservedPlace
@@ -91,6 +91,8 @@ async def record_reports(
     )
     if recorded.ended:
         wake_after_commit(connection, SCAN_CHANNEL)
+    if recorded.started:
+        wake_after_commit(connection, START_CHANNEL)
     return replace(recorded, successors=successors)
 
 
@@ -193,7 +195,9 @@ async def begin_evictions(
     now: float,
 ) -> set[AttemptKey]:
     """Writes that these attempts are asked to leave; returns those that were not leaving already."""
-    marked = await attempt_store.begin_evictions(connection, [(attempt.key, eviction) for attempt, eviction in leaving])
+    marked = await attempt_store.begin_evictions(
+        connection, [(attempt.key, eviction) for attempt, eviction in leaving], now
+    )
     news = [(attempt, eviction) for attempt, eviction in leaving if attempt.key in marked]
     await event_store.append(connection, evicting_events(region, news, now))
     return marked

@@ -85,8 +85,8 @@ def test_an_evicted_attempt_leaves_what_its_checkpoint_holds_and_the_workload_is
         await dispatch(connection, new_attempt(W1))
         by = AttemptKey(WorkloadId("w000009"), AttemptNumber(1))
         eviction = Eviction(EvictionCause.PREEMPTED, by, Standing(0, 0))
-        assert await attempt_store.begin_evictions(connection, [(FIRST, eviction)]) == {FIRST}
-        assert await attempt_store.begin_evictions(connection, [(FIRST, eviction)]) == set()
+        assert await attempt_store.begin_evictions(connection, [(FIRST, eviction)], 2_000.0) == {FIRST}
+        assert await attempt_store.begin_evictions(connection, [(FIRST, eviction)], 2_000.0) == set()
         (loaded,) = await attempt_store.load_live(connection, EAST)
         assert (loaded.state, loaded.eviction) == (State.PREEMPTING, eviction)
         ended = await attempt_store.record_ends(connection, [end_of(FIRST, "preempted", State.PENDING)], ENTRY)
@@ -108,7 +108,10 @@ def test_never_does_a_stale_attempt_change_anything(database_url: str) -> None:
         assert before[:2] == ("DISPATCHED", 2)
 
         assert await attempt_store.record_started(connection, [(FIRST, 2500.0)]) == set()
-        assert await attempt_store.begin_evictions(connection, [(FIRST, Eviction(EvictionCause.DRAINED))]) == set()
+        assert (
+            await attempt_store.begin_evictions(connection, [(FIRST, Eviction(EvictionCause.DRAINED))], 2_000.0)
+            == set()
+        )
         assert await attempt_store.record_ends(connection, [end_of(FIRST, "completed", State.COMPLETED)], {}) == set()
         await attempt_store.record_progress(connection, [AttemptProgress(FIRST, 900.0, 900.0, 1.0)])
 

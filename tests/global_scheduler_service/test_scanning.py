@@ -300,7 +300,7 @@ def test_attempts_that_changed_since_are_left_alone(database_url: str) -> None:
 async def _evict(service: Service, workload: WorkloadId) -> None:
     eviction = Eviction(EvictionCause.DRAINED)
     await service.database.run(
-        lambda connection: attempt_store.begin_evictions(connection, [(attempt_of(workload).key, eviction)])
+        lambda connection: attempt_store.begin_evictions(connection, [(attempt_of(workload).key, eviction)], 0.0)
     )
 
 

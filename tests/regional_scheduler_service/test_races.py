@@ -82,7 +82,9 @@ def test_only_who_stands_strictly_worse_at_that_moment_is_evicted_for_another(
     async def story(connection: AnyConnection) -> None:
         await dispatch_over_quota(connection)
         eviction = Eviction(EvictionCause.PREEMPTED, NEWCOMER, by)
-        assert await attempt_store.begin_evictions(connection, [(FIRST, eviction)]) == ({FIRST} if marked else set())
+        assert await attempt_store.begin_evictions(connection, [(FIRST, eviction)], 2_000.0) == (
+            {FIRST} if marked else set()
+        )
 
     in_one_transaction(database_url, story)
 
@@ -92,7 +94,7 @@ def test_who_is_evicted_for_nobody_may_stand_as_well_as_it_likes(database_url: s
         await dispatch_over_quota(connection)
         await promote(connection)
         drained = Eviction(EvictionCause.DRAINED)
-        assert await attempt_store.begin_evictions(connection, [(FIRST, drained)]) == {FIRST}
+        assert await attempt_store.begin_evictions(connection, [(FIRST, drained)], 2_000.0) == {FIRST}
 
     in_one_transaction(database_url, story)
 

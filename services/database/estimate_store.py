@@ -1,0 +1,55 @@
+"""What estimates of run times go by: what workloads declare, and how long those that have completed ran."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from global_scheduler.estimates import estimates_from
+from global_scheduler.knowledge import Estimates
+from services.database.columns import packed, unpacked
+from services.database.connection import AnyConnection
+
+_FACTS = f"""
+    WITH completed AS (SELECT tenant, name, attained_s FROM workloads WHERE state = 'COMPLETED' AND attained_s > 0),
+         by_name AS (SELECT tenant, name, avg(attained_s) AS mean_s FROM completed GROUP BY tenant, name),
+         by_tenant AS (SELECT tenant, avg(attained_s) AS mean_s FROM completed GROUP BY tenant)
+    SELECT count(*), {packed("declared_s")}, {packed("kept_s")}, {packed("name_s")}, {packed("tenant_s")},
+           {packed("attained_s")}
+      FROM (SELECT coalesce(w.declared_s, 'nan') AS declared_s, {{kept}} AS kept_s,
+                   coalesce(n.mean_s, 'nan') AS name_s, coalesce(t.mean_s, 'nan') AS tenant_s, w.attained_s
+              FROM {{rows}} JOIN workloads w USING (workload)
+              LEFT JOIN by_name n ON n.tenant = w.tenant AND n.name = w.name
+              LEFT JOIN by_tenant t ON t.tenant = w.tenant
+             WHERE {{which}} ORDER BY {{order}}) AS facts"""
+
+_OF_PENDING = _FACTS.format(
+    kept="w.checkpoint_progress",
+    rows="queue_entries q",
+    which="q.not_before_s <= %(now)s",
+    order="q.submitted_s, q.workload",
+)
+
+_OF_RUNNING = _FACTS.format(
+    kept="a.progress_at_start", rows="attempts a", which="a.ended_s IS NULL", order="a.workload, a.attempt"
+)
+
+
+async def of_pending(connection: AnyConnection, now: float, assumed_run_s: float) -> Estimates:
+    """For every queued workload that need not wait any longer, in the order of `queue_store.load_pending`."""
+    return await _load(connection, _OF_PENDING, now, assumed_run_s)
+
+
+async def of_running(connection: AnyConnection, now: float, assumed_run_s: float) -> Estimates:
+    """For every live attempt as of its start, in the order of `queue_store.load_running`."""
+    return await _load(connection, _OF_RUNNING, now, assumed_run_s)
+
+
+async def _load(connection: AnyConnection, query: str, now: float, assumed_run_s: float) -> Estimates:
+    async with connection.cursor(binary=True) as cursor:
+        await cursor.execute(query, {"now": now})
+        row = await cursor.fetchone()
+    if row is None:
+        raise LookupError("an aggregate without a row")
+    count = int(row[0])
+    facts = [unpacked(column, "float8", count).astype(np.float64) for column in row[1:]]
+    return estimates_from(*facts, assumed_run_s=assumed_run_s)

@@ -1,0 +1,155 @@
+"""What workloads have attained survives ends, requeues, evictions and changes of size; and what estimates go by."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cluster_manager.attempt_run.actions import RecordEnd
+from cluster_manager.attempt_run.events import Eviction
+from domain.events import EvictionCause
+from domain.identifiers import AttemptNumber, WorkloadId
+from domain.life_cycle import State
+from domain.placement import AttemptKey
+from domain.placement_changes import ChangeKind, PlacementChange
+from global_scheduler.knowledge import EstimateSource
+from services.database import attempt_store, estimate_store, placement_change_store, queue_store
+from services.database.attempt_store import RequeuedEntry
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from tests.database.small_world import (
+    A100,
+    ADS,
+    VISION,
+    dispatch,
+    new_attempt,
+    placement,
+    specification,
+    submission,
+    submit,
+)
+
+W1 = WorkloadId("w000001")
+
+
+def in_one_transaction(database_url: str, story: Callable[[AnyConnection], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await story(connection)
+
+    asyncio.run(scenario())
+
+
+async def start(connection: AnyConnection, attempt: int, started_s: float, workload: WorkloadId = W1) -> AttemptKey:
+    key = AttemptKey(workload, AttemptNumber(attempt))
+    await attempt_store.record_started(connection, [(key, started_s)])
+    return key
+
+
+async def end(
+    connection: AnyConnection, key: AttemptKey, ended_s: float, next_state: State = State.PENDING, kept: float = 0.0
+) -> None:
+    ended = RecordEnd(key, "ended", "", ended_s, kept, kept, next_state)
+    entry = {key.workload: RequeuedEntry(A100, 8, 0.0)} if next_state is State.PENDING else {}
+    assert await attempt_store.record_ends(connection, [ended], entry) == {key}
+
+
+async def waiting(connection: AnyConnection) -> tuple[float, float]:
+    """GPU-seconds attained, and since when it waits, of the only workload in the queue."""
+    rows = await queue_store.load_pending(connection, 1e9)
+    assert rows.workloads == [W1]
+    return float(np.asarray(rows.attained_gpu_s)[0]), float(np.asarray(rows.queued_since_s)[0])
+
+
+async def live_service(connection: AnyConnection, now: float) -> float:
+    """GPU-seconds attained at `now` by the only workload that runs, as a scan pass reckons."""
+    rows = await queue_store.load_running(connection)
+    (attained,), (gpus,), (since_s,) = (
+        np.asarray(column, np.float64) for column in (rows.attained_gpu_s, rows.gpus, rows.working_since_s)
+    )
+    return float(attained) if np.isnan(since_s) else float(attained + gpus * (now - since_s))
+
+
+def test_never_does_a_requeue_lose_attained_service(database_url: str) -> None:
+    """Attempts that were set up or not, evicted or lost, one after the other; the sum is kept by hand."""
+    generator = np.random.default_rng(3)
+
+    async def story(connection: AnyConnection) -> None:
+        await submit(connection, [submission(1)])
+        assert await waiting(connection) == (0.0, 1001.0)
+        now, received = 2000.0, 0.0
+        for attempt in range(1, 13):
+            await dispatch(connection, new_attempt(W1, attempt, dispatched_s=now))
+            assert await live_service(connection, now + 7.0) == pytest.approx(received), "set-up is no service"
+            now += 10.0
+            run_s, saving_s = generator.uniform(1.0, 500.0, size=2).tolist()
+            starts, told = generator.random(2) < 0.7
+            key = await start(connection, attempt, now) if starts else AttemptKey(W1, AttemptNumber(attempt))
+            now += run_s
+            received += 8 * run_s * bool(starts)
+            assert await live_service(connection, now) == pytest.approx(received)
+            if told:
+                await attempt_store.begin_evictions(connection, [(key, Eviction(EvictionCause.DRAINED))], now)
+                now += saving_s
+            await end(connection, key, now)
+            attained_gpu_s, queued_since_s = await waiting(connection)
+            assert attained_gpu_s == pytest.approx(received)
+            assert queued_since_s == now
+            now += 60.0
+
+    in_one_transaction(database_url, story)
+
+
+def test_service_is_counted_by_the_gpus_that_were_held_when(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await submit(connection, [submission(1)])
+        await dispatch(connection, new_attempt(W1))
+        key = await start(connection, 1, 2100.0)
+        smaller = (placement(gpus=2),)
+        change = PlacementChange(ChangeKind.RESIZED, (placement(),))
+        assert await placement_change_store.begin_change(connection, key, 1, smaller, change, 2200.0)
+        assert await live_service(connection, 2250.0) == 8 * 100 + 2 * 50
+        await end(connection, key, 2300.0)
+        assert await waiting(connection) == (8 * 100 + 2 * 100, 2300.0)
+
+    in_one_transaction(database_url, story)
+
+
+def test_estimates_come_from_what_is_declared_then_from_the_past(database_url: str) -> None:
+    async def completed(connection: AnyConnection, number: int, run_s: float) -> None:
+        workload = WorkloadId(f"w{number:06d}")
+        await dispatch(connection, new_attempt(workload))
+        await end(connection, await start(connection, 1, 2000.0, workload), 2000.0 + run_s, State.COMPLETED)
+
+    async def story(connection: AnyConnection) -> None:
+        train, evaluate = (specification(ADS, name=name, emulated=False) for name in ("train", "evaluate"))
+        stranger = replace(train, tenant=VISION)
+        declares = specification(ADS, name="train")
+        await submit(
+            connection,
+            [
+                submission(number, wanted)
+                for number, wanted in enumerate((train, train, evaluate, declares, train, stranger, replace(train, name="new")), 1)
+            ],
+        )  # fmt: skip
+        await completed(connection, 1, 100.0)
+        await completed(connection, 2, 300.0)
+        await completed(connection, 3, 80.0)
+        estimates = await estimate_store.of_pending(connection, 1e9, 3600.0)
+        assert estimates.remaining_s.tolist() == [600.0, 200.0, 3600.0, 160.0]
+        assert [EstimateSource(source) for source in estimates.source.tolist()] == [
+            EstimateSource.DECLARED,
+            EstimateSource.NAME_HISTORY,
+            EstimateSource.ASSUMED,
+            EstimateSource.TENANT_HISTORY,
+        ]
+        workload = WorkloadId("w000004")
+        await dispatch(connection, new_attempt(workload))
+        await end(connection, await start(connection, 1, 5000.0, workload), 5100.0, kept=75.0)
+        assert (await estimate_store.of_pending(connection, 1e9, 3600.0)).remaining_s[0] == 525.0
+        await dispatch(connection, new_attempt(workload, 2))
+        assert (await estimate_store.of_running(connection, 1e9, 3600.0)).remaining_s.tolist() == [600.0]
+
+    in_one_transaction(database_url, story)
