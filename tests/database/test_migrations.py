@@ -9,7 +9,7 @@ from sqlalchemy import Connection, NullPool, create_engine
 from services.database import migrations_runner
 from services.database.errors import DatabaseUnavailable
 from services.database.migrations_runner import BASE, MigrationFailed
-from services.database.models import Base
+from services.database.models import METADATA
 from tests.conftest_postgres import SessionServer
 
 # Everything that makes a column, index or constraint what it is; order of creation does not count.
@@ -39,14 +39,14 @@ def _connect(url: str) -> Connection:
 def test_upgraded_database_is_what_the_models_say(database_url: str) -> None:
     with _connect(database_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
 
 
 def test_migrations_and_models_make_the_same_tables_to_the_last_detail(
     database_url: str, empty_database_url: str
 ) -> None:
     with _connect(empty_database_url) as connection, connection.begin():
-        Base.metadata.create_all(connection)
+        METADATA.create_all(connection)
         connection.exec_driver_sql("CREATE TABLE alembic_version (version_num TEXT)")
     shapes = []
     for url in (database_url, empty_database_url):

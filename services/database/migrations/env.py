@@ -5,10 +5,10 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection
 
-from services.database.models import Base
+from services.database.models import METADATA
 
 connection = context.config.attributes["connection"]
 if not isinstance(connection, Connection):
     raise TypeError("run migrations with services.database.migrations_runner: it hands over a connection")
-context.configure(connection=connection, target_metadata=Base.metadata, transaction_per_migration=False)
+context.configure(connection=connection, target_metadata=METADATA, transaction_per_migration=False)
 context.run_migrations()
