@@ -212,6 +212,24 @@ class AsyncClient:
                 request.after_sequence = message.sequence
                 yield event_from_proto(message)
 
+    async def snapshot(self) -> bytes:
+        """Everything that is decided on, at one moment: the bytes of a packed snapshot file.
+
+        `topmast simulate --snapshot` goes on from it.
+        """
+        request = global_scheduler_pb2.SaveSnapshotRequest()
+        content = bytearray()
+
+        async def begin() -> AsyncMessageStream[global_scheduler_pb2.SnapshotChunk]:
+            # A stream that broke off is of another moment than the one that follows.
+            content.clear()
+            return self._scheduler.SaveSnapshot(request)
+
+        async with aclosing(self._connection.stream(begin, self._peer, endless=False)) as chunks:
+            async for chunk in chunks:
+                content += chunk.content
+        return bytes(content)
+
     async def queue(self, *, limit: int = 50, tenant: str = "") -> Queue:
         """The head of the queue, and how many are in it."""
         request = global_scheduler_pb2.GetQueueRequest(limit=limit, tenant=tenant)

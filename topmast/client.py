@@ -15,7 +15,7 @@ import grpc
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
 from topmast.channel import MAX_ATTEMPTS
-from topmast.connection import Connection, Patience
+from topmast.connection import Connection, MessageStream, Patience
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
 from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenant_to_proto
@@ -193,6 +193,23 @@ class Client:
             # Where the stream is taken up again when it breaks off.
             request.after_sequence = message.sequence
             yield event_from_proto(message)
+
+    def snapshot(self) -> bytes:
+        """Everything that is decided on, at one moment: the bytes of a packed snapshot file.
+
+        `topmast simulate --snapshot` goes on from it.
+        """
+        request = global_scheduler_pb2.SaveSnapshotRequest()
+        content = bytearray()
+
+        def begin() -> MessageStream[global_scheduler_pb2.SnapshotChunk]:
+            # A stream that broke off is of another moment than the one that follows.
+            content.clear()
+            return self._scheduler.SaveSnapshot(request)
+
+        for chunk in self._connection.stream(begin, self._peer, endless=False):
+            content += chunk.content
+        return bytes(content)
 
     def queue(self, *, limit: int = 50, tenant: str = "") -> Queue:
         """The head of the queue, and how many are in it."""

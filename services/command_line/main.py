@@ -26,6 +26,7 @@ from services.command_line.commands import (
     run,
     serve,
     simulate,
+    snapshot,
     status,
     submit,
     trace,
@@ -70,6 +71,7 @@ _add(_SERVICE, "apply", apply.apply)
 _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
+app.add_typer(snapshot.app, rich_help_panel=_SERVICE)
 _add(_WORKLOADS, "submit", submit.submit)
 _add(_WORKLOADS, "run", run.run, run.CONTEXT_SETTINGS)
 _add(_WORKLOADS, "list", listing.list_workloads)

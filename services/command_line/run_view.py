@@ -76,9 +76,9 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
 
     regions = inputs.fleet.regions
     return {
-        "trace": str(inputs.source.trace),
+        "trace": str(inputs.source.trace) if inputs.source.trace is not None else None,
         "format": inputs.trace.format,
-        "workloads": len(inputs.rows),
+        "workloads": inputs.workloads,
         "bad_rows": inputs.trace.ledger.bad_rows,
         "machines": sum(1 for region in regions for _ in region.machines()),
         "region_gpus": {str(region): gpus for region, gpus in gpus_of_regions(inputs.fleet)},
@@ -86,6 +86,8 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         "assign_regions": inputs.source.assign_regions,
         "synthesize_tables": inputs.source.synthesize_tables,
         "loans": str(inputs.source.loans) if inputs.source.loans is not None else None,
+        "snapshot": str(inputs.source.snapshot) if inputs.source.snapshot is not None else None,
+        "default_duration_s": inputs.source.default_duration_s,
         "settings": settings.model_dump(mode="json"),
     }
 
@@ -96,7 +98,7 @@ def tell_run(label: str, run: FinishedRun, figures: RunFigures, inputs: Simulati
 
     sentence = broken_off_sentence(label, run.record, figures)
     if sentence:
-        came = f"{figures.workloads:,} of {counted(len(inputs.rows), 'workload')} had been submitted"
+        came = f"{figures.workloads:,} of {counted(inputs.workloads, 'workload')} had been submitted"
         note(f"{sentence} ({came})")
     elif figures.unfinished:
         note(f"{label}: {counted(figures.unfinished, 'workload')} had not ended when nothing more could happen")

@@ -28,6 +28,43 @@ TraceOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _existing_if_any(file: Path | None) -> Path | None:
+    return None if file is None else existing(file)
+
+
+FurtherTraceOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        callback=_existing_if_any,
+        help="A trace of any format of 'topmast trace formats', packed or not; - is standard input. With --snapshot "
+        "it is what is submitted from then on.",
+        show_default=False,
+    ),
+]
+SnapshotOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--snapshot",
+        exists=True,
+        dir_okay=False,
+        metavar="FILE",
+        help="Go on from this moment of a service ('topmast snapshot save'), with its machines and tenants.",
+        show_default=False,
+    ),
+]
+DefaultDurationOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--default-duration",
+        metavar="DURATION",
+        help="With --snapshot: so long workloads that are not emulated go on from then on: 90m, 2h.",
+        show_default=False,
+    ),
+]
 FleetOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--fleet", exists=True, dir_okay=False, help="Machines: this fleet.yaml.", show_default=False),
@@ -145,12 +182,15 @@ def fleet_source(
     gpu_model: str,
     regions: int,
     clusters_per_region: int,
-) -> FleetSource:
-    """Which machines there are; refuses two ways to say it, and none."""
+    snapshot: Path | None = None,
+) -> FleetSource | None:
+    """Which machines there are; refuses two ways to say it, and none. With a snapshot None: those that it has."""
     from simulator.inputs.fleets import FleetSource, parse_region_gpus
 
     ways = {"--fleet": fleet, "--nodes": nodes, "--gpus": gpus, "--region-gpus": region_gpus}
     said = [name for name, value in ways.items() if value is not None]
+    if snapshot is not None and not said:
+        return None
     if len(said) != 1:
         found = f"{' and '.join(said)} are given" if said else "none is given"
         raise typer.BadParameter(f"say one of {', '.join(ways)}: {found}")
@@ -166,8 +206,8 @@ def fleet_source(
 
 
 def input_source(
-    trace: Path,
-    fleet: FleetSource,
+    trace: Path | None,
+    fleet: FleetSource | None,
     tenants: Path | None,
     *,
     format_name: str | None,
@@ -178,8 +218,17 @@ def input_source(
     assign_regions: bool,
     synthesize_tables: bool,
     loans: Path | None,
+    snapshot: Path | None = None,
+    default_duration: str | None = None,
 ) -> InputSource:
-    """Where everything comes from."""
+    """Where everything comes from; refuses what a snapshot has already to be drawn or lent besides."""
+    if trace is None and snapshot is None:
+        raise typer.BadParameter("say --trace, --snapshot or both: what is to be simulated?")
+    if snapshot is None and default_duration is not None:
+        raise typer.BadParameter("--default-duration is about workloads of a snapshot; say --snapshot too")
+    for option, said in {"--synthesize-tables": synthesize_tables, "--loans": loans is not None}.items():
+        if snapshot is not None and said:
+            raise typer.BadParameter(f"{option} does not go with --snapshot: that has tables and machines of its own")
     from services.simulation.inputs import InputSource
     from simulator.inputs.slicing import Slice
     from simulator.inputs.trace_files import TraceOptions
@@ -196,6 +245,8 @@ def input_source(
         assign_regions=assign_regions,
         synthesize_tables=synthesize_tables,
         loans=loans,
+        snapshot=snapshot,
+        default_duration_s=None if default_duration is None else seconds(default_duration),
     )
 
 

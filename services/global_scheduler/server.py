@@ -28,6 +28,7 @@ from services.global_scheduler.request_checks import (
     queue_selection,
     workload_named,
 )
+from services.global_scheduler.snapshot_stream import snapshot_stream
 from services.global_scheduler.submission import GREATEST_BATCH, SubmissionDesk
 from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.workload_watchers import WorkloadWatchers
@@ -186,6 +187,14 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         ) as events:
             async for event in events:
                 yield event
+
+    async def SaveSnapshot(
+        self, request: messages.SaveSnapshotRequest, context: Context
+    ) -> AsyncIterator[messages.SnapshotChunk]:
+        self._require_ready()
+        async with aclosing(snapshot_stream(self._database, self._clock, _PATIENCE_REAL_S)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     # ------------------------------------------------------------ apply
 

@@ -132,6 +132,7 @@ def key_of_run(
         "fleet": _digest(repr(inputs.fleet)),
         "tables": _digest(repr(inputs.tables)),
         "tenants": _digest(repr(given.tenants)),
+        "begins": [source.snapshot is not None, source.trace is not None, source.default_duration_s],
         "loans": _digest(repr(given.loans)),
         "policy": policy.name,
         "settings": settings.model_dump(mode="json"),

@@ -13,9 +13,13 @@ from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL
 from domain.resources import Quota
+from domain.snapshot import Snapshot
 from domain.table import Table
 from domain.tenant import HIGHEST_PRIORITY, Tenant
+from formats.fleet_file import FleetFile
 from formats.problems import FieldProblem, FormatError
+from formats.row_ledger import RowLedger
+from formats.snapshot_file import read_snapshot
 from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
 from formats.trace import TraceRow
 from simulator.engine.settings import SimulationSettings
@@ -38,10 +42,12 @@ _REGIONS_STREAM, _TABLES_STREAM = 1, 2
 class InputSource:
     """Where the inputs come from."""
 
-    trace: Path
-    fleet: FleetSource
+    trace: Path | None
+    """None: nothing is submitted beyond what the snapshot has."""
+    fleet: FleetSource | None
+    """None: the snapshot's."""
     tenants: Path | None = None
-    """None: the policy's tenants are made from the trace."""
+    """None: the snapshot's; without one the policy's tenants are made from the trace."""
     options: TraceOptions = TraceOptions()
     window: Slice = Slice()
     assign_regions: bool = False
@@ -50,6 +56,18 @@ class InputSource:
     """Rows read tables that are drawn from the seed (MAST's sharing statistics)."""
     loans: Path | None = None
     """None: all clusters are for training."""
+    snapshot: Path | None = None
+    """Where the runs begin, and the trace with them; None: with nothing, at the first submission."""
+    default_duration_s: float | None = None
+    """For workloads of the snapshot that are not emulated: how long they go on."""
+
+    @property
+    def name(self) -> Path:
+        """The file that a run is named after."""
+        named = self.trace or self.snapshot
+        if named is None:
+            raise ValueError("neither a trace nor a snapshot")
+        return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +85,54 @@ class SimulationInputs:
     trace_digest: str | None
     """Of the content of the trace's files; None where it came through a pipe."""
     loans: LoanSchedule | None = None
+    snapshot: Snapshot | None = None
 
     @property
     def trace_name(self) -> str:
-        return self.source.trace.name
+        return self.source.name.name
+
+    @property
+    def workloads(self) -> int:
+        """How many there are in all."""
+        return len(self.rows) + (len(self.snapshot.workloads()) if self.snapshot is not None else 0)
 
 
 def read_inputs(source: InputSource) -> SimulationInputs:
     """Everything that does not depend on policy and seed; raises FormatError that names the field."""
-    described = fleet_file_from(source.fleet)
-    fleet = described.fleet
-    trace = read_trace_file(source.trace, source.options)
-    rows = slice_rows(trace.rows, source.window, np.random.default_rng(0))
-    if not rows:
-        description = f"none of its {len(trace.rows)} workloads is submitted in the window; it is of its own clock"
-        raise FormatError(str(source.trace), [FieldProblem("--from, --until", description)])
+    snapshot = read_snapshot(source.snapshot) if source.snapshot is not None else None
+    described = _fleet_of(source, snapshot)
+    trace = Trace((), "snapshot", RowLedger(str(source.name)))
+    rows: tuple[TraceRow, ...] = ()
+    if source.trace is not None:
+        trace = read_trace_file(source.trace, source.options)
+        rows = tuple(slice_rows(trace.rows, source.window, np.random.default_rng(0)))
+        if not rows:
+            description = f"none of its {len(trace.rows)} workloads is submitted in the window; it is of its own clock"
+            raise FormatError(str(source.trace), [FieldProblem("--from, --until", description)])
+    if snapshot is not None:
+        # The trace begins with the snapshot, whatever time its own clock shows.
+        later_s = snapshot.taken_s - rows[0].submit_s if rows else 0.0
+        rows = tuple(replace(row, submit_s=row.submit_s + later_s) for row in rows)
     tenants = read_tenants(source.tenants) if source.tenants is not None else None
+    if tenants is None and snapshot is not None:
+        tenants = snapshot.tenants
     if tenants is not None:
         _check_tenants(rows, tenants, source)
-    loans = read_loans(source.loans, fleet) if source.loans is not None else None
-    return SimulationInputs(trace, rows, fleet, described.tables, tenants, source, _digest_of(source), loans)
+    loans = read_loans(source.loans, described.fleet) if source.loans is not None else None
+    return SimulationInputs(
+        trace, rows, described.fleet, described.tables, tenants, source, _digest_of(source), loans, snapshot
+    )
+
+
+def _fleet_of(source: InputSource, snapshot: Snapshot | None) -> FleetFile:
+    """The machines and tables that are asked for, else those of the snapshot."""
+    if source.fleet is None:
+        if snapshot is None:
+            raise ValueError("neither machines nor a snapshot")
+        return FleetFile(snapshot.fleet, snapshot.tables)
+    described = fleet_file_from(source.fleet)
+    # Numbers of machines say nothing of tables.
+    return described if snapshot is None or described.tables else replace(described, tables=snapshot.tables)
 
 
 def check_regions(inputs: SimulationInputs, settings: SimulationSettings) -> None:
@@ -100,7 +146,7 @@ def check_regions(inputs: SimulationInputs, settings: SimulationSettings) -> Non
             f"{', '.join(unknown)}: the trace binds workloads there, but the fleet has {', '.join(sorted(known))}; "
             "name the fleet's regions so (--region-gpus), or let workloads run anywhere"
         )
-        raise FormatError(str(inputs.source.trace), [FieldProblem("region", description)])
+        raise FormatError(str(inputs.source.name), [FieldProblem("region", description)])
 
 
 def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> SimulationInput:
@@ -115,8 +161,16 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
             raise FormatError("--assign-regions", [FieldProblem("", str(error))]) from error
     if inputs.source.synthesize_tables:
         rows, tables = synthesize_tables(rows, regions, np.random.default_rng([seed, _TABLES_STREAM]))
-    tenants = _tenants_for(policy, inputs)
-    return SimulationInput(inputs.trace_name, rows, inputs.fleet, tenants, inputs.loans, catalog=Catalog(tables))
+    return SimulationInput(
+        inputs.trace_name,
+        rows,
+        inputs.fleet,
+        _tenants_for(policy, inputs),
+        inputs.loans,
+        snapshot=inputs.snapshot,
+        default_duration_s=inputs.source.default_duration_s,
+        catalog=Catalog(tables),
+    )
 
 
 def _tenants_for(policy: Policy, inputs: SimulationInputs) -> tuple[Tenant, ...]:
@@ -138,15 +192,15 @@ def _check_tenants(rows: Sequence[TraceRow], tenants: Sequence[Tenant], source: 
     if unknown:
         more = f" and {len(unknown) - SHOWN_TENANTS} more" if len(unknown) > SHOWN_TENANTS else ""
         description = (
-            f"{', '.join(unknown[:SHOWN_TENANTS])}{more}: not in {source.tenants}; add them there, or leave --tenants "
+            f"{', '.join(unknown[:SHOWN_TENANTS])}{more}: not in {source.tenants or source.snapshot}; add them there, or leave --tenants "
             "out: then each tenant of the trace has a quota by its share of the work"
         )
-        raise FormatError(str(source.trace), [FieldProblem("tenant", description)])
+        raise FormatError(str(source.name), [FieldProblem("tenant", description)])
 
 
 def _digest_of(source: InputSource) -> str | None:
     """Of the bytes of all files that rows come from."""
-    files = [source.trace, *([source.options.job_table] if source.options.job_table is not None else [])]
+    files = [file for file in (source.trace, source.options.job_table, source.snapshot) if file is not None]
     digest = hashlib.sha256()
     for file in files:
         if not file.is_file():

@@ -107,6 +107,11 @@ class GlobalSchedulerStub:
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.SaveSnapshot = channel.unary_stream(
+                '/topmast.v1.GlobalScheduler/SaveSnapshot',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.SaveSnapshotRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.SnapshotChunk.FromString,
+                _registered_method=True)
 
 
 class GlobalSchedulerServicer:
@@ -208,6 +213,13 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SaveSnapshot(self, request, context):
+        """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GlobalSchedulerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -280,6 +292,11 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'SaveSnapshot': grpc.unary_stream_rpc_method_handler(
+                    servicer.SaveSnapshot,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.SaveSnapshotRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.SnapshotChunk.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -660,6 +677,33 @@ class GlobalScheduler:
             '/topmast.v1.GlobalScheduler/GetStatus',
             topmast_dot_v1_dot_global__scheduler__pb2.GetStatusRequest.SerializeToString,
             topmast_dot_v1_dot_global__scheduler__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/SaveSnapshot',
+            topmast_dot_v1_dot_global__scheduler__pb2.SaveSnapshotRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.SnapshotChunk.FromString,
             options,
             channel_credentials,
             insecure,

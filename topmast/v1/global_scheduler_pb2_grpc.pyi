@@ -62,6 +62,8 @@ class GlobalSchedulerStub:
     """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetStatusRequest, _global_scheduler_pb2.GetStatusResponse]
     """Regions, machines, usage and health, in one look."""
+    SaveSnapshot: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]
+    """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
 @_typing.type_check_only
 class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
@@ -94,6 +96,8 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetStatusRequest, _global_scheduler_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Regions, machines, usage and health, in one look."""
+    SaveSnapshot: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]  # type: ignore[assignment]
+    """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
 class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -207,5 +211,13 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_global_scheduler_pb2.GetStatusResponse, _abc.Awaitable[_global_scheduler_pb2.GetStatusResponse]]:
         """Regions, machines, usage and health, in one look."""
+
+    @_abc_1.abstractmethod
+    def SaveSnapshot(
+        self,
+        request: _global_scheduler_pb2.SaveSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_global_scheduler_pb2.SnapshotChunk], _abc.AsyncIterator[_global_scheduler_pb2.SnapshotChunk]]:
+        """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
 def add_GlobalSchedulerServicer_to_server(servicer: GlobalSchedulerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -18,7 +18,9 @@ from services.command_line.simulation_options import (
     ClearCacheOption,
     ClustersOption,
     ConfigOption,
+    DefaultDurationOption,
     FleetOption,
+    FurtherTraceOption,
     GpuModelOption,
     GpusOption,
     GpusPerMachineOption,
@@ -30,13 +32,14 @@ from services.command_line.simulation_options import (
     RegionsOption,
     ReportOption,
     SetOption,
+    SnapshotOption,
     SynthesizeTablesOption,
     TenantsOption,
-    TraceOption,
     fleet_source,
     input_source,
     simulation_settings,
 )
+from services.command_line.snapshot_remarks import tell_snapshot
 from services.command_line.trace_options import FormatOption, FromOption, GpusOnlyOption, StrictOption, UntilOption
 from services.command_line.trace_remarks import tell_rows
 
@@ -76,7 +79,9 @@ ValidateOption = Annotated[
 
 
 def simulate(
-    trace: TraceOption,
+    trace: FurtherTraceOption = None,
+    snapshot: SnapshotOption = None,
+    default_duration: DefaultDurationOption = None,
     fleet: FleetOption = None,
     nodes: NodesOption = None,
     gpus: GpusOption = None,
@@ -108,17 +113,20 @@ def simulate(
 ) -> None:
     """Run a trace through the scheduler's own decisions, or those of another policy; print what it came to.
 
+    With --snapshot the run goes on from a moment of a service, with or without a trace of what is submitted then.
+
     Ctrl-C breaks the run off and prints the figures of what was done so far; the exit code is then 130.
     """
     machines = fleet_source(
         fleet, nodes, gpus, region_gpus,
         gpus_per_machine=gpus_per_machine, gpu_model=gpu_model,
-        regions=regions, clusters_per_region=clusters_per_region,
+        regions=regions, clusters_per_region=clusters_per_region, snapshot=snapshot,
     )  # fmt: skip
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
         assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans,
+        snapshot=snapshot, default_duration=default_duration,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     _simulate(_Asked(source, settings, policy, seed, events, validate, report, not no_cache, as_json))
@@ -146,11 +154,13 @@ def _simulate(asked: _Asked) -> None:
 
     policy = _policy_called(asked.policy)
     with Progress("simulate") as tell:
-        tell(f"reading {asked.source.trace}")
+        tell(f"reading {asked.source.name}")
         inputs = read_inputs(asked.source)
         check_regions(inputs, asked.settings)
         compile_kernels()
     tell_rows(inputs.trace)
+    if inputs.snapshot is not None:
+        tell_snapshot(inputs.snapshot, inputs.source.default_duration_s)
     with Interruption() as interruption:
         done = _run(asked, policy, inputs, interruption)
     interrupted = interruption.asked and done.run.record.broken_off
