@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cluster_manager.attempt_run.events import Eviction
 from data_placement.catalog import Catalog
 from domain.events import Event, EventKind
 from domain.fleet import MachineState
@@ -17,6 +18,7 @@ from domain.identifiers import AttemptNumber, MachineId, RegionId, TenantId, Wor
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import QueuePosition, Standing
+from domain.snapshot import Snapshot
 from domain.tenant import quota_charges
 from domain.workload import Workload
 from global_scheduler.scan_settings import ScanSettings
@@ -57,7 +59,7 @@ class _UseRow:
     """What an attempt held, since when, until when."""
 
     tenant: TenantId
-    gpus: int
+    gpus: float
     cpus: float
     since_s: float
     until_s: float | None = None
@@ -77,6 +79,51 @@ class LiveDriver:
     _machines: dict[MachineId, MachineState] = field(default_factory=dict)
     _specifications: dict[WorkloadId, Workload] = field(default_factory=dict)
     _attempts: dict[WorkloadId, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of_snapshot(snapshot: Snapshot, window: int) -> LiveDriver:
+        """With the rows that the service has at that moment."""
+        driver = LiveDriver(RecordedRun(snapshot.fleet, snapshot.tenants, (), ()), window)
+        tenants = {tenant.tenant: tenant for tenant in snapshot.tenants}
+        driver._machines = dict(snapshot.machine_states)
+        for entry in snapshot.queue:
+            name = entry.workload.workload
+            driver._specifications[name] = entry.workload
+            driver._attempts[name] = entry.so_far.attempts
+            driver._queue[name] = _Entry(entry.workload, entry.position)
+        for attempt in snapshot.running:
+            specification = attempt.workload.specification
+            driver._specifications[attempt.key.workload] = attempt.workload
+            driver._attempts[attempt.key.workload] = attempt.key.attempt
+            leaving = attempt.leaving
+            driver._live[attempt.key] = (
+                attempt.region,
+                StoredAttempt(
+                    key=attempt.key,
+                    tenant=specification.tenant,
+                    state=attempt.state,
+                    standing=attempt.standing,
+                    within_quota=attempt.within_quota,
+                    submitted_s=attempt.workload.submitted_s,
+                    dispatched_s=attempt.dispatched_s,
+                    started_s=attempt.started_s,
+                    eviction=None if leaving is None else Eviction(leaving.cause, leaving.by, leaving.by_standing),
+                    progress_at_start=attempt.progress_at_start,
+                    progress=attempt.progress,
+                    checkpoint_progress=attempt.checkpoint_progress,
+                    checkpoint_s=None,
+                    failures=attempt.so_far.failures,
+                    charges=quota_charges(specification, tenants[specification.tenant].quota),
+                    placements=attempt.placements,
+                    specification=specification_to_proto(specification).SerializeToString(),
+                ),
+            )
+        for number, use in enumerate(snapshot.use):
+            length_s = use.end_s - use.start_s
+            key = AttemptKey(WorkloadId(f"use-{number}"), AttemptNumber(1))
+            row = _UseRow(use.tenant, use.gpu_seconds / length_s, use.cpu_seconds / length_s, use.start_s, use.end_s)
+            driver._use[key] = row
+        return driver
 
     # What happens.
 

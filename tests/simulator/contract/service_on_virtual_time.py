@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from cluster_manager.attempt_run.events import Progressed
@@ -130,8 +130,13 @@ class ServiceOnVirtualTime:
 
     # Time.
 
-    async def run(self, workloads: Sequence[Workload]) -> list[Event]:
-        """Submits them when they are due and runs until all have ended; the service's own event log."""
+    async def run(
+        self, workloads: Sequence[Workload], look_before_pass: Callable[[float], Awaitable[None]] | None = None
+    ) -> list[Event]:
+        """Submits them when they are due and runs until all have ended; the service's own event log.
+
+        `look_before_pass` is called before every scan pass, when everything else of that instant has happened.
+        """
         for workload in workloads:
             self._at(workload.submitted_s, Happens.SUBMISSION, workload)
         while self._happens:
@@ -139,6 +144,8 @@ class ServiceOnVirtualTime:
             self.clock.advance_to(now)
             while self._happens and self._happens[0][0] <= now:
                 _, kind, _, subject = heapq.heappop(self._happens)
+                if kind == Happens.SCAN_PASS and look_before_pass is not None:
+                    await look_before_pass(now)
                 await self._take(Happens(kind), subject, now)
             if self._news:
                 await self._schedule_pass(now)
