@@ -83,7 +83,7 @@ class LiveDriver:
     @staticmethod
     def of_snapshot(snapshot: Snapshot, window: int) -> LiveDriver:
         """With the rows that the service has at that moment."""
-        driver = LiveDriver(RecordedRun(snapshot.fleet, snapshot.tenants, (), ()), window)
+        driver = LiveDriver(RecordedRun(snapshot.fleet, snapshot.tables, snapshot.tenants, (), ()), window)
         tenants = {tenant.tenant: tenant for tenant in snapshot.tenants}
         driver._machines = dict(snapshot.machine_states)
         for entry in snapshot.queue:

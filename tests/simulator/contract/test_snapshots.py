@@ -180,7 +180,9 @@ def test_the_course_after_a_snapshot_is_that_of_the_service(database_url: str) -
 
     async def scenario() -> list[Event]:
         async with Database(database_url) as database:
-            service = await ServiceOnVirtualTime.open(database, run.fleet, run.tenants, SETTINGS, rows[0].submit_s, 8)
+            service = await ServiceOnVirtualTime.open(
+                database, run.fleet, run.tables, run.tenants, SETTINGS, rows[0].submit_s, 8
+            )
 
             async def look(now: float) -> None:
                 async def load(connection: AnyConnection) -> Snapshot:
