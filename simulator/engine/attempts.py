@@ -28,17 +28,20 @@ from cluster_manager.attempt_run.events import (
     LeaveAsked,
     MachineLost,
     PlaceFreed,
+    Resized,
     Started,
 )
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptFacts, new_run, run_from_record
-from domain.events import EvictionCause
+from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
 from domain.life_cycle import Happening, State
-from domain.placement import Holding
+from domain.placement import AttemptKey, Holding, TaskPlacement
+from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt, emulated_work_s
-from regional_scheduler.plan_application import apply_plan
+from domain.work_rate import work_rate
+from regional_scheduler.plan_application import apply_plan, successor_of
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
 from simulator.engine.regions import Win
@@ -74,15 +77,50 @@ class Attempts:
             world.columns.dispatch(work)
         self._hold(work, 1)
         world.recorder.dispatched(work, inventory.entries_of(work.key), now)
-        victims = [world.by_name[victim.workload] for victim in win.plan.evictions]
+        victims = win.plan.evictions
         if world.log is not None:
-            world.log.dispatched(work, win.plan.placements, win.plan.evictions, now)
+            world.log.dispatched(work, win.plan.placements, victims, now)
         work.victims_left = len(victims)
-        for victim in victims:
-            victim.makes_room_for, victim.room_token = work, work.token
-            self._take(victim, LeaveAsked(now, Eviction(EvictionCause.PREEMPTED, work.key, work.standing)))
+        execute(win.plan.actions, _Execution(self, win.region, work))
         if not victims:
             self._take(work, PlaceFreed(now))
+
+    def carry_out(self, region: int, plan: Plan) -> None:
+        """Carries out a plan for what runs already: it starts nothing, and makes room for nothing new."""
+        apply_plan(self._world.room.desks[region].inventory, plan, self._world.clock.now())
+        execute(plan.actions, _Execution(self, region, None))
+
+    def workload_of(self, attempt: AttemptKey) -> SimulatedWorkload:
+        """Raises KeyError when its workload has ended."""
+        return self._world.by_name[attempt.workload]
+
+    def make_room(self, victim: SimulatedWorkload, newcomer: SimulatedWorkload) -> None:
+        """The victim saves its work and leaves; the newcomer starts when its last victim has."""
+        victim.makes_room_for, victim.room_token = newcomer, newcomer.token
+        eviction = Eviction(EvictionCause.PREEMPTED, newcomer.key, newcomer.standing)
+        self._take(victim, LeaveAsked(self._world.clock.now(), eviction))
+
+    def change(self, work: SimulatedWorkload, kind: EventKind) -> None:
+        """It holds what its region's inventory says now: charged so, and as fast as its tasks make it."""
+        inventory = self._world.room.desks[work.region].inventory
+        holding = inventory.holding(work.key)
+        if holding is not None:
+            self._take(work, Resized(self._world.clock.now(), holding.placements))
+            if self._world.log is not None:
+                rate = work_rate(work.workload.specification.jobs, holding.placements)
+                self._world.log.changed(work, kind, holding.placements, rate, self._world.clock.now())
+
+    def migrate(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
+        """It saves its work and stops; its next attempt starts in these places, which are kept for it."""
+        work.goes_on_in = region, placements
+        machines = dict.fromkeys(placement.machine for placement in placements)
+        self._take(work, LeaveAsked(self._world.clock.now(), Eviction(EvictionCause.MIGRATED, to=tuple(machines))))
+
+    def lose_place(self, work: SimulatedWorkload) -> None:
+        """The place that was kept for its next attempt is lost: it returns to the queue like others."""
+        if work.goes_on_in is not None:
+            self._world.room.desks[work.goes_on_in[0]].inventory.release(successor_of(work.key))
+            work.goes_on_in = None
 
     def take_over(self, work: SimulatedWorkload, attempt: RunningAttempt) -> None:
         """The workload has that attempt as the run begins: it holds its place; `go_on` follows when all attempts do.
@@ -195,7 +233,9 @@ class Attempts:
                 self._record_leaving(work, action)
             case Stop():
                 self._stop(work, action)
-            case RecordProgress() | RecordCheckpoint() | RecordSizes():
+            case RecordSizes():
+                self._record_sizes(work, action)
+            case RecordProgress() | RecordCheckpoint():
                 raise ValueError(f"a simulated workload tells nothing on the way: {action}")
             case _:
                 assert_never(action)
@@ -225,6 +265,27 @@ class Attempts:
             world.log.started(work, holding.placements if holding is not None else (), now)
         self.set_level(work)
         world.events.add(work.emulated.done_s, Happens.COMPLETION, work.index, work.token)
+
+    def _record_sizes(self, work: SimulatedWorkload, action: RecordSizes) -> None:
+        """What it holds and how fast it is from now on; what was expected of it is expected at another time."""
+        world, now = self._world, self._world.clock.now()
+        gpus = sum(len(placement.gpu_indices) for placement in action.placements)
+        # Its service is counted at its end, with what it holds then: what it held until now is made up for.
+        work.attained_gpu_s += (now - work.started_s) * (work.held_gpus - gpus)
+        self._hold(work, -1)
+        work.more_gpus = gpus - work.gpus
+        work.cpus = sum(placement.millicpus for placement in action.placements) / 1000
+        self._hold(work, 1)
+        if work.emulated is None:
+            raise ValueError(f"{work.workload.workload} is resized, but does not run")
+        work.emulated = work.emulated.at_speed(work_rate(work.workload.specification.jobs, action.placements), now)
+        work.token += 1
+        inventory = world.room.desks[work.region].inventory
+        world.recorder.changed(work, inventory.entries_of(work.key), now)
+        self._await_evictable(work)
+        self.set_level(work)
+        world.events.add(work.emulated.done_s, Happens.COMPLETION, work.index, work.token)
+        world.news = True
 
     def _record_leaving(self, work: SimulatedWorkload, action: RecordLeaving) -> None:
         """It stops working, and makes room."""
@@ -276,10 +337,38 @@ class Attempts:
         by = NO_ROW if eviction.by is None or work.makes_room_for is None else work.makes_room_for.index
         world.recorder.evicted(work, eviction.cause, end, by)
         if world.log is not None:
-            world.log.evicted(work, eviction, end)
+            successor = successor_of(work.key).attempt if work.goes_on_in is not None else None
+            world.log.evicted(work, eviction, end, successor)
         work.progress = end.checkpoint_progress
         work.started_s = math.nan
-        self.queue(work)
+        if work.goes_on_in is not None:
+            self._go_on_elsewhere(work, *work.goes_on_in)
+        else:
+            self.queue(work)
+
+    def _go_on_elsewhere(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
+        """The next attempt begins in the place that was kept for it, with the standing that this one had."""
+        world, now = self._world, self._world.clock.now()
+        inventory = world.room.desks[region].inventory
+        work.goes_on_in = None
+        work.attempts += 1
+        work.token += 1
+        work.key = successor_of(work.key)
+        work.run = new_run(AttemptFacts(work.key, work.progress))
+        work.region, work.dispatched_s = region, now
+        work.happens(Happening.DISPATCHED)
+        inventory.release(work.key)
+        inventory.hold(Holding(work.key, work.standing, now, placements))
+        self._await_evictable(work)
+        work.cpus = sum(placement.millicpus for placement in placements) / 1000
+        world.live[work.index] = work
+        if world.columns is not None:
+            world.columns.dispatch(work)
+        self._hold(work, 1)
+        world.recorder.dispatched(work, inventory.entries_of(work.key), now)
+        if world.log is not None:
+            world.log.dispatched(work, placements, (), now)
+        self._take(work, PlaceFreed(now))
 
     # Where it stands.
 
@@ -327,16 +416,52 @@ class Attempts:
         if world.columns is not None:
             world.columns.end(work)
         self._hold(work, -1)
+        work.more_gpus = 0
         world.news = True
 
     def _hold(self, work: SimulatedWorkload, sign: int) -> None:
         world = self._world
-        world.tenant_gpus[work.tenant] += sign * work.gpus
+        world.tenant_gpus[work.tenant] += sign * work.held_gpus
         if world.policy.scans:
             # As the service counts: also the CPUs that come with GPUs.
-            world.tenant_use.change(work.tenant, sign * float(work.gpus), sign * work.cpus, world.clock.now())
+            world.tenant_use.change(work.tenant, sign * float(work.held_gpus), sign * work.cpus, world.clock.now())
 
     def _count_service(self, work: SimulatedWorkload, now: float) -> None:
         if not math.isnan(work.started_s):
             work.attained_s += now - work.started_s
-            work.attained_gpu_s += (now - work.started_s) * work.gpus
+            work.attained_gpu_s += (now - work.started_s) * work.held_gpus
+
+
+class _Execution:
+    """Translates the actions of a plan into what happens to workloads; the inventory has them already."""
+
+    def __init__(self, attempts: Attempts, region: int, newcomer: SimulatedWorkload | None) -> None:
+        self._attempts = attempts
+        self._region = region
+        self._newcomer = newcomer
+
+    def start(self, action: Start) -> None:
+        """The newcomer starts when its victims have left, or at once."""
+        if self._newcomer is None:
+            raise ValueError(f"nobody starts here: {action}")
+
+    def evict(self, action: Evict) -> None:
+        if self._newcomer is None:
+            raise ValueError(f"{action.victim} is to make room for nobody")
+        self._attempts.make_room(self._attempts.workload_of(action.victim), self._newcomer)
+
+    def scale_in(self, action: ScaleIn) -> None:
+        self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.RESIZED)
+
+    def scale_out(self, action: ScaleOut) -> None:
+        self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.RESIZED)
+
+    def retune(self, action: Retune) -> None:
+        self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.TUNED)
+
+    def migrate(self, action: Migrate) -> None:
+        self._attempts.migrate(self._attempts.workload_of(action.attempt), self._region, action.placements)
+
+    def reclaim(self, action: Reclaim) -> None:
+        for victim in action.victims:
+            self._attempts.tell_to_leave(self._attempts.workload_of(victim), EvictionCause.RECLAIMED)

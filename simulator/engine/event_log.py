@@ -67,15 +67,26 @@ class SimulatedEvents:
         }
         self._tell(work, EventKind.STARTED, now, details)
 
+    def changed(
+        self, work: SimulatedWorkload, kind: EventKind, placements: Sequence[TaskPlacement], speed: float, now: float
+    ) -> None:
+        """It was resized or retuned."""
+        self._tell(work, kind, now, {"placement": placement_details(placements), "speed": speed})
+
     def reclassified(self, work: SimulatedWorkload, now: float) -> None:
         self._tell(work, EventKind.RECLASSIFIED, now, {"within_quota": work.within_quota})
 
     def evicting(self, work: SimulatedWorkload, eviction: Eviction, now: float) -> None:
         self._tell(work, EventKind.EVICTING, now, _cause_of(eviction))
 
-    def evicted(self, work: SimulatedWorkload, eviction: Eviction, end: RecordEnd) -> None:
+    def evicted(
+        self, work: SimulatedWorkload, eviction: Eviction, end: RecordEnd, successor: int | None = None
+    ) -> None:
+        """`successor`: the number of the attempt that goes on elsewhere for it."""
         details = _cause_of(eviction)
         details |= {"progress": end.progress, "checkpoint_progress": end.checkpoint_progress}
+        if successor is not None:
+            details["successor"] = successor
         self._tell(work, EventKind.EVICTED, end.ended_s, details)
 
     def completed(self, work: SimulatedWorkload, now: float) -> None:

@@ -25,8 +25,10 @@ class Happens(IntEnum):
     RETURN_TO_QUEUE = 8
     """A workload that had to wait after a failure may be ranked again."""
     LOAN_CHANGE = 9
-    SCAN_PASS = 10
-    AUCTION = 11
+    ACTION = 10
+    """What runs is to be resized, retuned or moved."""
+    SCAN_PASS = 11
+    AUCTION = 12
 
 
 class QueuedEvent(NamedTuple):

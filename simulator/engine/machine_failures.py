@@ -47,9 +47,14 @@ class MachineFailures:
                 continue
             machine = world.room.desks[region].inventory.machine_ids[place]
             for key in world.machine_happens(region, machine, MachineHappening.FAILED, f"{what} failed"):
-                lost[key.workload] = world.by_name[key.workload]
+                work = world.by_name[key.workload]
+                if key == work.key:
+                    lost[key.workload] = work
+                else:
+                    self._attempts.lose_place(work)
+        gone = [work.key for work in lost.values()]
         self._attempts.lose(tuple(lost.values()))
-        self._loans.attempts_gone(work.key for work in lost.values())
+        self._loans.attempts_gone(gone)
         world.news = True
 
     def repair(self, domain: int, now: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -37,6 +37,7 @@ _ENDS = MappingProxyType(
         EvictionCause.DRAINED: AttemptEnd.DRAINED,
         EvictionCause.RECLAIMED: AttemptEnd.RECLAIMED,
         EvictionCause.CANCELLED: AttemptEnd.CANCELLED,
+        EvictionCause.MIGRATED: AttemptEnd.MIGRATED,
     }
 )
 _WORKLOAD_ENDS = MappingProxyType(
@@ -68,6 +69,10 @@ class _AttemptRow:
     progress_at_start: float
     entries: Integers
     """The inventory's: per machine, what it holds."""
+    since_s: float
+    """Since when it holds that."""
+    before: list[tuple[Integers, float, float]] = field(default_factory=list)
+    """If it was resized: what it held, from when, until when."""
     started_s: float = math.nan
     ended_s: float = math.nan
     end: int = AttemptEnd.RUNNING
@@ -115,8 +120,17 @@ class Recorder:
                 work.gpus,
                 work.progress,
                 entries,
+                now,
             )
         )
+
+    def changed(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
+        """The attempt was resized or retuned: it holds this from now on."""
+        row = self._rows[work.row]
+        if not np.array_equal(row.entries[:, (MACHINE, GPUS)], entries[:, (MACHINE, GPUS)]):
+            row.before.append((row.entries, row.since_s, now))
+            row.since_s = now
+        row.entries = entries
 
     def started(self, work: SimulatedWorkload, now: float) -> None:
         self._rows[work.row].started_s = now
@@ -208,10 +222,18 @@ class Recorder:
 
     def _attempt_tables(self) -> tuple[AttemptTable, ShareTable]:
         rows = self._rows
-        held = np.concatenate([row.entries[:, (MACHINE, GPUS)] for row in rows] or [np.zeros((0, 2), np.int64)])
-        attempt = np.repeat(np.arange(len(rows)), [len(row.entries) for row in rows])
+        spans = [
+            (number, *span)
+            for number, row in enumerate(rows)
+            for span in (*row.before, (row.entries, row.since_s, row.ended_s))
+        ]
+        held = np.concatenate(
+            [entries[:, (MACHINE, GPUS)] for _, entries, _, _ in spans] or [np.zeros((0, 2), np.int64)]
+        )
+        span = np.repeat(np.arange(len(spans)), [len(entries) for _, entries, _, _ in spans])
         with_gpus = held[:, 1] > 0
-        held, attempt = held[with_gpus], attempt[with_gpus]
+        held, span = held[with_gpus], span[with_gpus]
+        attempt = _integers([number for number, _, _, _ in spans])[span]
         regions = _integers([row.region for row in rows])
         numbers = self._tables.numbers(regions[attempt], held[:, 0])
         lengths = np.bincount(attempt, minlength=len(rows))
@@ -232,7 +254,11 @@ class Recorder:
             progress_kept=_reals([row.progress_kept for row in rows]),
             first_share=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
         )
-        return attempts, ShareTable(numbers, held[:, 1].copy())
+        shares = ShareTable(numbers, held[:, 1].copy())
+        if len(spans) == len(rows):
+            return attempts, shares
+        since_s, until_s = _reals([since_s for _, _, since_s, _ in spans]), _reals([end_s for _, _, _, end_s in spans])
+        return attempts, replace(shares, from_s=since_s[span], until_s=until_s[span])
 
 
 class _MachineNumbers:

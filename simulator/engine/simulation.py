@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from domain.snapshot import Snapshot
+from simulator.engine.action_requests import ActionRequests
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
 from simulator.engine.collection import collection_put_off
@@ -100,6 +101,7 @@ class Simulation:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
         self._submission = Submission(self.world, arrivals, intake, self._bindings, self._attempts, walk)
         self._scheduling = Scheduling(self.world, self._attempts, walk, scanner, self._start_s)
+        self._requests = ActionRequests(self.world, self._attempts, given.actions)
         self._taken = 0
         """Events so far, submissions included."""
 
@@ -109,6 +111,7 @@ class Simulation:
         # 1. What can fail gets its first failure; inference clusters lend what their schedule says by now.
         self._machines.begin(self._start_s)
         self._loans.begin(self._start_s)
+        self._requests.begin(self._start_s)
         stop_s = self._start_s + world.settings.stop_after_s if world.settings.stop_after_s > 0 else math.inf
         broken_off = False
         looked_at = 0
@@ -194,6 +197,8 @@ class Simulation:
             self._attempts.queue(self.world.workloads[event.subject])
         elif kind == Happens.LOAN_CHANGE:
             self._loans.change(event.subject)
+        elif kind == Happens.ACTION:
+            self._requests.carry_out(event.subject, now)
         elif kind == Happens.SCAN_PASS:
             self._scheduling.scan(now)
         elif kind == Happens.AUCTION:
@@ -208,8 +213,9 @@ class Simulation:
         elif kind == Happens.START:
             self._attempts.start(work)
         elif kind == Happens.VACATED:
+            gone = work.key
             self._attempts.vacate(work)
-            self._loans.attempts_gone((work.key,))
+            self._loans.attempts_gone((gone,))
         elif kind == Happens.EVICTABLE:
             self.world.news = True
         else:

@@ -13,6 +13,7 @@ from domain.workload import Workload
 from formats.problems import FieldProblem, FormatError
 from formats.trace import TraceRow
 from simulator.engine.arrivals import Arrival, arrivals_of
+from simulator.inputs.actions import ActionAt
 from simulator.inputs.loans import LoanSchedule, check_loans
 
 
@@ -34,6 +35,8 @@ class SimulationInput:
     """Seconds of work that workloads which are not emulated are taken to need from the snapshot on."""
     catalog: Catalog = field(default_factory=Catalog)
     """The tables that rows and workloads may read; they do not move while the simulation runs."""
+    actions: Sequence[ActionAt] = ()
+    """What is asked of running workloads: to be resized, retuned or moved."""
 
     @staticmethod
     def of_snapshot(

@@ -9,7 +9,7 @@ from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork,
 from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, new_run
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import Happening, State, next_state
-from domain.placement import AttemptKey
+from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from domain.workload import Workload
 
@@ -80,10 +80,19 @@ class SimulatedWorkload:
     """What of its progress is kept when it is gone."""
     cpus: float = 0.0
     """What it holds."""
+    more_gpus: int = 0
+    """What its flexible tasks hold beside its base tasks."""
+    goes_on_in: tuple[int, tuple[TaskPlacement, ...]] | None = None
+    """While it migrates: the region, by position, and the places that are kept for its next attempt."""
     row: int = -1
     """Its row in the table of attempts."""
     charges: dict[str, int] = field(default_factory=dict)
     """What it takes of its tenant's quota."""
+
+    @property
+    def held_gpus(self) -> int:
+        """What its attempt holds."""
+        return self.gpus + self.more_gpus
 
     @property
     def remaining_s(self) -> float:

@@ -255,5 +255,11 @@ def last_regions(record: RunRecord) -> Integers:
 def _evictions(ends: Integers) -> dict[str, int]:
     """By cause, all that there are."""
     counts = np.bincount(ends, minlength=len(AttemptEnd))
-    causes = (AttemptEnd.PREEMPTED, AttemptEnd.MACHINE_LOST, AttemptEnd.DRAINED, AttemptEnd.RECLAIMED)
+    causes = (
+        AttemptEnd.PREEMPTED,
+        AttemptEnd.MACHINE_LOST,
+        AttemptEnd.DRAINED,
+        AttemptEnd.RECLAIMED,
+        AttemptEnd.MIGRATED,
+    )
     return {cause.name.lower(): int(counts[cause]) for cause in causes}

@@ -34,6 +34,7 @@ _ENDS: MappingProxyType[str, AttemptEnd] = MappingProxyType(
         EvictionCause.MACHINE_LOST.value: AttemptEnd.MACHINE_LOST,
         EvictionCause.DRAINED.value: AttemptEnd.DRAINED,
         EvictionCause.CANCELLED.value: AttemptEnd.CANCELLED,
+        EvictionCause.MIGRATED.value: AttemptEnd.MIGRATED,
     }
 )
 

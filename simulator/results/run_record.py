@@ -46,6 +46,8 @@ class AttemptEnd(IntEnum):
     RECLAIMED = 5
     FAILED = 6
     CANCELLED = 7
+    MIGRATED = 8
+    """It went on elsewhere, as the next attempt."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

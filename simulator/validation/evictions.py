@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from domain.events import EvictionCause
 from domain.fleet import MachineState
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
-from simulator.validation.machines import MachineLedger
-from simulator.validation.record_fields import BadField, Record, text_field, whole_field
+from simulator.validation.machines import MachineLedger, Machines
+from simulator.validation.record_fields import BadField, Record, text_field, texts_field, whole_field
 from simulator.validation.report import Findings, Invariant
 
 _CAUSES = frozenset(cause.value for cause in EvictionCause)
@@ -25,8 +25,9 @@ _Promise = tuple[str, int]
 class Evictions:
     """Compares each eviction with its cause."""
 
-    def __init__(self, lives: Lives, findings: Findings) -> None:
+    def __init__(self, lives: Lives, machines: Machines, findings: Findings) -> None:
         self.checks = 0
+        self._machines = machines
         self._lives = lives
         self._findings = findings
         self._promised: dict[str, dict[_Promise, tuple[int, Standing, str]]] = {}
@@ -62,6 +63,8 @@ class Evictions:
         if cause not in _CAUSES:
             raise BadField(f"has cause {cause}, which is none of {', '.join(sorted(_CAUSES))}")
         self.checks += 1
+        if cause == EvictionCause.MIGRATED and attempt.migrates_since_line is None:
+            attempt.migrates_since_line = self._findings.line
         if cause == EvictionCause.PREEMPTED:
             self._check_preemption(life, attempt, record)
         elif cause == EvictionCause.MACHINE_LOST:
@@ -70,6 +73,25 @@ class Evictions:
             drained = [m for m in _machines(attempt) if _was_draining(m, attempt) or _was_down(m, attempt)]
             self._check_machines(attempt, "drained", drained)
         return cause
+
+    def successor(self, attempt: AttemptLife, record: Record, cause: str) -> int | None:
+        """The attempt that goes on elsewhere for one that was evicted; None when its workload is queued. Raises BadField.
+
+        One that migrates has a successor, unless a machine that was kept for it (`to`) is lost or drained meanwhile.
+        """
+        if cause != EvictionCause.MIGRATED:
+            return None
+        self.checks += 1
+        kept = texts_field(record, "to")
+        if record.get("successor") is not None:
+            number = whole_field(record, "successor", 1)
+            if number != attempt.number + 1:
+                self._add(f"{attempt.name} migrates to attempt {number}, which is not the next one")
+            return number
+        lost = [name for name in kept if self._machines.was_lost_or_drained(name, attempt.migrates_since_line or 0)]
+        if not lost:
+            self._add(f"{attempt.name} migrates, has no successor, and none of {', '.join(kept)} was lost or drained")
+        return None
 
     def check_promises(self) -> None:
         """At the end of a whole run: nobody was evicted for a workload that was never dispatched."""

@@ -25,6 +25,7 @@ class AttemptLife:
         "claims",
         "dispatched_line",
         "last_t_s",
+        "migrates_since_line",
         "name",
         "number",
         "placement",
@@ -65,6 +66,8 @@ class AttemptLife:
         self.claims: list[Claim] = []
         """What it holds: nothing before it has started."""
         self.started = False
+        self.migrates_since_line: int | None = None
+        """Where the log says that it is to go on elsewhere."""
         self.room_for: dict[str, Standing] = {}
         """Dispatched workloads that it is to make room for, and their standing."""
         self.restored = kept
@@ -85,6 +88,7 @@ class WorkloadLife:
         "cancelling",
         "charge",
         "emulated",
+        "goes_on_as",
         "jobs",
         "kept",
         "name",
@@ -117,6 +121,8 @@ class WorkloadLife:
         """The live one."""
         self.kept = 0.0
         """Progress of the newest checkpoint of all attempts that have ended."""
+        self.goes_on_as: int | None = None
+        """It was evicted in order to go on elsewhere: its next event is the dispatch of this attempt."""
         self.cancelling = False
         """Evicted because it was cancelled: only `cancelled` may follow."""
 
@@ -162,6 +168,7 @@ class Lives:
         tenant = record.get("tenant")
         if tenant is not None and tenant != life.tenant:
             raise BadField(f"has tenant {tenant}, but the workload was submitted by {life.tenant}")
+        self.check_goes_on(life, record)
         return life
 
     def attempt_of_record(self, life: WorkloadLife, record: Record) -> AttemptLife | None:
@@ -184,6 +191,17 @@ class Lives:
         attempt.last_t_s = t_s
         if t_s < earlier - CLOCK_SLACK_S:
             raise BadField(f"has t {t_s:.6f}, but {attempt.name} was at {earlier:.6f} before: time goes back")
+
+    def check_goes_on(self, life: WorkloadLife, record: Record) -> None:
+        """Whether nothing but the successor's dispatch follows on a migration: it does not go through the queue."""
+        if life.goes_on_as is None:
+            return
+        self.checks += 1
+        if record.get("event") != "dispatched":
+            self._add(f"has event {record.get('event')} between its migration and attempt {life.goes_on_as}")
+        elif record.get("attempt") != life.goes_on_as:
+            self._add(f"migrates to attempt {life.goes_on_as}, but is dispatched as attempt {record.get('attempt')}")
+        life.goes_on_as = None
 
     def check_dispatch(self, life: WorkloadLife, number: int) -> None:
         """Whether an attempt of this number may begin now."""

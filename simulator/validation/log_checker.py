@@ -48,7 +48,7 @@ class LogChecker:
         self._regions = Regions(fleet, tables, self._findings)
         self._quotas = Quotas(tenants, self._findings)
         self._lives = Lives(self._findings)
-        self._evictions = Evictions(self._lives, self._findings)
+        self._evictions = Evictions(self._lives, self._machines, self._findings)
         self._progress = Progress(self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()
@@ -265,6 +265,7 @@ class LogChecker:
         cause = self._evictions.evicted(life, attempt, record)
         self._progress.ended(life, attempt, record, t_s)
         life.cancelling = cause == "cancelled"
+        life.goes_on_as = self._evictions.successor(attempt, record, cause)
         self._release(life, attempt)
 
     # The end.

@@ -171,6 +171,13 @@ class Machines:
                 del machine.running[attempt]
                 machine.lost.pop(attempt, None)
 
+    def was_lost_or_drained(self, name: str, since_line: int) -> bool:
+        """Whether the machine of that name takes no work, or was lost or drained since that line."""
+        machine = self._machines.get(name)
+        if machine is None:
+            return False
+        return not machine.state.takes_work or max(machine.last_down_line, machine.last_draining_line) > since_line
+
     def change_state(self, record: Record, kind: str) -> None:
         """Takes note of machine_down, machine_up, machine_draining, loaned or reclaimed. Raises BadField."""
         name = text_field(record, "machine")

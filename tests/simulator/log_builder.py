@@ -200,12 +200,13 @@ class LogBuilder:
         progress: float = 0.0,
         checkpoint_progress: float | None = None,
         by: tuple[str, int, int] | None = None,
+        **more: JsonValue,
     ) -> LogBuilder:
-        """`evicted` without `evicting` before it; `by`: workload, priority, level."""
+        """`evicted` without `evicting` before it; `by`: workload, priority, level; `more`: other fields."""
         kept = progress if checkpoint_progress is None else checkpoint_progress
         return self.add(
             "evicted", workload=workload, attempt=attempt, **_cause(cause, by), progress=progress,
-            checkpoint_progress=kept,
+            checkpoint_progress=kept, **more,
         )  # fmt: skip
 
     def evicting(

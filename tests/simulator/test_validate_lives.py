@@ -55,6 +55,27 @@ LIVES: Broken = {
         log().submit("a").run("a", ON_E1).evict("a", "reclaimed").complete("a"),
         "has event completed of attempt 1, but no attempt is live: a stale attempt",
     ),
+    "waits in the midst of a migration": (
+        log()
+        .submit("a")
+        .run("a", ON_E1)
+        .evict("a", "migrated", to=["e2"], successor=2)
+        .add("waiting", workload="a", reason="x")
+        .run("a", ON_E2, attempt=2)
+        .wait(100)
+        .complete("a", attempt=2),
+        "has event waiting between its migration and attempt 2",
+    ),
+    "migrates to another attempt than it says": (
+        log()
+        .submit("a")
+        .run("a", ON_E1)
+        .evict("a", "migrated", to=["e2"], successor=3)
+        .run("a", ON_E2, attempt=2)
+        .wait(100)
+        .complete("a", attempt=2),
+        "migrates to attempt 3, but is dispatched as attempt 2",
+    ),
     "completes without a start": (
         log().submit("a").dispatch("a", ON_E1).wait(100).complete("a"),
         "has event completed of attempt 1 of a, which has not started",

@@ -28,6 +28,7 @@ from simulator.engine.failures import Failures
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.engine.simulation import Simulation
 from simulator.engine.simulation_input import SimulationInput
+from simulator.inputs.actions import ActionAt
 from simulator.inputs.loans import LoanSchedule
 from simulator.policies.policy import Policy
 from simulator.results.conservation import check_conservation
@@ -77,6 +78,7 @@ def checked_run(
     failures: Failures | None = None,
     loans: LoanSchedule | None = None,
     tables: Sequence[Table] = (),
+    actions: Sequence[ActionAt] = (),
 ) -> CheckedRun:
     """Runs, and raises when the log breaks an invariant, a law is not conserved, or an inventory is not in order.
 
@@ -85,7 +87,7 @@ def checked_run(
     chosen = tuple(tenants) if tenants is not None else unlimited(rows)
     log: list[Record] = []
     simulation = Simulation(
-        SimulationInput("test", rows, fleet, chosen, loans, catalog=Catalog(tables)),
+        SimulationInput("test", rows, fleet, chosen, loans, catalog=Catalog(tables), actions=actions),
         policy,
         settings,
         seed,

@@ -1,0 +1,110 @@
+"""Actions on running workloads, on virtual time: worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from domain.fleet import Fleet
+from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
+from formats.trace import TraceRow
+from formats.trace_workload import JOB_NAME
+from simulator.engine.settings import CostSettings, SimulationSettings
+from simulator.inputs.actions import ActionAt, MigrateAt, ResizeAt, RetuneAt
+from simulator.policies.registry import policies
+from tests.simulator.engine.checked_run import CheckedRun, Record, checked_run, machine, region, row
+
+FIFO = policies()["fifo"]
+W = WorkloadId("w")
+COSTS = SimulationSettings(
+    costs=CostSettings(container_start_s=10.0, checkpoint_save_s=5.0, restore_s=3.0, checkpoint_interval_s=0.0)
+)
+FLEET_OF_TWO = (region("east", [machine("e0", 4), machine("e1", 4)]), region("west", [machine("w0", 4)]))
+
+
+def elastic(duration_s: float) -> TraceRow:
+    """One task of one GPU, up to four."""
+    return TraceRow(
+        workload_id=W,
+        tenant=TenantId("t"),
+        submit_s=0.0,
+        duration_s=duration_s,
+        gpus=1,
+        tasks=1,
+        min_tasks=1,
+        max_tasks=4,
+        region=RegionId("east"),
+    )
+
+
+def run_with(rows: list[TraceRow], *actions: ActionAt, settings: SimulationSettings = COSTS) -> CheckedRun:
+    return checked_run(FIFO, rows, Fleet(FLEET_OF_TWO), settings=settings, actions=actions)
+
+
+def events_of(run: CheckedRun, *kinds: str) -> list[Record]:
+    return [record for record in run.log if record["event"] in kinds]
+
+
+def test_twice_the_tasks_do_the_rest_in_half_the_time() -> None:
+    """100 s of work start at 10; half is done at 60; with four tasks the other half takes 12.5 s; with two again 25."""
+    grown = run_with([elastic(100.0)], ResizeAt(60.0, W, JOB_NAME, 4))
+    assert grown.ends() == {"w": 72.5}
+    back = run_with([elastic(100.0)], ResizeAt(60.0, W, JOB_NAME, 4), ResizeAt(62.5, W, JOB_NAME, 2))
+    # 50 done at 60, 60 done at 62.5, and 40 at twice the speed.
+    assert back.ends() == {"w": 82.5}
+    assert [record["speed"] for record in events_of(back, "resized")] == [4.0, 2.0]
+
+
+def test_what_was_scaled_in_can_be_used_at_once() -> None:
+    waiting = replace(row("x", 30.0, 10.0, 4), region=RegionId("east"))
+    other = replace(row("y", 0.0, 500.0, 4), region=RegionId("east"))
+    run = run_with([elastic(100.0), other, waiting], ResizeAt(20.0, W, JOB_NAME, 4), ResizeAt(50.0, W, JOB_NAME, 1))
+    # w holds all of its machine from 20 on and y the other: x waits until w is gone.
+    assert run.starts()["x"] >= run.ends()["w"]
+    small = replace(row("x", 30.0, 10.0, 3), region=RegionId("east"))
+    run = run_with([elastic(400.0), other, small], ResizeAt(20.0, W, JOB_NAME, 4), ResizeAt(50.0, W, JOB_NAME, 1))
+    assert run.starts()["x"] == 60.0
+
+
+def test_a_retune_changes_what_is_held_and_not_how_fast_it_is() -> None:
+    run = run_with([elastic(100.0)], RetuneAt(50.0, W, JOB_NAME, cpus=20.0, memory_gib=10.0))
+    assert run.ends() == {"w": 110.0}
+    (tuned,) = events_of(run, "tuned")
+    placement = tuned["placement"]
+    assert isinstance(placement, list)
+    assert isinstance(placement[0], dict)
+    assert (placement[0]["cpus"], placement[0]["memory_gib"]) == (20.0, 10.0)
+
+
+def test_a_migration_costs_a_save_a_start_and_a_restore_and_keeps_its_work() -> None:
+    """50 s of 100 are done at 60; it saves until 65, starts until 75, restores until 78, and has 50 s left."""
+    run = run_with([elastic(100.0)], MigrateAt(60.0, W, RegionId("east")))
+    assert run.ends() == {"w": 128.0}
+    kinds = [record["event"] for record in run.log if record.get("workload") == "w"]
+    assert kinds == ["submitted", "dispatched", "started", "evicting", "evicted", "dispatched", "started", "completed"]
+    (evicted,) = events_of(run, "evicted")
+    assert (evicted["cause"], evicted["successor"], evicted["checkpoint_progress"]) == ("migrated", 2, 50.0)
+    machines = [record["placement"] for record in events_of(run, "started")]
+    assert machines[0] != machines[1]
+
+
+def test_a_workload_may_go_on_in_another_region() -> None:
+    anywhere = row("w", 0.0, 100.0, 4)
+    there = run_with([anywhere])
+    first = next(iter(events_of(there, "started")))["region"]
+    other = "west" if first == "east" else "east"
+    run = run_with([anywhere], MigrateAt(60.0, W, RegionId(other), ClusterId(f"{other}-c")))
+    assert [record["region"] for record in events_of(run, "started")] == [first, other]
+    assert run.ends() == {"w": 128.0}
+
+
+def test_what_is_not_possible_is_left_alone() -> None:
+    run = run_with(
+        [elastic(100.0)],
+        ResizeAt(5.0, W, JOB_NAME, 2),
+        ResizeAt(50.0, W, JOB_NAME, 5),
+        RetuneAt(50.0, W, JOB_NAME, cpus=1000.0),
+        MigrateAt(50.0, W, RegionId("west")),
+        MigrateAt(500.0, W, RegionId("east")),
+    )
+    assert run.ends() == {"w": 110.0}
+    assert events_of(run, "resized", "tuned", "evicted") == []
