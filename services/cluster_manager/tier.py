@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from domain.identifiers import ClusterId, MachineId
+from domain.identifiers import ClusterId, MachineId, RegionId
 from services.clock import ServiceClock
 from services.cluster_manager.server import ClusterManagerServer
 from services.configuration import Configuration
@@ -88,9 +88,9 @@ class ClusterManagerTier:
         """Nothing is left to stop once `run` has been cancelled."""
 
     async def _work(self, keeper: LeaseKeeper) -> None:
-        """Serves until this cluster's machines are other ones than at the beginning."""
+        """Serves until the cluster belongs to another region: other machines are taken over, what runs runs on."""
         async with self._database.listen(FLEET_CHANNEL) as subscription:
-            machines = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
+            region, machines = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
             executor = self._make_executor(machines)
             server = ClusterManagerServer(
                 self._cluster,
@@ -102,21 +102,21 @@ class ClusterManagerTier:
             await server.start(self._listen)
             _log.info("serving", cluster=self._cluster, address=self._listen, machines=len(machines))
             try:
-                while machines == await self._database.run(self._load_machines, give_up_after_s=float("inf")):
+                while True:
                     await subscription.wait(_LOOK_INTERVAL_REAL_S)
-                _log.info("the machines have changed", cluster=self._cluster)
+                    owner, present = await self._database.run(self._load_machines, give_up_after_s=float("inf"))
+                    if owner != region:
+                        _log.info("the cluster has another region", cluster=self._cluster, region=owner)
+                        return
+                    if present != machines:
+                        machines = present
+                        await executor.set_machines(machines)
+                        _log.info("the machines have changed", cluster=self._cluster, machines=len(machines))
             finally:
                 await server.stop(_STOP_GRACE_S)
 
-    async def _load_machines(self, connection: AnyConnection) -> tuple[MachineId, ...]:
-        fleet, _ = await fleet_store.load_fleet(connection)
-        return tuple(
-            machine.machine
-            for region in fleet.regions
-            for cluster in region.clusters
-            if cluster.cluster == self._cluster
-            for machine in cluster.machines()
-        )
+    async def _load_machines(self, connection: AnyConnection) -> tuple[RegionId | None, tuple[MachineId, ...]]:
+        return await fleet_store.machines_of_cluster(connection, self._cluster)
 
     async def _issued_token(self) -> int:
         """Of the lease of this cluster's region: whoever has an older one gives no orders here."""

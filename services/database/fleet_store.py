@@ -11,7 +11,8 @@ from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 from services.database import channels
 from services.database.connection import AnyConnection, wake_after_commit
-from services.database.lease_store import fence_regions
+from services.database.large_results import all_rows
+from services.database.lease_store import fence_regions, hold_regions
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 
 FLEET_CHANNEL = channels.FLEET_CHANNEL
@@ -58,9 +59,11 @@ async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     """Replaces the fleet and returns its revision; applying the same one again changes nothing.
 
     A machine of the same name keeps its state. A machine that changes region, cluster or hardware counts as one that
-    disappears and another one that comes. The schedulers of regions that lose machines start anew.
+    disappears and another one that comes. Regions take the change over as they work; only where a cluster moves from
+    one region to another both schedulers start anew: its manager must learn whose orders count.
 
-    Raises FleetRefused while an attempt is on a machine that would disappear. Names are taken to be unique.
+    Raises FleetRefused while an attempt is on a machine that would disappear, or a place is kept there for one. Names
+    are taken to be unique.
     """
     revision = await lock_revision(connection, Subject.FLEET)
     wanted_machines = {row.machine: row for row in _machine_rows(fleet)}
@@ -71,8 +74,9 @@ async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
         if name not in wanted_machines or wanted_machines[name].substance != row.substance
     ]
     if disappearing:
-        await fence_regions(connection, sorted({RegionId(row.region) for row in disappearing}))
+        await hold_regions(connection, sorted({RegionId(row.region) for row in disappearing}))
         await _require_idle(connection, [row.machine for row in disappearing])
+    await fence_regions(connection, await _regions_that_exchange_clusters(connection, fleet))
     changed = [row for name, row in wanted_machines.items() if stored_machines.get(name) != row]
     gone = sorted(stored_machines.keys() - wanted_machines.keys())
     outline_changed = await _store_outline(connection, fleet, gone, changed)
@@ -82,13 +86,20 @@ async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     return await raise_revision(connection, Subject.FLEET)
 
 
-async def load_fleet(connection: AnyConnection) -> tuple[Fleet, dict[MachineId, MachineState]]:
-    """The fleet, in the order in which it was applied, and the state of every machine. Empty: none was applied yet."""
-    cursor = await connection.execute(
+async def load_fleet(
+    connection: AnyConnection, region: RegionId | None = None
+) -> tuple[Fleet, dict[MachineId, MachineState]]:
+    """The fleet, in the order in which it was applied, and the state of every machine. Empty: none was applied yet.
+
+    With a `region`, only that one of its regions, if it has it.
+    """
+    rows = await all_rows(
+        connection,
         """SELECT m.cluster, m.rack, m.machine, m.gpu_model, m.gpus, m.cpus, m.memory_gib, m.state
-             FROM machines m JOIN clusters c USING (cluster) ORDER BY m.cluster, m.position"""
+             FROM machines m JOIN clusters c USING (cluster)
+            WHERE %s::text IS NULL OR c.region = %s ORDER BY m.cluster, m.position""",
+        (region, region),
     )
-    rows = await cursor.fetchall()
     racks = {
         ClusterId(cluster): tuple(
             Rack(
@@ -104,7 +115,8 @@ async def load_fleet(connection: AnyConnection) -> tuple[Fleet, dict[MachineId, 
     }
     cursor = await connection.execute(
         """SELECT r.region, c.cluster FROM regions r LEFT JOIN clusters c USING (region)
-            ORDER BY r.position, r.region, c.position"""
+            WHERE %s::text IS NULL OR r.region = %s ORDER BY r.position, r.region, c.position""",
+        (region, region),
     )
     regions = tuple(
         Region(
@@ -118,6 +130,18 @@ async def load_fleet(connection: AnyConnection) -> tuple[Fleet, dict[MachineId, 
         for region, clusters in groupby(await cursor.fetchall(), key=lambda row: str(row[0]))
     )
     return Fleet(regions), {MachineId(row[2]): MachineState(row[7]) for row in rows}
+
+
+async def machines_of_cluster(
+    connection: AnyConnection, cluster: ClusterId
+) -> tuple[RegionId | None, tuple[MachineId, ...]]:
+    """The cluster's region (None: the fleet has no such cluster), and its machines in their order."""
+    cursor = await connection.execute("SELECT region FROM clusters WHERE cluster = %s", (cluster,))
+    row = await cursor.fetchone()
+    rows = await all_rows(
+        connection, "SELECT machine FROM machines WHERE cluster = %s ORDER BY position, machine", (cluster,)
+    )
+    return None if row is None else RegionId(row[0]), tuple(MachineId(row[0]) for row in rows)
 
 
 async def fleet_revision(connection: AnyConnection) -> int:
@@ -146,13 +170,30 @@ async def summarise_regions(connection: AnyConnection) -> list[RegionSummary]:
 # ---------------------------------------------------------------- what must not disappear
 
 
+async def _regions_that_exchange_clusters(connection: AnyConnection, fleet: Fleet) -> list[RegionId]:
+    """Those that a cluster leaves for another one, and those that it comes to, sorted."""
+    wanted = {cluster.cluster: region.region for region in fleet.regions for cluster in region.clusters}
+    cursor = await connection.execute("SELECT cluster, region FROM clusters")
+    moves = [
+        (RegionId(region), wanted[ClusterId(cluster)])
+        for cluster, region in await cursor.fetchall()
+        if wanted.get(ClusterId(cluster), region) != region
+    ]
+    return sorted({region for move in moves for region in move})
+
+
 async def _require_idle(connection: AnyConnection, machines: Sequence[str]) -> None:
     cursor = await connection.execute(
         """SELECT p.machine, a.workload, a.attempt
              FROM attempts a JOIN placements p USING (workload, attempt) JOIN unnest(%s::text[]) AS u (machine)
                ON p.machine = u.machine
-            WHERE a.ended_s IS NULL GROUP BY p.machine, a.workload, a.attempt ORDER BY p.machine, a.workload""",
-        (list(machines),),
+            WHERE a.ended_s IS NULL
+            UNION
+           SELECT p.place ->> 'machine', r.workload, r.attempt
+             FROM reserved_places r CROSS JOIN LATERAL jsonb_array_elements(r.placements) AS p (place)
+            WHERE p.place ->> 'machine' = ANY(%s)
+            ORDER BY 1, 2, 3""",
+        (list(machines), list(machines)),
     )
     rows = await cursor.fetchall()
     if rows:

@@ -124,6 +124,18 @@ async def fence_regions(connection: AnyConnection, regions: Sequence[RegionId]) 
     )
 
 
+async def hold_regions(connection: AnyConnection, regions: Sequence[RegionId]) -> None:
+    """Has the schedulers of these regions write nothing until this transaction ends; their leases stay theirs.
+
+    Waits for what they are writing now. What they write afterwards sees what this transaction leaves behind: what
+    must not be decided on an older state looks at its revision first, in the transaction in which it holds the lease.
+    """
+    await connection.execute(
+        "SELECT 1 FROM leases WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE",
+        ([f"{REGIONAL_PREFIX}{region}" for region in regions],),
+    )
+
+
 async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -> int:
     """The greatest token that anybody was given for the lease of this cluster's region; 0 when nobody ever was."""
     cursor = await connection.execute(

@@ -10,7 +10,7 @@ from domain.resources import Quota
 from domain.tenant import Tenant
 from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
-from services.database.lease_store import fence_regions, live_regions
+from services.database.lease_store import hold_regions, live_regions
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 from services.database.state_guards import quoted
 
@@ -38,8 +38,8 @@ async def apply_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) ->
     changed = [tenant for name, tenant in sorted(wanted.items()) if stored.get(name) != tenant]
     if not gone and not changed:
         return revision
-    # Regions charge quotas from memory: what they decided with the old ones must not be written any more.
-    await fence_regions(connection, await live_regions(connection))
+    # Regions charge quotas from memory: what they decide with the old ones must not be written any more.
+    await hold_regions(connection, await live_regions(connection))
     await _require_ended(connection, gone)
     await connection.execute("DELETE FROM tenants WHERE tenant = ANY(%s)", (gone,))
     await _store(connection, changed)

@@ -66,6 +66,11 @@ class EmulatedExecutor:
         self.feed.publish(status)
         self._publish(changed)
 
+    async def set_machines(self, machines: Sequence[MachineId]) -> None:
+        """Every emulated machine is up until it is lost: only what was told of gone ones is to be forgotten."""
+        present = set(machines)
+        self._machines = {machine: status for machine, status in self._machines.items() if machine in present}
+
     def statuses(self) -> tuple[AttemptStatus, ...]:
         self._publish(self._emulation.advance(self._clock.now()))
         return self._emulation.statuses(self._clock.now())

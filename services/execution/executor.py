@@ -206,6 +206,10 @@ class Executor(Protocol):
         """Every attempt known, as it stands now, sorted by key."""
         ...
 
+    async def set_machines(self, machines: Sequence[MachineId]) -> None:
+        """The cluster has these machines from now on. What runs is not touched; of gone ones nothing is told any more."""
+        ...
+
     def machines(self) -> tuple[MachineStatus, ...]:
         """Every machine about which something is known, sorted by name."""
         ...

@@ -69,7 +69,7 @@ class RayExecutor:
         self._attempts: dict[AttemptKey, RayAttempt] = {}
         self._tombstones: dict[AttemptKey, AttemptStatus] = {}
         self._live: dict[WorkloadId, AttemptKey] = {}
-        self._machines = {machine: MachineStatus(machine, False, _NO_OFFER) for machine in sorted(machines)}
+        self._machines = {machine: _not_offered(machine) for machine in sorted(machines)}
         self._session_address = ""
         self._background = BackgroundTasks()
         self._clearing = BackgroundTasks()
@@ -160,6 +160,15 @@ class RayExecutor:
             self._register.forget(key)
         if forgotten:
             self._clearing.spawn(self._clear_away(forgotten))
+
+    async def set_machines(self, machines: Sequence[MachineId]) -> None:
+        known = self._machines
+        self._machines = {machine: known.get(machine, _not_offered(machine)) for machine in sorted(machines)}
+        await self._look_at_machines()
+        # That a new one is not offered is no change, but nobody knows it yet.
+        for machine, status in self._machines.items():
+            if machine not in known and not status.up:
+                self.feed.publish(status)
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
         told = [attempt.status for attempt in self._attempts.values() if attempt.told]
@@ -264,6 +273,10 @@ class RayExecutor:
                 changed = MachineStatus(machine, machine in up, "" if machine in up else _NO_OFFER)
                 self._machines[machine] = changed
                 self.feed.publish(changed)
+
+
+def _not_offered(machine: MachineId) -> MachineStatus:
+    return MachineStatus(machine, False, _NO_OFFER)
 
 
 async def _describe(handle: RunnerHandle) -> tuple[RunnerHandle, RunnerDescription | None]:

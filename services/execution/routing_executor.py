@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from domain.identifiers import MachineId
 from domain.placement import AttemptKey, TaskPlacement
 from services.execution.change_feed import Subscription
 from services.execution.emulated_executor import EmulatedExecutor
@@ -49,6 +50,10 @@ class RoutingExecutor:
     async def forget(self, keys: Sequence[AttemptKey]) -> None:
         await self._emulated.forget(keys)
         await self._processes.forget(keys)
+
+    async def set_machines(self, machines: Sequence[MachineId]) -> None:
+        await self._emulated.set_machines(machines)
+        await self._processes.set_machines(machines)
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
         return sorted_by_key([*self._emulated.statuses(), *self._processes.statuses()])

@@ -2,56 +2,120 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
+from cluster_manager.capacity.errors import InventoryError
 from data_placement.catalog import CatalogChange
-from services.database import catalog_store
+from domain.fleet import MachineState, Region
+from domain.identifiers import MachineId, RegionId
+from domain.tenant import Tenant
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.negative_cache import NegativeCache
+from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.region_change import capacity_after_change
+from services.database import catalog_store, fleet_store, tenant_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
+from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_revisions
+from services.regional_scheduler.order_desk import OrderDesk
 from services.regional_scheduler.region_memory import RegionMemory, Revisions
+from services.regional_scheduler.session_over import SessionOver
 
 _log = structlog.get_logger(__name__)
 
 
-class AppliedChanges:
-    """What the database has newer revisions of than the region's memory."""
+@dataclass(frozen=True, slots=True)
+class _Newer:
+    """What is newer in the database than in the memory; None where nothing is."""
 
-    def __init__(self, database: Database, memory: RegionMemory, inbox: Inbox) -> None:
+    revisions: Revisions
+    region: tuple[Region, Mapping[MachineId, MachineState]] | None
+    tenants: tuple[Tenant, ...] | None
+    catalog: CatalogChange
+
+
+class AppliedChanges:
+    """Fleet, tenants and tables of which the database has newer revisions than the region's memory."""
+
+    def __init__(
+        self, database: Database, memory: RegionMemory, inbox: Inbox, absent: AbsentClusters, desk: OrderDesk
+    ) -> None:
         self._database = database
         self._memory = memory
         self._inbox = inbox
+        self._absent = absent
+        self._desk = desk
 
-    async def take_over(self) -> None:
-        """Brings the memory to the present revisions, if anybody said that there may be newer ones.
+    async def take_over(self, now_real_s: float) -> None:
+        """Brings the memory to the present revisions, if it was said that there may be newer ones.
 
         A workload may be placeable now that was not: so a scan pass is asked for, which gives all a new chance.
+        Raises SessionOver when the region is gone, or something is held on a machine that is.
         """
         if not self._inbox.look_at_applied:
             return
         self._inbox.look_at_applied = False
-        if await self._database.run(load_revisions, give_up_after_s=0.0) == self._memory.revisions:
+        memory = self._memory
+        if await self._database.run(load_revisions, give_up_after_s=0.0) == memory.revisions:
             return
-        change, revisions = await self._database.run(
-            partial(_load_changes, known=self._memory.revisions), snapshot=True, give_up_after_s=0.0
+        newer = await self._database.run(
+            partial(_load_newer, known=memory.revisions, region=memory.region.region),
+            snapshot=True,
+            give_up_after_s=0.0,
         )
-        self._memory.catalog.apply(change)
-        self._memory.revisions = revisions
+        if newer.region is not None:
+            await self._exchange_machines(*newer.region, now_real_s)
+        if newer.tenants is not None:
+            memory.tenants = {tenant.tenant: tenant for tenant in newer.tenants}
+        memory.catalog.apply(newer.catalog)
+        memory.revisions = newer.revisions
         _log.info(
             "took over what was applied",
-            region=self._memory.region.region,
-            catalog=revisions.catalog,
-            tables_changed=len(change.tables),
-            tables_dropped=len(change.dropped),
+            region=memory.region.region,
+            fleet=newer.revisions.fleet,
+            tenants=newer.revisions.tenants,
+            catalog=newer.revisions.catalog,
         )
         async with self._database.transaction() as connection:
             wake_after_commit(connection, SCAN_CHANNEL)
 
+    async def _exchange_machines(
+        self, region: Region, states: Mapping[MachineId, MachineState], now_real_s: float
+    ) -> None:
+        memory = self._memory
+        # In a thread, for a region may have many thousands of machines. Only the session's loop changes the memory, and
+        # that waits here; whoever looks at it meanwhile sees the region as it was.
+        try:
+            inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)
+        except InventoryError as error:
+            raise SessionOver(f"what the region holds does not fit its machines any more: {error}") from error
+        memory.region, memory.inventory, memory.bidder = region, inventory, bidder
+        self._absent.machines_changed(now_real_s)
+        self._desk.clusters_changed(region)
 
-async def _load_changes(connection: AnyConnection, known: Revisions) -> tuple[CatalogChange, Revisions]:
+
+def _exchanged(
+    memory: RegionMemory, region: Region, states: Mapping[MachineId, MachineState]
+) -> tuple[RegionCapacity, RegionBidder]:
+    inventory = capacity_after_change(memory.inventory, region, states)
+    return inventory, RegionBidder(region, inventory, NegativeCache(), memory.catalog)
+
+
+async def _load_newer(connection: AnyConnection, known: Revisions, region: RegionId) -> _Newer:
     revisions = await load_revisions(connection)
-    return await catalog_store.load_changes(connection, known.catalog), revisions
+    machines = None
+    if revisions.fleet != known.fleet:
+        fleet, states = await fleet_store.load_fleet(connection, region)
+        if not fleet.regions:
+            raise SessionOver(f"the fleet has no region {region} any more")
+        machines = (fleet.regions[0], states)
+    tenants = None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection)
+    return _Newer(revisions, machines, tenants, await catalog_store.load_changes(connection, known.catalog))

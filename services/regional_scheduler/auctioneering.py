@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 from domain.clock import Clock
 from domain.events import Event, EventKind, JsonValue
-from domain.identifiers import RegionId, WorkloadId
+from domain.identifiers import WorkloadId
 from domain.life_cycle import Happening
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, NotYet, RoundOutcome, Waiting, close_round
-from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.rounds import AuctionSettings, Lot, RegionResponse, Round, open_round
 from services.configuration import AuctionConfiguration
 from services.database import auction_store, event_store, lease_store
@@ -25,7 +24,7 @@ from services.database.channels import AUCTION_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
 from services.database.lease_store import Lease
-from services.regional_scheduler.specifications import SpecificationCache
+from services.regional_scheduler.region_memory import RegionMemory
 from services.tiers.fenced_transaction import fenced_transaction
 
 
@@ -46,17 +45,14 @@ class Auctioneer:
         self,
         database: Database,
         lease: Lease,
-        region: RegionId,
-        bidder: RegionBidder,
-        specifications: SpecificationCache,
+        memory: RegionMemory,
         clock: Clock,
         configuration: AuctionConfiguration,
     ) -> None:
         self._database = database
         self._lease = lease
-        self._region = region
-        self._bidder = bidder
-        self._specifications = specifications
+        self._region = memory.region.region
+        self._memory = memory
         self._clock = clock
         self._configuration = configuration
 
@@ -69,7 +65,7 @@ class Auctioneer:
             lots = await self._lots(connection, stored) if self._answers(stored) else None
         if lots is None:
             return await self._close_if_due(None)
-        response = self._bidder.answer(_as_round(stored, lots), self._clock.now())
+        response = self._memory.bidder.answer(_as_round(stored, lots), self._clock.now())
         return await self._close_if_due(response)
 
     def _answers(self, stored: StoredRound) -> bool:
@@ -170,7 +166,7 @@ class Auctioneer:
     async def _queued(self, connection: AnyConnection, after: SortKey | None, limit: int) -> list[Lot]:
         """So many lots behind this place in the queue, or from its head on, that may be put up for auction now."""
         queued = await auction_store.upcoming_lots(connection, after, limit, self._clock.now())
-        workloads = await self._specifications.workloads(connection, [lot.position.workload for lot in queued])
+        workloads = await self._memory.specifications.workloads(connection, [lot.position.workload for lot in queued])
         return [Lot(workloads[lot.position.workload], lot.position, lot.attempt) for lot in queued]
 
     async def _insert(self, connection: AnyConnection, progress: AuctionProgress, opened: Round) -> bool:
@@ -187,7 +183,7 @@ class Auctioneer:
 
     async def _lots(self, connection: AnyConnection, stored: StoredRound) -> tuple[Lot, ...]:
         names = [WorkloadId(document["workload"]) for document in stored.lots]
-        workloads = await self._specifications.workloads(connection, names)
+        workloads = await self._memory.specifications.workloads(connection, names)
         return tuple(
             lot_from_document(document, workloads[name]) for name, document in zip(names, stored.lots, strict=True)
         )

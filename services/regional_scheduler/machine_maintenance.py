@@ -102,7 +102,8 @@ class MachineMaintenance:
                 if cause is EvictionCause.MACHINE_LOST:
                     lost = await self._evictor.write_lost(connection, there)
                 leaving = await self._evictor.write(connection, there, Eviction(cause))
-        if state is not None:
+        if state is not None and self._absent.knows(machine):
+            # Of one that was added a moment ago the state is taken over with the machine.
             self._absent.set_state(machine, state)
         self._evictor.begin_lost(lost)
         for workload in without_place:

@@ -5,6 +5,7 @@ Everything that they hear is in the database already.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
@@ -52,12 +53,46 @@ class OrderDesk:
     ) -> None:
         self._live = live
         self._agenda = agenda
-        self.links = {
-            cluster.cluster: ClusterLink(cluster.cluster, find_address, inbox, fencing_token)
-            for cluster in region.clusters
-        }
+        self._find_address = find_address
+        self._inbox = inbox
+        self._fencing_token = fencing_token
+        self.links: dict[ClusterId, ClusterLink] = {}
+        self._links_changed = asyncio.Event()
         self._connections: dict[ClusterId, int] = {}
         """Of clusters whose complete report has been taken in: only they are asked anything."""
+        self.clusters_changed(region)
+
+    def clusters_changed(self, region: Region) -> None:
+        """There is a link to each of the region's cluster managers from now on, and to no other."""
+        present = {cluster.cluster for cluster in region.clusters}
+        for cluster in sorted(self.links.keys() - present):
+            del self.links[cluster]
+            self._connections.pop(cluster, None)
+        for cluster in sorted(present - self.links.keys()):
+            self.links[cluster] = ClusterLink(cluster, self._find_address, self._inbox, self._fencing_token)
+        self._links_changed.set()
+
+    async def run(self) -> None:
+        """Runs the links, those that come later too; raises what breaks one of them."""
+        running: dict[ClusterLink, asyncio.Task[None]] = {}
+        try:
+            while True:
+                self._links_changed.clear()
+                for link in [link for link in running if self.links.get(link.cluster) is not link]:
+                    running.pop(link).cancel()
+                for link in self.links.values():
+                    if link not in running:
+                        running[link] = asyncio.create_task(link.run())
+                changed = asyncio.create_task(self._links_changed.wait())
+                await asyncio.wait([changed, *running.values()], return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                for task in running.values():
+                    if task.done():
+                        task.result()
+        finally:
+            for task in running.values():
+                task.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
 
     def connected(self, cluster: ClusterId, connection: int) -> None:
         """Its complete report was taken in: whatever is wanted of it is to be asked on this connection."""

@@ -46,6 +46,8 @@ class ReportTaker:
     def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
         """Takes in messages in the order in which they came."""
         for message in messages:
+            if message.cluster not in self._desk.links:
+                continue  # The cluster left the region meanwhile.
             match message:
                 case ClusterReport():
                     self._take_report(message)

@@ -29,6 +29,7 @@ from services.regional_scheduler.action_requests import (
     RetuneRequest,
 )
 from services.regional_scheduler.evictor import Evictor
+from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.recording import begin_evictions
 from services.regional_scheduler.region_memory import RegionMemory
@@ -66,6 +67,8 @@ class RequestedActions:
         """Plans it, writes it, and does to memory what was committed."""
         now = self._clock.now()
         async with fenced_transaction(self._database, self._lease) as connection:
+            if await load_revisions(connection) != self._memory.revisions:
+                raise ActionRefused("the fleet, the tenants or the tables have just changed; ask again")
             plan = await self._plan(connection, request, now)
             writing = PlanWriting(self._memory.region.region, self._memory.live, now)
             # Tried first: what is impossible must not be written, nor done by halves.

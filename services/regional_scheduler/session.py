@@ -1,8 +1,8 @@
 """One region at work: everything it knows in memory, and the loop that moves it on.
 
 A session begins with what the database says and ends when that may no longer be what it has in memory: the database
-was lost, the fleet or the tenants changed, the lease went to somebody else. Then a new session begins, under a lease
-of its own. There is no other way to recover, so that this one is always well tried.
+was lost, the lease went to somebody else. Then a new session begins, under a lease of its own. There is no other way
+to recover, so that this one is always well tried. What is applied (fleet, tenants, tables) is taken over as it works.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from services.regional_scheduler.plan_writing import migration_to
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
-from services.regional_scheduler.session_over import SessionOver
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
 
@@ -59,10 +58,10 @@ class RegionSession:
         self._poll_real_s = configuration.auction.poll_real_s
         self._now_real_s = asyncio.get_running_loop().time
         self._agenda = Agenda()
-        self._absent = AbsentClusters(memory.region.clusters, memory.inventory, self._now_real_s())
+        self._absent = AbsentClusters(memory, self._now_real_s())
         self._desk = OrderDesk(memory.region, memory.live, self._agenda, self._cluster_address, inbox.put, lease.token)
         self._reports = ReportTaker(memory.live, self._agenda, self._desk, self._absent, clock)
-        self._applied = AppliedChanges(database, memory, inbox)
+        self._applied = AppliedChanges(database, memory, inbox, self._absent, self._desk)
         self._arrivals = Arrivals(memory, self._agenda)
         self._recorder = AttemptRecorder(
             database, lease, memory, self._agenda, self._reports, self._desk, self._arrivals, clock
@@ -70,15 +69,13 @@ class RegionSession:
         self._evictor = Evictor(memory, self._agenda, clock)
         self._machines = MachineMaintenance(database, lease, memory, self._evictor, self._absent, self._arrivals, clock)
         self._actions = RequestedActions(database, lease, memory, self._evictor, clock)
-        self._auctioneer = Auctioneer(
-            database, lease, memory.region.region, memory.bidder, memory.specifications, clock, configuration.auction
-        )
+        self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction)
 
     async def run(self) -> None:
         """Runs until the session is over: raises SessionOver, LeaseLost or DatabaseUnavailable."""
         try:
             # A link that fails (other than by losing its cluster manager) ends the session: a new one has new links.
-            await until_one_ends(self._loop(), *(link.run() for link in self._desk.links.values()))
+            await until_one_ends(self._loop(), self._desk.run())
         finally:
             self.inbox.close()
 
@@ -98,9 +95,9 @@ class RegionSession:
         await self._machines.answer(self.inbox.take_machine_requests())
         await self._actions.answer(self.inbox.take_action_requests())
         await self._look_at_attempts()
+        # 4. Take over the fleet, tenants and tables that were applied meanwhile.
+        await self._applied.take_over(self._now_real_s())
         self._absent.close(self._now_real_s())
-        # 4. Take over what was applied meanwhile.
-        await self._applied.take_over()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top.
         dispatched = await self._dispatch()
         # 6. Move the auction on: answer, close, or open a round.
@@ -158,12 +155,10 @@ class RegionSession:
             if not await auction_store.has_awards(connection, memory.region.region):
                 return False
             await lease_store.assert_held(connection, self._lease)
-            present = await load_revisions(connection)
-            if (present.fleet, present.tenants) != (memory.revisions.fleet, memory.revisions.tenants):
-                raise SessionOver("the fleet or the tenants have changed")
-            if present != memory.revisions:
+            if await load_revisions(connection) != memory.revisions:
+                # First that is taken over, then what was won is dispatched on it.
                 self.inbox.look_at_applied = True
-                return True  # Nothing was dispatched, but there is more to do at once.
+                return True
             dispatched = await dispatch_awards(
                 connection,
                 memory.region.region,

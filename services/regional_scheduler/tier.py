@@ -15,8 +15,7 @@ from services.database.errors import DatabaseUnavailable
 from services.database.fleet_store import FLEET_CHANNEL
 from services.database.lease_store import REGIONAL_PREFIX, Lease, LeaseLost
 from services.regional_scheduler.inbox import Inbox
-from services.regional_scheduler.loading import load_memory, load_revisions
-from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.server import RegionalSchedulerServicer
 from services.regional_scheduler.session import RegionSession
 from services.regional_scheduler.session_over import SessionOver
@@ -102,8 +101,7 @@ class RegionalSchedulerTier:
                 session.run(),
                 self._watch_auction(inbox),
                 self._watch_attempts(inbox),
-                self._watch_fleet(memory),
-                self._watch_catalog(inbox),
+                self._watch_applied(inbox),
             )
         finally:
             self._session = None
@@ -123,18 +121,9 @@ class RegionalSchedulerTier:
                 inbox.look_at_attempts = True
                 inbox.wake()
 
-    async def _watch_catalog(self, inbox: Inbox) -> None:
-        async with self._database.listen(CATALOG_CHANNEL) as subscription:
+    async def _watch_applied(self, inbox: Inbox) -> None:
+        async with self._database.listen(FLEET_CHANNEL, CATALOG_CHANNEL) as subscription:
             while True:
                 await subscription.wait(_LOOK_INTERVAL_REAL_S)
                 inbox.look_at_applied = True
                 inbox.wake()
-
-    async def _watch_fleet(self, memory: RegionMemory) -> None:
-        """With a new fleet or new tenants everything is loaded anew."""
-        async with self._database.listen(FLEET_CHANNEL) as subscription:
-            while True:
-                await subscription.wait(_LOOK_INTERVAL_REAL_S)
-                present = await self._database.run(load_revisions, give_up_after_s=float("inf"))
-                if (present.fleet, present.tenants) != (memory.revisions.fleet, memory.revisions.tenants):
-                    raise SessionOver("the fleet or the tenants have changed")

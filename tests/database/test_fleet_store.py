@@ -11,8 +11,17 @@ from domain.life_cycle import State
 from services.database import attempt_store, fleet_store, lease_store
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL, FleetRefused, RegionSummary
-from services.database.lease_store import LeaseLost
-from tests.database.small_world import EAST, FLEET, cluster, dispatch, new_attempt, submission, submit
+from services.database.lease_store import Lease, LeaseLost
+from tests.database.small_world import (
+    EAST,
+    FLEET,
+    cluster,
+    dispatch,
+    new_attempt,
+    submission,
+    submit,
+    until_somebody_waits,
+)
 
 
 def _without_machine(fleet: Fleet, name: str) -> Fleet:
@@ -140,24 +149,49 @@ def test_machine_in_use_must_not_disappear_or_change(database_url: str) -> None:
     asyncio.run(scenario())
 
 
-def test_region_that_loses_a_machine_cannot_go_on_with_the_old_fleet(database_url: str) -> None:
+async def _leases(database: Database) -> dict[str, Lease]:
+    leases = {}
+    for region in ("east", "coast"):
+        async with database.transaction() as connection:
+            lease = await lease_store.acquire(connection, f"regional/{region}", "me", "here:1", 1, 60.0)
+        assert lease is not None
+        leases[region] = lease
+    return leases
+
+
+def test_region_that_loses_a_machine_keeps_its_lease_and_sees_the_new_fleet(database_url: str) -> None:
+    """1. A region writes. 2. A machine is to go: that waits. 3. What the region writes next sees that it is gone."""
+
     async def scenario() -> None:
         async with Database(database_url) as database:
             await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
-            leases = {}
-            for region in ("east", "coast"):
-                async with database.transaction() as connection:
-                    leases[region] = await lease_store.acquire(
-                        connection, f"regional/{region}", "me", "here:1", 1, 60.0
-                    )
-            east, coast = leases["east"], leases["coast"]
-            assert east is not None
-            assert coast is not None
+            east = (await _leases(database))["east"]
             smaller = _without_machine(FLEET, "east-b-r0-m0")
-            await database.run(lambda connection: fleet_store.apply_fleet(connection, smaller))
-            with pytest.raises(LeaseLost):
-                await database.run(lambda connection: lease_store.assert_held(connection, east))
-            await database.run(lambda connection: lease_store.assert_held(connection, coast))
+            async with database.transaction() as writing:
+                await lease_store.assert_held(writing, east)
+                applying = asyncio.ensure_future(database.run(partial(fleet_store.apply_fleet, fleet=smaller)))
+                await until_somebody_waits(database)
+                assert await fleet_store.fleet_revision(writing) == 1
+            assert await applying == 2
+            async with database.transaction() as writing:
+                await lease_store.assert_held(writing, east)
+                assert await fleet_store.fleet_revision(writing) == 2
+
+    asyncio.run(scenario())
+
+
+def test_regions_that_exchange_a_cluster_start_anew(database_url: str) -> None:
+    east, coast = FLEET.regions
+    moved = Fleet((Region(EAST, (*east.clusters, *coast.clusters)), Region(coast.region, ())))
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(lambda connection: fleet_store.apply_fleet(connection, FLEET))
+            leases = await _leases(database)
+            await database.run(partial(fleet_store.apply_fleet, fleet=moved))
+            for lease in leases.values():
+                with pytest.raises(LeaseLost):
+                    await database.run(partial(lease_store.assert_held, lease=lease))
 
     asyncio.run(scenario())
 

@@ -147,13 +147,14 @@ def in_live_service(
     *,
     fleet: Fleet = FLEET,
     tenants: Sequence[Tenant] = TENANTS,
+    configuration: Configuration = CONFIGURATION,
 ) -> None:
     """Runs the scenario against a service of its own, on a compressed clock, with emulated execution."""
 
     async def run() -> None:
         async with (
             run_in_process(
-                database_url, fleet, tenants, home, configuration=CONFIGURATION, clock_speed=CLOCK_SPEED, tables=TABLES
+                database_url, fleet, tenants, home, configuration=configuration, clock_speed=CLOCK_SPEED, tables=TABLES
             ) as service,
             Database(database_url) as database,
             AsyncClient(service.address) as client,

@@ -52,12 +52,13 @@ FLEET = Fleet(
         Region(WEST, (gpu_cluster("west-a", V100, 3), gpu_cluster("west-b", A100, 2))),
     ),
 )
+"""48 A100, 24 V100, in two regions with two clusters each; CPU machines are in one cluster only."""
+
 TABLES = (
     Table(CLICKS, 10**12, EAST, (WEST,)),
     Table(IMAGES, 10**12, WEST),
     Table(SPEECH, 10**12, EAST),
 )
-"""48 A100, 24 V100, in two regions with two clusters each; CPU machines are in one cluster only."""
 
 TENANTS = (
     Tenant(RANKING, 0, Quota.of({A100: 24, ANY_GPU_MODEL: 8})),

@@ -119,9 +119,7 @@ async def open_region(database: Database, region: RegionId) -> AuctioningRegion:
     assert memory is not None
     assert lease is not None
     configuration = AuctionConfiguration(window=LARGEST_WINDOW, answer_timeout_real_s=LONG_REAL_S)
-    auctioneer = Auctioneer(
-        database, lease, region, memory.bidder, memory.specifications, StoppedClock(), configuration
-    )
+    auctioneer = Auctioneer(database, lease, memory, StoppedClock(), configuration)
     return AuctioningRegion(region, database, memory, auctioneer)
 
 

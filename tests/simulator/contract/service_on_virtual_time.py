@@ -118,9 +118,7 @@ class ServiceOnVirtualTime:
             auctioneer = Auctioneer(
                 database,
                 await _lease(database, f"{lease_store.REGIONAL_PREFIX}{region.region}"),
-                region.region,
-                memory.bidder,
-                memory.specifications,
+                memory,
                 clock,
                 configuration.auction,
             )

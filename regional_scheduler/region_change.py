@@ -1,0 +1,27 @@
+"""A region's capacity after its machines have changed: what is held stays held, everything remembered is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from domain.fleet import MachineState, Region
+from domain.identifiers import MachineId
+from regional_scheduler.region_capacity import RegionCapacity
+
+
+def capacity_after_change(
+    before: RegionCapacity, region: Region, states: Mapping[MachineId, MachineState]
+) -> RegionCapacity:
+    """The region as it is now, with all that `before` holds; `before` stays as it was.
+
+    A new capacity has new memories: what found no room on the old machines may find some on these. Raises
+    InventoryError when something is held on a machine that is gone or has become too small.
+    """
+    after = RegionCapacity(region, states, rule=before.rule)
+    holdings = before.holdings()
+    # Those that leave come first: who was dispatched in their place may use what they have not given back yet.
+    for holding in sorted(holdings, key=lambda holding: not before.is_leaving(holding.key)):
+        after.hold(holding)
+        if before.is_leaving(holding.key):
+            after.begin_eviction(holding.key)
+    return after
