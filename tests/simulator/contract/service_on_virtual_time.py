@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster_manager.attempt_run.events import Progressed
@@ -20,6 +20,7 @@ from domain.placement import AttemptKey
 from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Emulated, Workload
+from formats.scheduler_file import PrioritySection
 from services.configuration import AuctionConfiguration, Configuration
 from services.database import (
     attempt_store,
@@ -35,6 +36,7 @@ from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.database.workload_store import Submission
 from services.execution.executor import AttemptPhase, AttemptStatus
+from services.global_scheduler.level_timer import LevelTimer
 from services.global_scheduler.scan_loop import ScanLoop
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.dispatching import dispatch_awards
@@ -82,6 +84,7 @@ class ServiceOnVirtualTime:
     clock: VirtualClock
     start_s: float
     scan_loop: ScanLoop
+    level_timer: LevelTimer
     lease: Lease
     regions: list[_Region]
     passes: int = 0
@@ -101,10 +104,14 @@ class ServiceOnVirtualTime:
         settings: SimulationSettings,
         start_s: float,
         window: int,
+        priorities: Mapping[int, PrioritySection] | None = None,
     ) -> ServiceOnVirtualTime:
         """A service over an empty database, with a session of every region."""
         clock = VirtualClock(start_s)
-        configuration = Configuration(auction=AuctionConfiguration(window=window, answer_timeout_real_s=_LONG_REAL_S))
+        configuration = Configuration(
+            auction=AuctionConfiguration(window=window, answer_timeout_real_s=_LONG_REAL_S),
+            priorities=dict(priorities or {}),
+        )
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
         await database.run(lambda connection: catalog_store.apply_tables(connection, tables))
         await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))
@@ -124,7 +131,8 @@ class ServiceOnVirtualTime:
             )
             regions.append(_Region(memory, auctioneer))
         scan_loop = ScanLoop(database, clock, configuration)
-        return ServiceOnVirtualTime(database, settings, clock, start_s, scan_loop, lease, regions)
+        level_timer = LevelTimer(database, clock, configuration)
+        return ServiceOnVirtualTime(database, settings, clock, start_s, scan_loop, level_timer, lease, regions)
 
     # Time.
 
@@ -173,6 +181,9 @@ class ServiceOnVirtualTime:
                 await self._scan(now)
             case Happens.START, _Newcomer():
                 await self._start(subject, now)
+                self._at(now, Happens.LEVEL_CHANGE, None)
+            case Happens.LEVEL_CHANGE, _:
+                await self._change_levels()
             case Happens.COMPLETION | Happens.VACATED, (_Region() as region, LiveAttempt() as attempt):
                 await self._end(region, attempt, kind, now)
             case _:
@@ -243,6 +254,16 @@ class ServiceOnVirtualTime:
         moved = True
         while moved:
             moved = any([await self._step(region, now) for region in self.regions])
+
+    async def _change_levels(self) -> None:
+        """The timer goes off: as in the service when an attempt has started, and when one crosses into another level."""
+        if not self.level_timer.needed:
+            return
+        next_change_s = await self.level_timer.change_levels(self.lease)
+        for region in self.regions:
+            await self._take_over_standings(region)
+        if not math.isinf(next_change_s):
+            self._at(next_change_s, Happens.LEVEL_CHANGE, None)
 
     async def _take_over_standings(self, region: _Region) -> None:
         """As a session does when a pass has re-classified some of its attempts."""

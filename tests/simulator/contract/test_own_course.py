@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeAlias
 
@@ -16,14 +17,20 @@ import pytest
 
 from data_placement.catalog import Catalog
 from domain.events import Event, EventKind, JsonValue
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from domain.workload import Emulated, Workload
+from formats.scheduler_file import LevelsSection, PrioritySection
 from formats.trace import TraceRow
 from formats.trace_workload import greatest_gpus_per_machine, workload_of_row
+from global_scheduler.levels.attained_service import AttainedService
+from global_scheduler.ordering.fewest_gpus import FewestGpus
+from global_scheduler.ordering.fifo import FifoOrdering
 from services.database.engine import Database
 from simulator.baselines.mast import MAST
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
+from simulator.policies.policy import Policy
 from simulator.validate import validate
 from tests.simulator.contract.recorded_run import RecordedRun, read_recorded_run
 from tests.simulator.contract.service_on_virtual_time import ServiceOnVirtualTime
@@ -109,15 +116,32 @@ def _canonical(value: JsonValue) -> str:
     return repr(float(value)) if isinstance(value, (int, float)) else repr(value)
 
 
-@pytest.mark.parametrize(("work_factor", "window"), [(2.0, 8)])
-def test_a_whole_run_takes_the_same_course(database_url: str, work_factor: float, window: int) -> None:
-    """Every rank, dispatch, start, eviction and end, with its time; three times the work makes a crowd."""
+EVERY_PRIORITY = range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1)
+THRESHOLDS_GPU_S = (400.0, 4_000.0)
+
+LAS = replace(MAST, name="mast_with_las", ordering=FifoOrdering(), levels=AttainedService(THRESHOLDS_GPU_S))
+LAS_LIVE = PrioritySection(ordering="las", levels=LevelsSection(thresholds_gpu_s=list(THRESHOLDS_GPU_S)))
+
+
+@pytest.mark.parametrize(
+    ("policy", "live_section", "work_factor", "window"),
+    [
+        pytest.param(MAST, None, 2.0, 8, id="mast"),
+        pytest.param(LAS, LAS_LIVE, 2.0, 8, id="las"),
+        pytest.param(replace(MAST, ordering=FewestGpus()), PrioritySection(ordering="sf"), 2.0, 64, id="sf"),
+    ],
+)
+def test_a_whole_run_takes_the_same_course(
+    database_url: str, policy: Policy, live_section: PrioritySection | None, work_factor: float, window: int
+) -> None:
+    """Every rank, dispatch, start, change of level, eviction and end, with its time; three times the work makes a crowd."""
     run = read_recorded_run()
     rows = rows_of(run, work_factor)
+    priorities = {} if live_section is None else dict.fromkeys(EVERY_PRIORITY, live_section)
     simulated: list[Event] = []
     record = simulate(
         SimulationInput("recorded", rows, run.fleet, run.tenants, catalog=Catalog(run.tables)),
-        MAST,
+        policy,
         SETTINGS,
         seed=1,
         sink=simulated.append,
@@ -126,7 +150,7 @@ def test_a_whole_run_takes_the_same_course(database_url: str, work_factor: float
     async def scenario() -> list[Event]:
         async with Database(database_url) as database:
             service = await ServiceOnVirtualTime.open(
-                database, run.fleet, run.tables, run.tenants, SETTINGS, rows[0].submit_s, window
+                database, run.fleet, run.tables, run.tenants, SETTINGS, rows[0].submit_s, window, priorities
             )
             events = await service.run(workloads_of(run, rows))
             assert service.passes == record.counts.scan_passes > 50
@@ -145,7 +169,7 @@ def test_a_whole_run_takes_the_same_course(database_url: str, work_factor: float
         assert report.violations == 0, report.shown[:3]
         assert report.events_by_kind["dispatched"] > 150
         assert report.events_by_kind["evicting"] > 5 * work_factor
-        assert report.events_by_kind["reclassified"] > 30
+        assert report.events_by_kind["reclassified"] > (100 if policy is LAS else 30)
         assert report.events_by_kind["completed"] == len(rows)
 
 
