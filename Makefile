@@ -44,7 +44,7 @@ demo: $(INSTALLED) ## Run the main job: a trace through three regions, and real 
 
 # One shell, one step after the other: the closing line of pytest is the last line that is printed.
 .PHONY: test
-test: $(INSTALLED) lint types arrows protos-check ## Lint, types, import arrows, stale protos, and all tests
+test: $(INSTALLED) lint types arrows protos-check client-check ## Lint, types, import arrows, stale code, and all tests
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 .PHONY: lint
@@ -72,6 +72,14 @@ protos: $(INSTALLED) ## Generate topmast/v1 from protos/
 .PHONY: protos-check
 protos-check: $(INSTALLED) ## Fail when topmast/v1 is stale
 	@$(BIN)/python -m scripts.generate_protos --check
+
+.PHONY: client
+client: $(INSTALLED) ## Generate the blocking client from the one for asyncio
+	@$(BIN)/python -m scripts.generate_sync_client
+
+.PHONY: client-check
+client-check: $(INSTALLED) ## Fail when the blocking client is stale
+	@$(BIN)/python -m scripts.generate_sync_client --check
 
 .PHONY: chaos
 chaos: $(INSTALLED) ## Long runs with kills and losses

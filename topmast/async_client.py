@@ -1,11 +1,11 @@
-"""The client for asyncio, with the surface of Client in client.py: calls are awaited, iterators are asynchronous."""
+"""The client for asyncio: calls are awaited, iterators are asynchronous. client.py is generated from it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 import grpc
 
@@ -14,11 +14,11 @@ from topmast.address import resolve_address
 from topmast.async_connection import AsyncConnection, AsyncMessageStream
 from topmast.async_log_reader import AsyncLogReader
 from topmast.channel import MAX_ATTEMPTS
-from topmast.connection import Patience
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
 from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenant_to_proto
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
+from topmast.reconnection import Patience
 from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
 from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
@@ -34,10 +34,6 @@ from topmast.workloads import (
     state_from_proto,
     workload_from_proto,
 )
-
-if TYPE_CHECKING:
-    # Exists for the type checker only.
-    from topmast.v1.global_scheduler_pb2_grpc import GlobalSchedulerAsyncStub
 
 
 class AsyncClient:
@@ -64,12 +60,11 @@ class AsyncClient:
         self._connection = AsyncConnection(
             credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
         )
-
         # Made when it is needed: a client may be built before there is an event loop.
-        self._stub: GlobalSchedulerAsyncStub | None = None
+        self._stub: global_scheduler_pb2_grpc.GlobalSchedulerAsyncStub | None = None
 
     @property
-    def _scheduler(self) -> GlobalSchedulerAsyncStub:
+    def _scheduler(self) -> global_scheduler_pb2_grpc.GlobalSchedulerAsyncStub:
         self._connection.refuse_when_closed()
         if self._stub is None:
             self._stub = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
@@ -143,6 +138,8 @@ class AsyncClient:
         self, *, limit: int | None = None, **wanted: Unpack[WorkloadFilter]
     ) -> AsyncGenerator[Workload, None]:
         """Workloads, newest first, page by page as they are asked for; without their attempts."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit is {limit}; it must not be negative (None: all)")
         page_size = LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE)
         listed = 0
         page_token = ""
@@ -169,13 +166,13 @@ class AsyncClient:
         async def begin() -> AsyncMessageStream[workload_pb2.Workload]:
             return self._scheduler.WatchWorkload(request)
 
-        told = None
+        latest = None
         async with aclosing(self._connection.stream(begin, self._peer, endless=True)) as messages:
             async for message in messages:
-                if message == told:
+                if message == latest:
                     # The stream was taken up again, and nothing had changed meanwhile.
                     continue
-                told = message
+                latest = message
                 now = workload_from_proto(message)
                 yield now
                 if now.state.ended:
@@ -197,7 +194,7 @@ class AsyncClient:
     ) -> AsyncGenerator[Event, None]:
         """The event log after a place in it; with `follow` it goes on when the end of the log is reached.
 
-        None is left out and none is told twice, also when the server goes away in between.
+        None is left out and none comes twice, also when the server goes away in between.
         """
         request = global_scheduler_pb2.WatchEventsRequest(
             after_sequence=after_sequence, follow=follow, workload=workload, tenant=tenant, events=events

@@ -1,20 +1,19 @@
 """One way of calling servers, for asyncio: channels, errors, streams that are taken up again.
 
-connection.py is the same for the client that waits.
+connection.py is generated from it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar
 
 import grpc
 
+from topmast.async_waiting import AsyncClosedFlag, AsyncLock
 from topmast.channel import channel_options
-from topmast.connection import Patience, may_resume
 from topmast.errors import TopmastError, UnavailableError, error_from_call
-from topmast.reconnection import Reconnection
+from topmast.reconnection import Patience, Reconnection, may_resume
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -37,34 +36,41 @@ class AsyncConnection:
         self._credentials = credentials
         self._patience = patience
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._closed = False
+        self._lock = AsyncLock()
+        self._closed = AsyncClosedFlag()
+
+    def sibling(self) -> AsyncConnection:
+        """Another connection of the same kind, which can be closed by itself."""
+        return AsyncConnection(self._credentials, self._patience)
 
     async def close(self) -> None:
         """Ends all calls that are under way."""
-        self._closed = True
-        channels = list(self._channels.values())
-        self._channels.clear()
+        with self._lock:
+            self._closed.set()
+            channels = tuple(self._channels.values())
+            self._channels.clear()
         for channel in channels:
             await channel.close()
 
     def refuse_when_closed(self) -> None:
         """Raises TopmastError when the connection was closed."""
-        if self._closed:
+        if self._closed.is_set():
             raise TopmastError("the client is closed", code=grpc.StatusCode.CANCELLED)
 
     def channel(self, address: str) -> grpc.aio.Channel:
         """The channel to a server; raises TopmastError when the connection was closed."""
-        self.refuse_when_closed()
-        channel = self._channels.get(address)
-        if channel is None:
-            options = channel_options(address, self._patience.attempts)
-            channel = (
-                grpc.aio.secure_channel(address, self._credentials, options)
-                if self._credentials
-                else grpc.aio.insecure_channel(address, options)
-            )
-            self._channels[address] = channel
-        return channel
+        with self._lock:
+            self.refuse_when_closed()
+            channel = self._channels.get(address)
+            if channel is None:
+                options = channel_options(address, self._patience.attempts)
+                channel = (
+                    grpc.aio.secure_channel(address, self._credentials, options)
+                    if self._credentials
+                    else grpc.aio.insecure_channel(address, options)
+                )
+                self._channels[address] = channel
+            return channel
 
     async def call(
         self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request, peer: str
@@ -80,8 +86,8 @@ class AsyncConnection:
     ) -> AsyncGenerator[Message, None]:
         """Messages of a stream. `begin` opens it, and opens it again when it broke off.
 
-        Whoever opens it again sees to it that it continues where it was. An endless stream is also taken up again
-        when the server ended it in order.
+        Each time, `begin` asks for what has not arrived yet. An endless stream is also taken up again when the server
+        ended it in order.
         """
         reconnection = Reconnection(self._patience.patience_s)
         while True:
@@ -102,7 +108,7 @@ class AsyncConnection:
             finally:
                 if stream is not None:
                     stream.cancel()
-            wait_s = reconnection.next_wait_s() if may_resume(failure) and not self._closed else None
-            if wait_s is None:
+            wait_s = reconnection.next_wait_s() if may_resume(failure) else None
+            # Closing the connection ends the wait, too.
+            if wait_s is None or await self._closed.wait(wait_s):
                 raise failure
-            await asyncio.sleep(wait_s)

@@ -1,12 +1,10 @@
-"""The client for programs that wait: every call blocks until it is answered.
-
-AsyncClient in async_client.py has the same surface.
-"""
+# Generated from async_client.py by `make client`; never edited.
+"""The client for programs that wait: every call blocks until it is answered."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
@@ -15,16 +13,17 @@ import grpc
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
 from topmast.channel import MAX_ATTEMPTS
-from topmast.connection import Connection, MessageStream, Patience
+from topmast.connection import Connection, MessageStream
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
 from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenant_to_proto
 from topmast.log_reader import LogReader
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
+from topmast.reconnection import Patience
 from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
 from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
-from topmast.v1 import fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc
+from topmast.v1 import event_pb2, fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc, workload_pb2
 from topmast.workloads import (
     Queue,
     Submission,
@@ -62,11 +61,14 @@ class Client:
         self._connection = Connection(
             credentials, Patience(timeout_s=timeout_s, attempts=attempts, patience_s=patience_s)
         )
-        self._stub = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
+        # Made when it is needed: building a client opens no connection.
+        self._stub: global_scheduler_pb2_grpc.GlobalSchedulerStub | None = None
 
     @property
     def _scheduler(self) -> global_scheduler_pb2_grpc.GlobalSchedulerStub:
         self._connection.refuse_when_closed()
+        if self._stub is None:
+            self._stub = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
         return self._stub
 
     def close(self) -> None:
@@ -135,14 +137,18 @@ class Client:
 
     def list(self, *, limit: int | None = None, **wanted: Unpack[WorkloadFilter]) -> Iterator[Workload]:
         """Workloads, newest first, page by page as they are asked for; without their attempts."""
-        return islice(self._all_pages(LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE), wanted), limit)
-
-    def _all_pages(self, page_size: int, wanted: WorkloadFilter) -> Iterator[Workload]:
-        page = self.list_page(page_size=page_size, **wanted)
-        yield from page.workloads
-        while page.next_page_token:
-            page = self.list_page(page_size=page_size, page_token=page.next_page_token, **wanted)
-            yield from page.workloads
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit is {limit}; it must not be negative (None: all)")
+        page_size = LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE)
+        listed = 0
+        page_token = ""
+        while limit is None or listed < limit:
+            page = self.list_page(page_size=page_size, page_token=page_token, **wanted)
+            yield from page.workloads if limit is None else page.workloads[: limit - listed]
+            listed += len(page.workloads)
+            page_token = page.next_page_token
+            if not page_token:
+                return
 
     def list_page(
         self, *, page_size: int = 100, page_token: str = "", **wanted: Unpack[WorkloadFilter]
@@ -154,22 +160,26 @@ class Client:
     def watch(self, workload: str) -> Generator[Workload, None, None]:
         """The workload now and after each change, until it has ended."""
         request = global_scheduler_pb2.WatchWorkloadRequest(workload=workload)
-        told = None
-        for message in self._connection.stream(
-            lambda: self._scheduler.WatchWorkload(request), self._peer, endless=True
-        ):
-            if message == told:
-                # The stream was taken up again, and nothing had changed meanwhile.
-                continue
-            told = message
-            now = workload_from_proto(message)
-            yield now
-            if now.state.ended:
-                return
+
+        def begin() -> MessageStream[workload_pb2.Workload]:
+            return self._scheduler.WatchWorkload(request)
+
+        latest = None
+        with closing(self._connection.stream(begin, self._peer, endless=True)) as messages:
+            for message in messages:
+                if message == latest:
+                    # The stream was taken up again, and nothing had changed meanwhile.
+                    continue
+                latest = message
+                now = workload_from_proto(message)
+                yield now
+                if now.state.ended:
+                    return
 
     def wait(self, workload: str) -> Workload:
         """Waits until the workload has ended; returns it."""
-        return next(now for now in self.watch(workload) if now.state.ended)
+        with closing(self.watch(workload)) as changes:
+            return next(now for now in changes if now.state.ended)
 
     def events(
         self,
@@ -182,17 +192,20 @@ class Client:
     ) -> Generator[Event, None, None]:
         """The event log after a place in it; with `follow` it goes on when the end of the log is reached.
 
-        None is left out and none is told twice, also when the server goes away in between.
+        None is left out and none comes twice, also when the server goes away in between.
         """
         request = global_scheduler_pb2.WatchEventsRequest(
             after_sequence=after_sequence, follow=follow, workload=workload, tenant=tenant, events=events
         )
-        for message in self._connection.stream(
-            lambda: self._scheduler.WatchEvents(request), self._peer, endless=follow
-        ):
-            # Where the stream is taken up again when it breaks off.
-            request.after_sequence = message.sequence
-            yield event_from_proto(message)
+
+        def begin() -> MessageStream[event_pb2.Event]:
+            return self._scheduler.WatchEvents(request)
+
+        with closing(self._connection.stream(begin, self._peer, endless=follow)) as messages:
+            for message in messages:
+                # Where the stream is taken up again when it breaks off.
+                request.after_sequence = message.sequence
+                yield event_from_proto(message)
 
     def snapshot(self) -> bytes:
         """Everything that is decided on, at one moment: the bytes of a packed snapshot file.
@@ -207,8 +220,9 @@ class Client:
             content.clear()
             return self._scheduler.SaveSnapshot(request)
 
-        for chunk in self._connection.stream(begin, self._peer, endless=False):
-            content += chunk.content
+        with closing(self._connection.stream(begin, self._peer, endless=False)) as chunks:
+            for chunk in chunks:
+                content += chunk.content
         return bytes(content)
 
     def queue(self, *, limit: int = 50, tenant: str = "") -> Queue:
@@ -239,22 +253,25 @@ class Client:
         selection = LogSelection(workload, attempt, job, task, follow, tail_lines)
         reader = LogReader(self._connection, self.status)
         read_last = 0
-        for now in self.watch(workload):
-            chosen = selection.choose_attempt(now, after=read_last)
-            if chosen is not None:
-                yield from reader.read(selection, chosen)
-                read_last = chosen.attempt
-            elif not read_last and not selection.goes_on_after(now):
-                raise nothing_to_read(selection, now)
-            if not selection.goes_on_after(now):
-                return
+        with closing(self.watch(workload)) as changes:
+            for now in changes:
+                chosen = selection.choose_attempt(now, after=read_last)
+                if chosen is not None:
+                    with closing(reader.read(selection, chosen)) as chunks:
+                        yield from chunks
+                    read_last = chosen.attempt
+                elif not read_last and not selection.goes_on_after(now):
+                    raise nothing_to_read(selection, now)
+                if not selection.goes_on_after(now):
+                    return
 
     # ------------------------------------------------------------ change
 
     def cancel(self, workload: str, reason: str = "") -> WorkloadState:
         """Cancels a workload: at once when it is queued, else it is stopped. Returns its state now."""
         request = global_scheduler_pb2.CancelWorkloadRequest(workload=workload, reason=reason)
-        return state_from_proto(self._connection.call(self._scheduler.CancelWorkload, request, self._peer).state)
+        response = self._connection.call(self._scheduler.CancelWorkload, request, self._peer)
+        return state_from_proto(response.state)
 
     def resize(self, workload: str, job: str, tasks: int) -> Change:
         """Gives a job of a running workload so many tasks, within its bounds."""
@@ -286,4 +303,5 @@ class Client:
         """Replaces all tenants; refused while one that would disappear has workloads. Returns how many there are."""
         messages = [tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant for tenant in tenants]
         request = global_scheduler_pb2.ApplyTenantsRequest(tenants=messages)
-        return self._connection.call(self._scheduler.ApplyTenants, request, self._peer).tenants
+        response = self._connection.call(self._scheduler.ApplyTenants, request, self._peer)
+        return response.tenants

@@ -1,41 +1,22 @@
-"""One way of calling servers, for the client that waits: channels, errors, streams that are taken up again.
-
-async_connection.py is the same for asyncio.
-"""
+# Generated from async_connection.py by `make client`; never edited.
+"""One way of calling servers, for programs that wait: channels, errors, streams that are taken up again."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from typing import Protocol, TypeVar
 
 import grpc
 
-from topmast.channel import MAX_ATTEMPTS, channel_options
-from topmast.errors import LogBrokeOffError, TopmastError, UnavailableError, error_from_call
-from topmast.reconnection import Reconnection
+from topmast.channel import channel_options
+from topmast.errors import TopmastError, UnavailableError, error_from_call
+from topmast.reconnection import Patience, Reconnection, may_resume
+from topmast.waiting import ClosedFlag, Lock
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Message = TypeVar("Message")
 Received = TypeVar("Received", covariant=True)
-
-BROKEN_OFF = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
-"""How a stream ends when the server goes away; CANCELLED is what one that shuts down in order says."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long to try: a call within `timeout_s`, up to `attempts` times; a stream for `patience_s` without success."""
-
-    timeout_s: float = 30.0
-    attempts: int = MAX_ATTEMPTS
-    patience_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= MAX_ATTEMPTS:
-            raise ValueError(f"attempts is {self.attempts}; it must be 1 to {MAX_ATTEMPTS}")
 
 
 class MessageStream(Protocol[Received]):
@@ -53,8 +34,8 @@ class Connection:
         self._credentials = credentials
         self._patience = patience
         self._channels: dict[str, grpc.Channel] = {}
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._lock = Lock()
+        self._closed = ClosedFlag()
 
     def sibling(self) -> Connection:
         """Another connection of the same kind, which can be closed by itself."""
@@ -64,9 +45,10 @@ class Connection:
         """Ends all calls that are under way."""
         with self._lock:
             self._closed.set()
-            for channel in self._channels.values():
-                channel.close()
+            channels = tuple(self._channels.values())
             self._channels.clear()
+        for channel in channels:
+            channel.close()
 
     def refuse_when_closed(self) -> None:
         """Raises TopmastError when the connection was closed."""
@@ -95,11 +77,13 @@ class Connection:
         except grpc.RpcError as error:
             raise error_from_call(error, peer) from error
 
-    def stream(self, begin: Callable[[], MessageStream[Message]], peer: str, *, endless: bool) -> Iterator[Message]:
+    def stream(
+        self, begin: Callable[[], MessageStream[Message]], peer: str, *, endless: bool
+    ) -> Generator[Message, None, None]:
         """Messages of a stream. `begin` opens it, and opens it again when it broke off.
 
-        Whoever opens it again sees to it that it continues where it was. An endless stream is also taken up again
-        when the server ended it in order.
+        Each time, `begin` asks for what has not arrived yet. An endless stream is also taken up again when the server
+        ended it in order.
         """
         reconnection = Reconnection(self._patience.patience_s)
         while True:
@@ -124,8 +108,3 @@ class Connection:
             # Closing the connection ends the wait, too.
             if wait_s is None or self._closed.wait(wait_s):
                 raise failure
-
-
-def may_resume(failure: TopmastError) -> bool:
-    """True when opening the stream again may help."""
-    return failure.code in BROKEN_OFF and not isinstance(failure, LogBrokeOffError)

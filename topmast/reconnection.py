@@ -1,11 +1,33 @@
-"""When a stream breaks off: how long to wait before it is taken up again, and when to give up."""
+"""How long to try: calls, and streams that break off and are taken up again."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+
+import grpc
+
+from topmast.channel import MAX_ATTEMPTS
+from topmast.errors import LogBrokeOffError, TopmastError
 
 _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 5.0
+
+_BROKEN_OFF = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+"""How a stream ends when the server goes away; CANCELLED is what one that shuts down in order says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to try: a call within `timeout_s`, up to `attempts` times; a stream for `patience_s` without success."""
+
+    timeout_s: float = 30.0
+    attempts: int = MAX_ATTEMPTS
+    patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise ValueError(f"attempts is {self.attempts}; it must be 1 to {MAX_ATTEMPTS}")
 
 
 class Reconnection:
@@ -34,3 +56,8 @@ class Reconnection:
         self._waited_s += wait_s
         self._next_s = min(self._next_s * 2, _LONGEST_WAIT_S)
         return wait_s
+
+
+def may_resume(failure: TopmastError) -> bool:
+    """True when opening the stream again may help."""
+    return failure.code in _BROKEN_OFF and not isinstance(failure, LogBrokeOffError)

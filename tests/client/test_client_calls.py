@@ -181,6 +181,11 @@ def test_listing_follows_the_pages(server: LoopbackServer, client: Client) -> No
     ]
 
 
+def test_a_negative_limit_is_refused(client: Client) -> None:
+    with pytest.raises(ValueError, match="limit is -1; it must not be negative"):
+        next(client.list(limit=-1))
+
+
 def test_listing_filters(server: LoopbackServer, client: Client) -> None:
     client.submit_many([emulated("a"), emulated("b", tenant="ads"), emulated("ab")])
     server.do(lambda: server.topmast.move("w3", workload_pb2.WORKLOAD_STATE_FAILED, "out of memory"))
