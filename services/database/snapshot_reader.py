@@ -52,13 +52,12 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
 
 async def _load_ended(connection: AnyConnection) -> Mapping[WorkloadId, _Ended]:
     cursor = await connection.execute(
-        """SELECT a.workload, coalesce(sum(a.ended_s - a.started_s), 0),
-                  coalesce(sum((a.ended_s - a.started_s) * a.gpus), 0), max(a.ended_s)
+        """SELECT workload, w.attained_s, w.attained_gpu_s, max(a.ended_s)
              FROM attempts a JOIN workloads w USING (workload)
             WHERE a.ended_s IS NOT NULL AND w.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-            GROUP BY a.workload"""
+            GROUP BY workload, w.attained_s, w.attained_gpu_s"""
     )
-    return {WorkloadId(row[0]): _Ended(max(row[1], 0.0), max(row[2], 0.0), row[3]) for row in await cursor.fetchall()}
+    return {WorkloadId(row[0]): _Ended(row[1], row[2], row[3]) for row in await cursor.fetchall()}
 
 
 async def _load_queue(
