@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from domain.eviction import EvictionRule
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.schema import Name, Schema, SchemaModel, parse_schema
 from formats.text_stream import read_text
@@ -38,6 +39,19 @@ class PrioritySection(Schema):
     ordering: Name = DEFAULT_ORDERING
     """A policy that `topmast policies` lists, with its levels; or an ordering alone."""
     levels: LevelsSection = LevelsSection()
+
+
+class EvictionSection(Schema):
+    """How far evictions that make room for others are bounded; the defaults bound nothing but the standing."""
+
+    minimum_run_time_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    """An attempt is not evicted before it has run so long; one that has not started, so long after its dispatch."""
+    evictions_per_workload_and_hour: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """A workload is evicted at most so often within any hour; null: as often as others need its place."""
+
+    def rule(self) -> EvictionRule:
+        """As the core wants it."""
+        return EvictionRule(self.minimum_run_time_s, self.evictions_per_workload_and_hour)
 
 
 class EstimatesSection(Schema):

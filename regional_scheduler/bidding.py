@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from data_placement.catalog import Catalog
+from domain.eviction import EvictionRule
 from domain.fleet import Region
 from domain.plan import Plan
 from domain.workload import WorkloadSpecification
@@ -47,6 +48,11 @@ class RegionBidder:
         self._cache = cache
         self._catalog = catalog
         inventory.watch(cache)
+
+    @property
+    def rule(self) -> EvictionRule:
+        """How far evictions are bounded in this region."""
+        return self._inventory.rule
 
     def answer(self, auction_round: Round, now: float) -> RegionResponse:
         """The region's answers to all lots of the round; `now` only says when they were given."""

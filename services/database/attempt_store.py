@@ -14,15 +14,16 @@ from psycopg.types.json import Jsonb
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from services.database.connection import AnyConnection
+from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
 from services.database.state_guards import StateChangeRefused, before
 
-ATTEMPT_ENDED = "ENDED"
-"""What stands where a live attempt has its workload's state."""
+ATTEMPT_ENDED = "ENDED"  # what stands where a live attempt has its workload's state
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,31 +210,34 @@ async def write_placements(
 
 
 async def begin_evictions(
-    connection: AnyConnection, evictions: Sequence[tuple[AttemptKey, Eviction]], now: float
+    connection: AnyConnection,
+    evictions: Sequence[tuple[AttemptKey, Eviction]],
+    now: float,
+    rule: EvictionRule = DEFAULT_RULE,
 ) -> set[AttemptKey]:
     """Marks live attempts as being evicted from now on; returns those that were live and not being evicted before.
 
-    Where room is made for another one, only a victim that stands strictly worse than it at this moment is marked (I5).
+    Where room is made for another one, only a victim that the rule lets it evict at this moment is marked (I5, I15).
     """
     if not evictions:
         return set()
     cursor = await connection.execute(
-        """UPDATE attempts a SET state = %s, eviction = u.eviction, leaving_s = %s
-             FROM unnest(%s::text[], %s::int[], %s::jsonb[], %s::smallint[], %s::smallint[])
+        f"""UPDATE attempts a SET state = %(leaving)s, eviction = u.eviction, leaving_s = %(now)s,
+                  preempted_s = CASE WHEN u.by_priority IS NOT NULL THEN %(now)s::float8 END
+             FROM unnest(%(workloads)s::text[], %(attempts)s::int[], %(evictions)s::jsonb[],
+                         %(by_priority)s::smallint[], %(by_level)s::smallint[])
                AS u (workload, attempt, eviction, by_priority, by_level)
-            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state = ANY(%s)
-              AND (u.by_priority IS NULL OR (a.priority, a.level) > (u.by_priority, u.by_level))
+            WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state = ANY(%(before)s)
+              AND (u.by_priority IS NULL OR ({VICTIM_MAY_BE_EVICTED}))
         RETURNING a.workload, a.attempt""",
-        (
-            state_after(Happening.EVICTION_BEGAN).value,
-            now,
-            [key.workload for key, _ in evictions],
-            [int(key.attempt) for key, _ in evictions],
-            [Jsonb(eviction.as_json()) for _, eviction in evictions],
-            [None if eviction.by_standing is None else eviction.by_standing.priority for _, eviction in evictions],
-            [None if eviction.by_standing is None else eviction.by_standing.level for _, eviction in evictions],
-            before(Happening.EVICTION_BEGAN),
-        ),
+        {
+            "leaving": state_after(Happening.EVICTION_BEGAN).value,
+            "before": before(Happening.EVICTION_BEGAN),
+            "workloads": [key.workload for key, _ in evictions],
+            "attempts": [int(key.attempt) for key, _ in evictions],
+            "evictions": [Jsonb(eviction.as_json()) for _, eviction in evictions],
+            **guarded_by(rule, now, [eviction.by_standing for _, eviction in evictions]),
+        },
     )
     marked = _keys(await cursor.fetchall())
     await _happens(connection, marked, Happening.EVICTION_BEGAN)

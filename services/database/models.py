@@ -271,6 +271,8 @@ class AttemptRow(Base):
     """GPU-seconds received up to `received_to_s`, with the GPUs that it held then."""
     received_to_s: Mapped[float | None] = mapped_column(Float)
     """When its GPUs changed last; None: never."""
+    preempted_s: Mapped[float | None] = mapped_column(Float)
+    """When it was asked to leave for another one; stays when it then leaves for another cause."""
 
 
 class PlacementRow(Base):

@@ -64,6 +64,8 @@ class AttemptRecorder:
         for key, since in recorded.changed:
             for waiting in live.end_change(key, since):
                 self._agenda.give_orders(waiting)
+        for start in recorded.started:
+            self._memory.inventory.begin_run(start.key, start.started_s)
         for end in recorded.ended:
             self._free(end.key)
             self._arrivals.withdraw(end.key.workload)

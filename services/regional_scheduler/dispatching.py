@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.clock import Clock
 from domain.events import Event, EventKind
+from domain.eviction import EvictionRule
 from domain.identifiers import RegionId, TenantId, WorkloadId
 from domain.tenant import Tenant, quota_charges, quota_limits
+from domain.workload import Workload
 from formats.event_details import placement_details
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
@@ -18,6 +20,7 @@ from services.database import attempt_store, auction_store, event_store, quota_s
 from services.database.auction_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.eviction_guard import preemptions
 from services.regional_scheduler.attempt_events import evicting_events
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.migration import new_attempt
@@ -62,16 +65,9 @@ async def dispatch_awards(
         for name, workload in workloads.items()
     }
     affordable = await _charge(connection, awards, charges, tenants)
-    # Awards stand in the order of the auctions; entries may have got another place since. The present order counts.
-    lots = sorted(
-        (
-            Lot(workloads[award.position.workload], award.position, award.attempt)
-            for award in awards
-            if award.position.workload in affordable
-        ),
-        key=lambda lot: lot.position.sort_key,
-    )
     now = clock.now()
+    preempted_s = await preemptions(connection, bidder.rule, [award.position.workload for award in awards], now)
+    lots = _lots([award for award in awards if award.position.workload in affordable], workloads, preempted_s)
     confirmations = bidder.confirm(lots, now)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
     placed = {dispatch.lot.workload.workload for dispatch in dispatches}
@@ -89,7 +85,7 @@ async def dispatch_awards(
         _planned_writes(region, dispatches, live, now),
         given_back=len(awards) - len(dispatches),
     )
-    await _store(connection, region, dispatched, now)
+    await _store(connection, region, dispatched, bidder.rule, now)
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
     await event_store.append(
         connection,
@@ -100,15 +96,28 @@ async def dispatch_awards(
     return dispatched
 
 
-async def _store(connection: AnyConnection, region: RegionId, dispatched: Dispatched, now: float) -> None:
+def _lots(
+    awards: Sequence[Award], workloads: Mapping[WorkloadId, Workload], preempted_s: Mapping[str, tuple[float, ...]]
+) -> list[Lot]:
+    """Awards stand in the order of the auctions; entries may have got another place since. The present order counts."""
+    lots = []
+    for award in awards:
+        name = award.position.workload
+        lots.append(Lot(workloads[name], award.position, award.attempt, preempted_s=preempted_s.get(name, ())))
+    return sorted(lots, key=lambda lot: lot.position.sort_key)
+
+
+async def _store(
+    connection: AnyConnection, region: RegionId, dispatched: Dispatched, rule: EvictionRule, now: float
+) -> None:
     """Writes the new attempts, and that their victims leave."""
     await attempt_store.dispatch(connection, region, [new_attempt(attempt) for attempt in dispatched.attempts])
     evictions = dispatched.writes.evictions
-    marked = await attempt_store.begin_evictions(connection, evictions, now)
+    marked = await attempt_store.begin_evictions(connection, evictions, now, rule)
     if len(marked) != len(evictions):
         # A scan pass may have re-classified one of them since we looked.
         raise SessionOver(
-            f"of {len(evictions)} victims only {len(marked)} are live and stand worse than who evicts them"
+            f"of {len(evictions)} victims only {len(marked)} are live and may be evicted by who needs room"
         )
     await write_changes(connection, region, dispatched.writes, now)
 

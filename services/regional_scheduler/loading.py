@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from cluster_manager.attempt_run.run import AttemptFacts, run_from_record
 from data_placement.catalog import Catalog
+from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
@@ -25,6 +27,7 @@ from services.database import (
 )
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
+from services.database.eviction_guard import preemptions
 from services.database.placement_change_store import StoredRevision
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
@@ -33,15 +36,21 @@ from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
+NO_PREEMPTIONS: Mapping[str, tuple[float, ...]] = MappingProxyType({})
 
-async def load_memory(connection: AnyConnection, region: RegionId) -> RegionMemory | None:
+
+async def load_memory(
+    connection: AnyConnection, region: RegionId, rule: EvictionRule = DEFAULT_RULE, now: float = 0.0
+) -> RegionMemory | None:
     """Everything a session starts from, as one snapshot; None while the fleet has no such region."""
     revisions = await load_revisions(connection)
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
     stored = await attempt_store.load_live(connection, region)
     catalog = await catalog_store.load_catalog(connection)
-    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region)
+    workloads = [str(attempt.key.workload) for attempt in stored]
+    preempted_s = await preemptions(connection, rule, workloads, now)
+    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s)
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
         for place in await reservation_store.in_region(connection, region):
@@ -80,16 +89,21 @@ def make_memory(
     catalog: Catalog,
     stored: list[StoredAttempt],
     region_id: RegionId,
+    rule: EvictionRule = DEFAULT_RULE,
+    preempted_s: Mapping[str, tuple[float, ...]] = NO_PREEMPTIONS,
 ) -> RegionMemory | None:
     """The memory that belongs to these rows; None when the fleet has no such region."""
     if all(region.region != region_id for region in fleet.regions):
         return None
     region = fleet.region(region_id)
     own = {machine.machine for machine in region.machines()}
-    inventory = RegionCapacity(region, {machine: state for machine, state in states.items() if machine in own})
+    own_states = {machine: state for machine, state in states.items() if machine in own}
+    inventory = RegionCapacity(region, own_states, rule=rule)
     # Those that leave come first: what is dispatched in their place may use what they have not given back yet.
     for attempt in sorted(stored, key=lambda attempt: (attempt.state is not State.PREEMPTING, attempt.dispatched_s)):
-        inventory.hold(Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements))
+        past_s = preempted_s.get(attempt.key.workload, ())
+        from_s = evictable_from_s(rule, attempt.dispatched_s, attempt.started_s, past_s)
+        inventory.hold(Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s))
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
     cache = NegativeCache()

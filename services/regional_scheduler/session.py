@@ -16,6 +16,8 @@ from domain.identifiers import AttemptNumber, ClusterId
 from domain.placement import AttemptKey
 from services.configuration import Configuration
 from services.database import attempt_store, auction_store, lease_store, reservation_store
+from services.database.channels import SCAN_CHANNEL
+from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
@@ -98,6 +100,7 @@ class RegionSession:
         # 4. Take over the fleet, tenants and tables that were applied meanwhile.
         await self._applied.take_over(self._now_real_s())
         self._absent.close(self._now_real_s())
+        await self._look_at_time()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top.
         dispatched = await self._dispatch()
         # 6. Move the auction on: answer, close, or open a round.
@@ -145,6 +148,14 @@ class RegionSession:
             if key not in leaving:
                 self._evictor.begin([key], migration)
         self._arrivals.compare(stored, reserved)
+
+    async def _look_at_time(self) -> None:
+        """When time alone has made attempts evictable, the queue is ranked and auctioned again."""
+        inventory, now = self.memory.inventory, self._clock.now()
+        if inventory.next_evictable_s <= now:
+            inventory.pass_time(now)
+            async with fenced_transaction(self._database, self._lease) as connection:
+                wake_after_commit(connection, SCAN_CHANNEL)
 
     async def _dispatch(self) -> bool:
         """Whether there was something to dispatch."""

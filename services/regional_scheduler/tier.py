@@ -82,7 +82,10 @@ class RegionalSchedulerTier:
         await self._server.stop(grace_s)
 
     async def _run_session(self, lease: Lease) -> None:
-        memory = await self._database.run(lambda connection: load_memory(connection, self._region), snapshot=True)
+        rule, now = self._configuration.eviction.rule(), self._clock.now()
+        memory = await self._database.run(
+            lambda connection: load_memory(connection, self._region, rule, now), snapshot=True
+        )
         if memory is None:
             raise SessionOver(f"the fleet has no region {self._region}")
         inbox = Inbox()

@@ -12,8 +12,8 @@ from typing import Annotated
 import yaml
 from pydantic import Field
 
-from domain.eviction import EvictionRule
 from formats.problems import FieldProblem, FormatError, suggestion
+from formats.scheduler_file import EvictionSection
 from formats.schema import Schema, parse_schema
 
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
@@ -48,21 +48,8 @@ class FailureSettings(Schema):
     racks_per_power_domain: Annotated[int, Field(ge=1, le=100_000)] = 8
 
 
-class EvictionSettings(Schema):
-    """How far evictions that make room for others are bounded; the defaults bound nothing but the standing."""
-
-    minimum_run_time_s: Seconds = 0.0
-    """An attempt is not evicted before it has run so long; one that has not started, so long after its dispatch."""
-    evictions_per_workload_and_hour: Annotated[int, Field(ge=0, le=100_000)] | None = None
-    """A workload is evicted at most so often within any hour."""
-
-    def rule(self) -> EvictionRule:
-        """As the core wants it."""
-        return EvictionRule(self.minimum_run_time_s, self.evictions_per_workload_and_hour)
-
-
 _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
-    {"costs": CostSettings, "failures": FailureSettings, "eviction": EvictionSettings}
+    {"costs": CostSettings, "failures": FailureSettings, "eviction": EvictionSection}
 )
 _WHOLE_NUMBERS = frozenset({"racks_per_power_domain", "evictions_per_workload_and_hour"})
 
@@ -72,7 +59,7 @@ class SimulationSettings(Schema):
 
     costs: CostSettings = CostSettings()
     failures: FailureSettings = FailureSettings()
-    eviction: EvictionSettings = EvictionSettings()
+    eviction: EvictionSection = EvictionSection()
     scan_period_s: Seconds = 60.0
     """Scan passes begin at multiples of this, when something has changed (only for policies that scan); 0: at once."""
     auction_latency_s: Seconds = 0.0

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from domain.identifiers import ANY_GPU_MODEL, TenantId
 from domain.resources import Quota
 from domain.tenant import Tenant
-from simulator.engine.settings import EvictionSettings, SimulationSettings, settings_from
+from formats.scheduler_file import EvictionSection
+from simulator.engine.settings import SimulationSettings, settings_from
 from simulator.policies.registry import policies
 from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, one_region, row
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds
@@ -30,7 +31,7 @@ def run_with(settings: SimulationSettings, *rows: tuple[str, float, float]) -> C
 def bounded(
     *, minimum_run_time_s: float = 0.0, evictions_per_workload_and_hour: int | None = None
 ) -> SimulationSettings:
-    rule = EvictionSettings(
+    rule = EvictionSection(
         minimum_run_time_s=minimum_run_time_s, evictions_per_workload_and_hour=evictions_per_workload_and_hour
     )
     return NO_COSTS.model_copy(update={"scan_period_s": 0.0, "eviction": rule})
@@ -95,6 +96,6 @@ def test_the_settings_are_reachable_from_the_command_line() -> None:
 @given(world=crowded_worlds())
 def test_never_another_decision_without_the_memory_where_time_makes_room(policy: str, world: SmallWorld) -> None:
     """What was refused is asked again when time makes room: with the memory of refusals as without it."""
-    rule = EvictionSettings(minimum_run_time_s=35.0, evictions_per_workload_and_hour=2)
+    rule = EvictionSection(minimum_run_time_s=35.0, evictions_per_workload_and_hour=2)
     bound = replace(world, settings=world.settings.model_copy(update={"eviction": rule}))
     assert assert_same_without_memory(bound, policy) > 0

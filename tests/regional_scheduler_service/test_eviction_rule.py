@@ -1,0 +1,84 @@
+"""The bounds of evictions live: what a region's session loads, and what it dispatches before and after their time."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from domain.clock import ManualClock
+from domain.eviction import EvictionRule
+from formats.problems import FormatError
+from services.configuration import Configuration, load_configuration
+from services.database.engine import Database
+from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
+from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.region_memory import RegionMemory
+from tests.database.small_world import EAST
+from tests.regional_scheduler_service.test_races import FIRST, W2, _fill_up_and_award, dispatch_over_quota
+
+
+async def dispatch_at(database: Database, rule: EvictionRule, now: float) -> tuple[Dispatched, RegionMemory]:
+    async with database.transaction() as connection:
+        memory = await load_memory(connection, EAST, rule, now)
+        assert memory is not None
+        dispatched = await dispatch_awards(
+            connection,
+            EAST,
+            memory.bidder,
+            memory.specifications,
+            memory.tenants,
+            memory.live,
+            ManualClock(now),
+        )
+        return dispatched, memory
+
+
+@pytest.mark.parametrize(
+    ("rule", "too_early_s", "in_time_s"),
+    [
+        (EvictionRule(minimum_run_time_s=600.0), 2599.0, 2600.0),
+        (EvictionRule(evictions_per_workload_and_hour=1), 5099.0, 5100.0),
+    ],
+    ids=str,
+)
+def test_a_victim_is_evicted_when_its_time_has_come_and_not_before(
+    database_url: str, rule: EvictionRule, too_early_s: float, in_time_s: float
+) -> None:
+    """Dispatched at 2000, when the workload had been preempted at 1500."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                await connection.execute(
+                    """INSERT INTO attempts (workload, attempt, tenant, region, state, priority, level, within_quota,
+                              gpus, cpus, charges, dispatched_s, ended_s, preempted_s, progress_at_start, progress,
+                              checkpoint_progress)
+                       SELECT workload, 0, tenant, region, 'ENDED', priority, level, within_quota, gpus, cpus, charges,
+                              1000, 1600, 1500, 0, 0, 0 FROM attempts"""
+                )
+                await _fill_up_and_award(connection)
+            early, memory = await dispatch_at(database, rule, too_early_s)
+            assert (early.attempts, early.writes.evictions, early.given_back) == ((), [], 1)
+            assert memory.inventory.next_evictable_s == in_time_s
+            async with database.transaction() as connection:
+                await connection.execute(
+                    "INSERT INTO awards (workload, region, round, lot) VALUES (%s, 'east', 1, 0)", (W2,)
+                )
+            late, _ = await dispatch_at(database, rule, in_time_s)
+            assert [key for key, _ in late.writes.evictions] == [FIRST]
+            async with database.transaction() as connection:
+                cursor = await connection.execute("SELECT preempted_s FROM attempts WHERE state = 'PREEMPTING'")
+                assert await cursor.fetchall() == [(in_time_s,)]
+
+    asyncio.run(scenario())
+
+
+def test_the_configuration_bounds_evictions(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("eviction: {minimum_run_time_s: 600, evictions_per_workload_and_hour: 3}")
+    assert load_configuration(file).eviction.rule() == EvictionRule(600.0, 3)
+    assert Configuration().eviction.rule() == EvictionRule()
+    file.write_text("eviction: {minimum_run_time_s: -1}")
+    with pytest.raises(FormatError, match=r"eviction\.minimum_run_time_s"):
+        load_configuration(file)
