@@ -1,4 +1,4 @@
-"""What policies may know of a workload."""
+"""What policies that allocate or choose regions may know of a workload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Work(Protocol):
-    """A workload as policies see it. How long it runs is an oracle's knowledge: who uses it says so."""
+    """A workload as policies that allocate or choose regions see it. How long it runs only the `QueueWalk` says."""
 
     @property
     def index(self) -> int:
@@ -40,28 +40,3 @@ class Work(Protocol):
 
     @property
     def submitted_s(self) -> float: ...
-
-    @property
-    def queued_since_s(self) -> float:
-        """Since when it waits: its submission, or its last eviction."""
-        ...
-
-    @property
-    def remaining_s(self) -> float:
-        """Seconds of work that were left when it came into the queue, or when its attempt started."""
-        ...
-
-    @property
-    def attained_s(self) -> float:
-        """Seconds that it ran in earlier attempts."""
-        ...
-
-    @property
-    def attained_gpu_s(self) -> float:
-        """GPU-seconds that it received in earlier attempts."""
-        ...
-
-    @property
-    def started_s(self) -> float:
-        """When its present attempt started to work; not a number while there is none."""
-        ...
