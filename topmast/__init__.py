@@ -1,4 +1,4 @@
-"""Topmast for its users: the client, and what it takes and tells.
+"""Topmast for its users: the client, what it takes and what it returns.
 
 >>> from topmast import Client
 >>> with Client() as client:

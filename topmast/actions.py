@@ -10,7 +10,7 @@ from topmast.workloads import TaskPlacement, placement_from_proto
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was decided and is stored; that it is carried out, events tell (resized, tuned, started).
+    """What was decided and is stored; that it is carried out, events say (resized, tuned, started).
 
     `changes` is False when everything is as wanted already. `placements` are what the workload will hold, `evicting`
     the attempts that are asked to leave for it, as workload#attempt.

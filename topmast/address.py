@@ -26,6 +26,6 @@ def resolve_address(address: str | None = None) -> str:
     try:
         written = (topmast_home() / "address").read_text(encoding="utf-8").strip()
     except OSError:
-        # Nothing was ever brought up from this home, or it belongs to somebody else.
+        # Nothing was ever brought up from this home, or it belongs to another user.
         written = ""
     return written or DEFAULT_ADDRESS

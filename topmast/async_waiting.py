@@ -44,7 +44,7 @@ async def async_side_by_side(
 ) -> AsyncGenerator[Item, None]:
     """What the readers yield, as it comes: each is read by a task of its own, by the name it has in `readers`.
 
-    Raises the first TopmastError that a reader raises. At the end, also of a caller who leaves in the middle, the
+    Raises the first TopmastError that a reader raises. At the end, also when the caller leaves in the middle, the
     tasks are cancelled and `stop` is called.
     """
     arrived: asyncio.Queue[Item | ReaderEnded] = asyncio.Queue(WAITING_ITEMS)

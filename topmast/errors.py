@@ -92,7 +92,7 @@ class UnavailableError(TopmastError):
 
 
 class UnreachableError(UnavailableError):
-    """Nobody answers at the address."""
+    """No server answers at the address."""
 
 
 class LogBrokeOffError(UnavailableError):

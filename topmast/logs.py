@@ -69,8 +69,8 @@ def nothing_to_read(selection: LogSelection, workload: Workload) -> NotFoundErro
         )
     position = workload.queue_position
     reason = workload.reason or (position.reason if position is not None else "")
-    told = f"{workload.state}: {reason}" if reason else workload.state.value
-    return NotFoundError(f"workload {workload.workload} has not been placed yet, it is {told}")
+    state = f"{workload.state}: {reason}" if reason else workload.state.value
+    return NotFoundError(f"workload {workload.workload} has not been placed yet, it is {state}")
 
 
 class LogCursor:

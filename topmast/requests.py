@@ -13,7 +13,7 @@ from topmast.workloads import WorkloadState
 LARGEST_BATCH = 1_000
 LARGEST_PAGE = 1_000
 _LARGEST_BATCH_BYTES = 3 * 1024 * 1024
-"""A server takes 4 MiB in one message unless it was told otherwise."""
+"""A server takes 4 MiB in one message unless it is configured otherwise."""
 
 Submittable = WorkloadSpecification | workload_pb2.WorkloadSpecification
 

@@ -147,11 +147,11 @@ def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
 def _name_of(job: JobSpecification) -> str:
     if job.command:
         script = next((argument for argument in job.command if argument.endswith(".py")), job.command[0])
-        told = PurePath(script).stem
+        name = PurePath(script).stem
     else:
-        told = job.python.rpartition(":")[2] or "emulated"
+        name = job.python.rpartition(":")[2] or "emulated"
     # Names have no other characters, and begin with a letter or digit.
-    return re.sub(r"[^A-Za-z0-9._:/-]+", "-", told).strip("._:/-")[:128] or "workload"
+    return re.sub(r"[^A-Za-z0-9._:/-]+", "-", name).strip("._:/-")[:128] or "workload"
 
 
 def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2.WorkloadSpecification:
@@ -179,8 +179,8 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
 def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
     given = [name for name in ("command", "python", "emulated") if getattr(job, name)]
     if len(given) != 1:
-        told = "none" if not given else " and ".join(given)
-        raise ValueError(f"job '{job.name}': give exactly one of command, python and emulated, not {told}")
+        named = "none" if not given else " and ".join(given)
+        raise ValueError(f"job '{job.name}': give exactly one of command, python and emulated, not {named}")
     message = workload_pb2.JobSpecification(
         name=job.name,
         tasks=job.tasks,

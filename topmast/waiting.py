@@ -37,7 +37,7 @@ def side_by_side(
 ) -> Generator[Item, None, None]:
     """What the readers yield, as it comes: each is read by a thread of its own, by the name it has in `readers`.
 
-    Raises the first TopmastError that a reader raises. `stop` is called at the end, also of a caller who leaves in
+    Raises the first TopmastError that a reader raises. `stop` is called at the end, also when the caller leaves in
     the middle; it must end whatever the readers are waiting for.
     """
     arrived: queue.Queue[Item | ReaderEnded] = queue.Queue(WAITING_ITEMS)

@@ -1,4 +1,4 @@
-"""What Topmast tells about a workload: its state, its attempts, where its tasks are, its place in the queue.
+"""What Topmast knows of a workload: its state, its attempts, where its tasks are, its place in the queue.
 
 Times are seconds since the epoch on the clock of the service; None means not yet.
 """
@@ -120,7 +120,7 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload as it is now. `attempts` are told by `get` and `watch` only; `reason` says why it is in its state."""
+    """A workload as it is now. `attempts` come with `get` and `watch` only; `reason` says why it is in its state."""
 
     workload: str
     specification: WorkloadSpecification

@@ -81,18 +81,18 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         self.notify()
 
     def move(self, workload: str, state: workload_pb2.WorkloadState.ValueType, reason: str = "") -> None:
-        told = self.workloads[workload]
-        told.state = state
-        told.reason = reason
+        found = self.workloads[workload]
+        found.state = state
+        found.reason = reason
         if state in ENDED:
-            told.ended_s = 2_000.0
+            found.ended_s = 2_000.0
         self.notify()
 
     def dispatch(self, workload: str, placements: Mapping[str, str], region: str = "eu") -> None:
         """The next attempt runs: `placements` maps job names to clusters."""
-        told = self.workloads[workload]
-        told.attempts.add(
-            attempt=len(told.attempts) + 1,
+        found = self.workloads[workload]
+        found.attempts.add(
+            attempt=len(found.attempts) + 1,
             region=region,
             dispatched_s=1_500.0,
             started_s=1_501.0,
@@ -103,7 +103,7 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
                 for job, cluster in placements.items()
             ],
         )
-        told.region = region
+        found.region = region
         self.move(workload, workload_pb2.WORKLOAD_STATE_RUNNING)
 
     def print_line(self, cluster: str, text: str, job: str = "main", attempt: int = 1) -> None:
@@ -219,13 +219,13 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
     ) -> AsyncIterator[workload_pb2.Workload]:
         await self.begin("WatchWorkload", context)
         workload = await self._find(request.workload, context)
-        told = None
+        sent = None
         while True:
             changed = self.changed
-            if told != workload:
-                told = workload_pb2.Workload()
-                told.CopyFrom(workload)
-                yield told
+            if sent != workload:
+                sent = workload_pb2.Workload()
+                sent.CopyFrom(workload)
+                yield sent
             if workload.state in ENDED:
                 return
             await changed.wait()

@@ -1,4 +1,4 @@
-"""Servers that go away: calls are tried again, streams continue where they were, and somebody gives up in the end."""
+"""Servers that go away: calls are tried again, streams continue where they were, and the client gives up in the end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_call_waits_for_a_server_that_restarts(server: LoopbackServer, client:
 # ---------------------------------------------------------------- watching a workload
 
 
-def test_watching_tells_each_change_until_the_end(server: LoopbackServer, client: Client) -> None:
+def test_watching_yields_each_change_until_the_end(server: LoopbackServer, client: Client) -> None:
     changes = client.watch(submit(client))
     assert next(changes).state is WorkloadState.PENDING
     server.do(lambda: server.topmast.dispatch("w1", {"main": "eu-1"}))
@@ -85,7 +85,7 @@ def test_watching_tells_each_change_until_the_end(server: LoopbackServer, client
     assert client.wait("w1").ended_s == 2_000.0
 
 
-def test_watching_goes_on_after_a_restart_and_tells_nothing_twice(server: LoopbackServer, client: Client) -> None:
+def test_watching_goes_on_after_a_restart_and_yields_nothing_twice(server: LoopbackServer, client: Client) -> None:
     changes = client.watch(submit(client))
     assert next(changes).state is WorkloadState.PENDING
     server.stop()
@@ -123,7 +123,7 @@ def add_events(server: LoopbackServer, count: int) -> None:
 
 
 @pytest.mark.parametrize("in_order", [False, True], ids=["cut_off", "ended"])
-def test_events_are_told_once_each_over_many_breaks(server: LoopbackServer, client: Client, in_order: bool) -> None:
+def test_events_come_once_each_over_many_breaks(server: LoopbackServer, client: Client, in_order: bool) -> None:
     add_events(server, 7)
     server.topmast.break_streams_after = 2
     server.topmast.break_in_order = in_order
@@ -150,7 +150,7 @@ def test_following_events_outlives_a_restart(server: LoopbackServer, client: Cli
     assert next(events).sequence == 20
 
 
-def test_events_are_told_as_the_log_has_them(server: LoopbackServer, client: Client) -> None:
+def test_events_come_as_the_log_has_them(server: LoopbackServer, client: Client) -> None:
     placement = [{"job": "main", "machine": "m1", "gpus": [0, 1], "cpus": 8.5, "memory_gib": 64}]
     server.do(
         lambda: server.topmast.add_event(

@@ -197,7 +197,7 @@ def test_listing_filters(server: LoopbackServer, client: Client) -> None:
     assert list(client.list(region="nowhere")) == []
 
 
-def test_queue_and_status_are_told(client: Client) -> None:
+def test_queue_and_status_are_returned(client: Client) -> None:
     client.submit_many([emulated("a"), emulated("b", tenant="ads")])
     queue = client.queue()
     assert [(entry.workload, entry.position.rank, entry.gpus) for entry in queue.entries] == [
@@ -212,7 +212,7 @@ def test_queue_and_status_are_told(client: Client) -> None:
     assert status.regions[0].gpus_in_use == 20
 
 
-def test_attempts_and_placements_are_told(server: LoopbackServer, client: Client) -> None:
+def test_attempts_and_placements_are_returned(server: LoopbackServer, client: Client) -> None:
     client.submit(emulated())
     server.do(lambda: server.topmast.dispatch("w1", {"main": "eu-1"}))
     (attempt,) = client.get("w1").attempts
@@ -221,7 +221,7 @@ def test_attempts_and_placements_are_told(server: LoopbackServer, client: Client
     assert attempt.placements[0].gpu_indices == (0, 1)
 
 
-def test_cancelling_tells_the_state(client: Client) -> None:
+def test_cancelling_returns_the_state(client: Client) -> None:
     client.submit(emulated())
     assert client.cancel("w1", "no longer needed") is WorkloadState.CANCELLED
     assert client.get("w1").reason == "no longer needed"
@@ -269,7 +269,7 @@ def test_each_code_has_its_exception(
     assert failed.value.violations == ()
 
 
-def test_the_advice_when_to_retry_is_told(server: LoopbackServer, client: Client) -> None:
+def test_the_advice_when_to_retry_is_passed_on(server: LoopbackServer, client: Client) -> None:
     advice = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2, nanos=500_000_000))
     busy = grpc.StatusCode.RESOURCE_EXHAUSTED
     server.do(lambda: server.topmast.fail("GetStatus", busy, "too many calls", advice))
@@ -278,20 +278,20 @@ def test_the_advice_when_to_retry_is_told(server: LoopbackServer, client: Client
     assert failed.value.retry_after_s == 2.5
 
 
-def test_a_message_that_nobody_takes_is_an_error_not_a_crash(client: Client) -> None:
+def test_a_message_that_is_too_large_is_an_error_not_a_crash(client: Client) -> None:
     huge = JobSpecification(gpus=1, python="m:f", environment={"BLOB": "x" * 5_000_000})
     with pytest.raises(ResourceExhaustedError, match="larger than max"):
         client.submit(WorkloadSpecification(tenant="vision", name="huge", jobs=[huge]))
 
 
-def test_no_answer_in_time_is_told() -> None:
+def test_no_answer_in_time_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with Client(address, timeout_s=0.2) as client, pytest.raises(DeadlineError, match="did not answer in time"):
             client.status()
 
 
-def test_nobody_there_is_told_with_the_address() -> None:
+def test_an_address_without_a_server_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with (

@@ -1,4 +1,4 @@
-"""docs/python-client.md tells the truth: its examples run, one after the other, against a server."""
+"""docs/python-client.md is true: its examples run, one after the other, against a server."""
 
 from __future__ import annotations
 

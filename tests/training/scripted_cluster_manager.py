@@ -1,4 +1,4 @@
-"""The other side of a training session: answers as it is told to, and writes down what it hears."""
+"""The other side of a training session: answers as it is scripted, and writes down what it hears."""
 
 from __future__ import annotations
 

@@ -131,12 +131,12 @@ def test_progress_throughput_and_checkpoints_are_told(
     inside(manager.address)
     with opened() as session:
         assert not session.local
-        manager.wait_until(lambda told: len(told.heartbeats) > 0)
+        manager.wait_until(lambda record: len(record.heartbeats) > 0)
         for _ in range(40):
             session.step()
-        manager.wait_until(lambda told: told.heartbeats[-1].progress == 40.0)
+        manager.wait_until(lambda record: record.heartbeats[-1].progress == 40.0)
         path = session.save({"step": 40})
-        manager.wait_until(lambda told: len(told.saved) == 1)
+        manager.wait_until(lambda record: len(record.saved) == 1)
         assert max(heartbeat.steps_per_second for heartbeat in manager.heartbeats) > 0
     assert (manager.saved[0].progress, manager.saved[0].path) == (40.0, str(path))
     task = manager.heartbeats[0].task
@@ -151,9 +151,9 @@ def test_restored_progress_is_no_throughput(manager: ScriptedClusterManager, ins
     manager.heartbeats.clear()
     with opened() as session:
         assert session.restore() == "state"
-        manager.wait_until(lambda told: any(heartbeat.progress == 1e6 for heartbeat in told.heartbeats))
+        manager.wait_until(lambda record: any(heartbeat.progress == 1e6 for heartbeat in record.heartbeats))
         heard = len(manager.heartbeats)
-        manager.wait_until(lambda told: len(told.heartbeats) > heard + 2)
+        manager.wait_until(lambda record: len(record.heartbeats) > heard + 2)
     assert all(heartbeat.steps_per_second == 0 for heartbeat in manager.heartbeats)
 
 
@@ -177,7 +177,7 @@ def test_a_stop_that_the_program_was_not_told_leaves_no_mark(
     with opened():
         manager.advice = training_session_pb2.HeartbeatResponse(should_stop=True, grace_left_s=500.0)
         heard = len(manager.heartbeats)
-        manager.wait_until(lambda told: len(told.heartbeats) > heard + 1)
+        manager.wait_until(lambda record: len(record.heartbeats) > heard + 1)
     assert (task_file.parent / "session_opened").exists()
     assert not (task_file.parent / "stop_seen").exists()
 
@@ -187,13 +187,13 @@ def test_training_goes_on_without_a_cluster_manager_and_finds_the_next_one(
 ) -> None:
     task_file = inside(manager.address, world_size=2)
     with opened() as session:
-        manager.wait_until(lambda told: len(told.heartbeats) > 0)
+        manager.wait_until(lambda record: len(record.heartbeats) > 0)
         manager.stop()
         session.step()
-        session.save("while nobody listens")
+        session.save("while no manager listens")
         with ScriptedClusterManager() as successor:
             task_file.write_text(json.dumps({"session_address": successor.address, "world_size": 3}))
-            successor.wait_until(lambda told: len(told.saved) == 1 and len(told.heartbeats) > 0)
+            successor.wait_until(lambda record: len(record.saved) == 1 and len(record.heartbeats) > 0)
             assert successor.heartbeats[-1].progress == 1.0
             assert session.world_size == 3
 
@@ -224,7 +224,7 @@ def test_other_errors_do_not_stop_the_training(
     inside(manager.address)
     manager.refusal = code
     with opened() as session:
-        manager.wait_until(lambda told: len(told.heartbeats) > 3)
+        manager.wait_until(lambda record: len(record.heartbeats) > 3)
         assert not session.should_stop
 
 

@@ -1,4 +1,4 @@
-"""Tells the cluster manager how far a task is, from a thread of its own; training never waits for it, nor fails for it."""
+"""Reports to the cluster manager how far a task is, from a thread of its own; training never waits for it, nor fails for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 _SMOOTHING = 0.5
-"""How much of the throughput told is from the last interval; the rest from before."""
+"""How much of the reported throughput is from the last interval; the rest from before."""
 
 
 class _Saved(NamedTuple):
@@ -67,12 +67,12 @@ class Reporter:
         self._measured = (time.monotonic(), progress)
 
     def checkpoint_saved(self, progress: float, path: str) -> None:
-        """Tells of a complete checkpoint, without waiting for it."""
+        """Reports a complete checkpoint, without waiting for it."""
         self._saved.append(_Saved(progress, path))
         self._wake.set()
 
     def close(self, timeout_s: float) -> None:
-        """Tells what is still to be told, if that is possible within the timeout, and ends."""
+        """Sends what is still to be reported, if that is possible within the timeout, and ends."""
         self._closing = True
         self._wake.set()
         self._thread.join(timeout_s)
@@ -81,7 +81,7 @@ class Reporter:
         while True:
             last = self._closing
             try:
-                self._tell()
+                self._report()
             except grpc.RpcError as error:
                 self._note(error)
             if last:
@@ -91,7 +91,7 @@ class Reporter:
         if self._channel is not None:
             self._channel.close()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         session = training_session_pb2_grpc.TrainingSessionStub(self._connected())
         while self._saved:
             saved = self._saved[0]

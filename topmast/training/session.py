@@ -1,4 +1,4 @@
-"""The session of one task: where it restores, tells its steps, saves, and learns that it should stop."""
+"""The session of one task: where it restores, reports its steps, saves, and learns that it should stop."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def init(
 
 
 class Session:
-    """Use one per process, from one thread. A context manager: leaving it tells what is still to be told."""
+    """Use one per process, from one thread. A context manager: leaving it sends what is still to be reported."""
 
     def __init__(self, task: TaskEnvironment | None, store: CheckpointStore, reporter: Reporter | None) -> None:
         self._task = task
@@ -56,7 +56,7 @@ class Session:
         self._reporter = reporter
         self._progress = 0.0
         self._terminated = False
-        self._told_to_stop = False
+        self._stop_seen = False
         self._previous_handler: Callable[[int, FrameType | None], Any] | int | None = None
         store.begin()
         if self.rank == 0:
@@ -101,22 +101,22 @@ class Session:
 
     @property
     def progress(self) -> float:
-        """Steps done so far: restored, told or counted."""
+        """Steps done so far: restored, given or counted."""
         return self._progress
 
     @property
     def should_stop(self) -> bool:
         """True from when the program should save and end: it is being preempted, moved or cancelled."""
         stop = self._terminated or (self._reporter is not None and self._reporter.should_stop)
-        if stop and not self._told_to_stop:
-            self._told_to_stop = True
+        if stop and not self._stop_seen:
+            self._stop_seen = True
             if self._task is not None:
                 self._task.mark_stop_seen()
         return stop
 
     @property
     def grace_left_s(self) -> float | None:
-        """Seconds left for a checkpoint when it should stop; None when it need not, or nobody has said."""
+        """Seconds left for a checkpoint when it should stop; None when it need not, or the deadline is not known."""
         if self._reporter is None or self._reporter.stop_deadline_s is None:
             return None
         return max(0.0, self._reporter.stop_deadline_s - time.monotonic())
@@ -144,7 +144,7 @@ class Session:
         return self.should_stop
 
     def save(self, state: State, progress: float | None = None) -> Path | None:
-        """Saves a checkpoint of the state as of `progress` (default: the steps told so far).
+        """Saves a checkpoint of the state as of `progress` (default: the steps done so far).
 
         Rank 0 writes; the other ranks wait until it has (at most a minute, and no longer than their grace), so that
         none goes on, or ends, as if the work were saved when it is not. Returns the checkpoint; None when there was

@@ -52,19 +52,19 @@ class TaskEnvironment:
         self._mark(_SESSION_OPENED_MARK)
 
     def mark_stop_seen(self) -> None:
-        """Lets it know that the program has been told: if it ends now, that is why."""
+        """Lets it know that the program has noticed that it should stop: if it ends now, that is why."""
         self._mark(_STOP_SEEN_MARK)
 
     def current(self) -> TaskNow:
         """What may have changed since the task was started."""
         try:
-            told = json.loads(self.task_file.read_text(encoding="utf-8")) if self.task_file else {}
+            written = json.loads(self.task_file.read_text(encoding="utf-8")) if self.task_file else {}
         except (OSError, ValueError):
-            told = {}
+            written = {}
         return TaskNow(
-            session_address=str(told.get("session_address", self.session_address)),
-            rank=int(told.get("rank", self.rank)),
-            world_size=int(told.get("world_size", self.world_size)),
+            session_address=str(written.get("session_address", self.session_address)),
+            rank=int(written.get("rank", self.rank)),
+            world_size=int(written.get("world_size", self.world_size)),
         )
 
     def _mark(self, name: str) -> None:
