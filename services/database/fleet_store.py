@@ -184,16 +184,22 @@ async def _regions_that_exchange_clusters(connection: AnyConnection, fleet: Flee
 
 async def _require_idle(connection: AnyConnection, machines: Sequence[str]) -> None:
     cursor = await connection.execute(
-        """SELECT p.machine, a.workload, a.attempt
-             FROM attempts a JOIN placements p USING (workload, attempt) JOIN unnest(%s::text[]) AS u (machine)
-               ON p.machine = u.machine
-            WHERE a.ended_s IS NULL
-            UNION
-           SELECT p.place ->> 'machine', r.workload, r.attempt
-             FROM reserved_places r CROSS JOIN LATERAL jsonb_array_elements(r.placements) AS p (place)
-            WHERE p.place ->> 'machine' = ANY(%s)
-            ORDER BY 1, 2, 3""",
-        (list(machines), list(machines)),
+        # What is held, what is kept for attempts that migrate, and what was given up and is not free yet.
+        """WITH used AS (
+               SELECT p.machine, a.workload, a.attempt
+                 FROM attempts a JOIN placements p USING (workload, attempt) WHERE a.ended_s IS NULL
+               UNION
+               SELECT place ->> 'machine', workload, attempt
+                 FROM reserved_places, jsonb_array_elements(placements) AS place
+               UNION
+               SELECT task ->> 'machine', a.workload, a.attempt
+                 FROM placement_revisions r JOIN attempts a USING (workload, attempt),
+                      jsonb_array_elements(r.change -> 'released') AS task
+                WHERE a.ended_s IS NULL AND r.change IS NOT NULL)
+           SELECT used.machine, used.workload, used.attempt
+             FROM used JOIN unnest(%s::text[]) AS u (machine) ON used.machine = u.machine
+            ORDER BY used.machine, used.workload, used.attempt""",
+        (list(machines),),
     )
     rows = await cursor.fetchall()
     if rows:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 
+from domain.fleet import Fleet
 from domain.identifiers import JobName
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
-from tests.live.running import LiveRun, in_live_service
-from tests.live.world import A100, RANKING, V100, one_job
-from topmast import Event
+from services.wire.fleets import fleet_to_proto
+from tests.live.running import PATIENCE_REAL_S, LiveRun, in_live_service
+from tests.live.world import A100, FLEET, RANKING, V100, gpu_cluster, one_job
+from topmast import Event, PreconditionError
 from topmast.v1 import regional_scheduler_pb2 as messages
+from topmast.v1 import regional_scheduler_pb2_grpc
 
 pytestmark = pytest.mark.live
 
@@ -38,6 +43,20 @@ async def _ended(run: LiveRun, workload: str) -> None:
     await run.follow()
     run.check()
     await run.check_nothing_is_left()
+
+
+async def _until_ready(scheduler: regional_scheduler_pb2_grpc.RegionalSchedulerAsyncStub) -> None:
+    """Waits until the region's scheduler has a session."""
+    async with asyncio.timeout(PATIENCE_REAL_S):
+        while True:
+            try:
+                await scheduler.GetInventory(messages.GetInventoryRequest())
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return
 
 
 def _machines(event: Event) -> set[str]:
@@ -183,6 +202,50 @@ def test_a_workload_whose_new_place_is_lost_returns_to_the_queue(database_url: s
         started = await run.until_event("started", workload)
         assert started.attempt == 2
         assert run.count("ranked") == 2
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+def test_a_machine_on_loan_is_reclaimed_and_its_work_goes_on_elsewhere(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, one_job("w", RANKING, _WORK, gpus=8, model=V100))
+        (machine,) = _machines(next(event for event in run.events if event.event == "started"))
+        async with run.database.transaction() as connection:
+            await connection.execute("UPDATE machines SET state = 'on_loan' WHERE machine = %s", (machine,))
+        await run.service.stop("regional/west")
+        await run.service.start("regional/west")
+        async with run.regional("west") as scheduler:
+            await _until_ready(scheduler)
+            reclaimed = await scheduler.ReclaimMachines(messages.ReclaimMachinesRequest(machines=[machine]))
+            assert list(reclaimed.evicting) == [f"{workload}#1"]
+            evicted = await run.until_event("evicted", workload)
+            assert evicted.details["cause"] == "reclaimed"
+            started = await run.until_event("started", workload)
+            assert machine not in _machines(started)
+            inventory = await scheduler.GetInventory(messages.GetInventoryRequest(cluster="west-a"))
+            assert [one.state for one in inventory.machines if one.machine == machine] == ["returning"]
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await scheduler.ReclaimMachines(messages.ReclaimMachinesRequest(machines=["west-a-m2", "west-a-m1"]))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+def test_the_fleet_keeps_a_machine_that_is_kept_for_an_attempt(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, one_job("w", RANKING, _WORK, gpus=8, model=V100))
+        await run.service.stop("cluster/west-a")
+        async with run.regional("west") as scheduler:
+            moved = await scheduler.MigrateWorkload(messages.MigrateWorkloadRequest(workload=workload))
+        kept = moved.placements[0].machine
+        east, west = FLEET.regions
+        smaller = replace(west, clusters=(gpu_cluster("west-a", V100, int(kept[-1])), *west.clusters[1:]))
+        with pytest.raises(PreconditionError, match=kept):
+            await run.client.apply_fleet(fleet_to_proto(Fleet((east, smaller))))
+        await run.service.start("cluster/west-a")
+        await run.until_event("started", workload)
         await _ended(run, workload)
 
     in_live_service(database_url, tmp_path, scenario)
