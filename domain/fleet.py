@@ -10,6 +10,8 @@ from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 
 NO_GPU_MODEL = GpuModel("")
 DEFAULT_MECHANISM = "packing"
+PLACEMENT_MECHANISMS = (DEFAULT_MECHANISM,)
+"""The names that a cluster's mechanism may have; `cluster_manager.mechanisms` says what each of them is."""
 
 
 class MachineState(StrEnum):

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
+from domain.fleet import DEFAULT_MECHANISM, NO_GPU_MODEL, PLACEMENT_MECHANISMS, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
 from domain.table import Table
 from formats.problems import FieldProblem, FormatError, suggestion
@@ -63,6 +63,7 @@ class MachineGroupSchema(Schema):
 
 class ClusterSchema(Schema):
     cluster: Name
+    mechanism: Name = DEFAULT_MECHANISM
     racks: list[RackSchema] = []
     machine_groups: list[MachineGroupSchema] = []
 
@@ -159,6 +160,12 @@ def check_fleet(fleet: Fleet) -> list[FieldProblem]:
         claim("region", region.region, f"regions[{r}]")
         for c, cluster in enumerate(region.clusters):
             claim("cluster", cluster.cluster, f"regions[{r}].clusters[{c}]")
+            if cluster.mechanism not in PLACEMENT_MECHANISMS:
+                description = (
+                    f"there is no placement mechanism {cluster.mechanism}; "
+                    f"{suggestion(cluster.mechanism, PLACEMENT_MECHANISMS, 'mechanism')}"
+                )
+                problems.append(FieldProblem(f"regions[{r}].clusters[{c}].mechanism", description))
             for k, rack in enumerate(cluster.racks):
                 claim(f"cluster {cluster.cluster}'s rack", rack.rack, f"regions[{r}].clusters[{c}].racks[{k}]")
                 for m, machine in enumerate(rack.machines):
@@ -255,7 +262,7 @@ def _cluster(schema: ClusterSchema) -> Cluster:
             in_rack = min(group.machines_per_rack, group.count - first)
             machines = tuple(_machine(f"{rack_name}-m{index:02d}", group) for index in range(1, in_rack + 1))
             racks.append(Rack(RackId(rack_name), machines))
-    return Cluster(ClusterId(schema.cluster), tuple(racks))
+    return Cluster(ClusterId(schema.cluster), tuple(racks), schema.mechanism)
 
 
 def _machine(name: str, schema: MachineSchema | MachineGroupSchema) -> Machine:
@@ -273,7 +280,10 @@ def _cluster_document(cluster: Cluster) -> dict[str, object]:
         {"rack": str(rack.rack), "machines": [_machine_document(machine) for machine in rack.machines]}
         for rack in cluster.racks
     ]
-    return {"cluster": str(cluster.cluster), "racks": racks}
+    document: dict[str, object] = {"cluster": str(cluster.cluster)}
+    if cluster.mechanism != DEFAULT_MECHANISM:
+        document["mechanism"] = cluster.mechanism
+    return document | {"racks": racks}
 
 
 def _machine_document(machine: Machine) -> dict[str, object]:

@@ -22,7 +22,7 @@ from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integer
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
 from cluster_manager.mechanism import Place, PlacementMechanism, Query, Shortfall
-from cluster_manager.mechanisms import MECHANISMS, MakeMechanism
+from cluster_manager.mechanisms import MECHANISMS, MakeMechanism, mechanism_called
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import MachineState, Region
 from domain.identifiers import ClusterId, MachineId
@@ -106,7 +106,7 @@ class RegionCapacity:
     ) -> None:
         """An empty region; machines that `states` does not name are up.
 
-        Raises UnknownMachine, ValueError, and KeyError when a cluster's mechanism is not among those given.
+        Raises UnknownMachine, and ValueError for a name used twice or a mechanism that is not among those given.
         """
         self.region = region.region
         self.rule = rule
@@ -125,7 +125,7 @@ class RegionCapacity:
             for position, cluster in enumerate(region.clusters)
         )
         self.mechanisms = tuple(
-            mechanisms[cluster.mechanism](capacity)
+            mechanism_called(cluster.mechanism, capacity, mechanisms)
             for cluster, capacity in zip(region.clusters, self.clusters, strict=True)
         )
         self.cluster_ids = tuple(self._position_of)

@@ -87,6 +87,8 @@ class ClusterRow(Base):
     cluster: Mapped[str] = mapped_column(Name, primary_key=True)
     region: Mapped[str] = mapped_column(ForeignKey("regions.region", ondelete="CASCADE"), index=True)
     position: Mapped[int] = mapped_column(Integer)
+    mechanism: Mapped[str] = mapped_column(Name, server_default=text("'packing'"))
+    """What places jobs in it."""
 
 
 class MachineRow(Base):

@@ -114,7 +114,7 @@ async def load_fleet(
         for cluster, in_cluster in groupby(rows, key=lambda row: str(row[0]))
     }
     cursor = await connection.execute(
-        """SELECT r.region, c.cluster FROM regions r LEFT JOIN clusters c USING (region)
+        """SELECT r.region, c.cluster, c.mechanism FROM regions r LEFT JOIN clusters c USING (region)
             WHERE %s::text IS NULL OR r.region = %s ORDER BY r.position, r.region, c.position""",
         (region, region),
     )
@@ -122,8 +122,8 @@ async def load_fleet(
         Region(
             RegionId(region),
             tuple(
-                Cluster(ClusterId(cluster), racks.get(ClusterId(cluster), ()))
-                for _, cluster in clusters
+                Cluster(ClusterId(cluster), racks.get(ClusterId(cluster), ()), mechanism)
+                for _, cluster, mechanism in clusters
                 if cluster is not None
             ),
         )
@@ -247,7 +247,7 @@ async def _store_outline(
     before = await _load_outline(connection)
     regions = [region.region for region in fleet.regions]
     clusters = [
-        (cluster.cluster, region.region, position)
+        (cluster.cluster, region.region, position, cluster.mechanism)
         for region in fleet.regions
         for position, cluster in enumerate(region.clusters)
     ]
@@ -257,9 +257,11 @@ async def _store_outline(
         (regions, list(range(len(regions)))),
     )
     await connection.execute(
-        """INSERT INTO clusters (cluster, region, position) SELECT * FROM unnest(%s::text[], %s::text[], %s::int[])
-           ON CONFLICT (cluster) DO UPDATE SET region = excluded.region, position = excluded.position""",
-        _columns(clusters, 3),
+        """INSERT INTO clusters (cluster, region, position, mechanism)
+           SELECT * FROM unnest(%s::text[], %s::text[], %s::int[], %s::text[])
+           ON CONFLICT (cluster) DO UPDATE
+              SET region = excluded.region, position = excluded.position, mechanism = excluded.mechanism""",
+        _columns(clusters, 4),
     )
     await connection.execute("DELETE FROM machines WHERE machine = ANY(%s)", (list(gone),))
     await _store_machines(connection, changed)
@@ -270,7 +272,7 @@ async def _store_outline(
 
 async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
     cursor = await connection.execute(
-        """SELECT region, r.position, c.cluster, c.position FROM regions r LEFT JOIN clusters c USING (region)
+        """SELECT region, r.position, c.cluster, c.position, c.mechanism FROM regions r LEFT JOIN clusters c USING (region)
             ORDER BY region, c.cluster"""
     )
     return await cursor.fetchall()

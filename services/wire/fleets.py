@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.fleet import Cluster, Fleet, Machine, Rack, Region
+from domain.fleet import DEFAULT_MECHANISM, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId, TableId, TenantId
 from domain.resources import Quota
 from domain.table import Table
@@ -43,6 +43,7 @@ def _cluster_from_proto(message: fleet_pb2.Cluster) -> Cluster:
             Rack(RackId(rack.rack), tuple([_machine_from_proto(machine) for machine in rack.machines]))
             for rack in message.racks
         ),
+        message.mechanism or DEFAULT_MECHANISM,
     )
 
 
@@ -73,6 +74,7 @@ def _cluster_to_proto(cluster: Cluster) -> fleet_pb2.Cluster:
             fleet_pb2.Rack(rack=rack.rack, machines=[_machine_to_proto(machine) for machine in rack.machines])
             for rack in cluster.racks
         ],
+        mechanism=cluster.mechanism,
     )
 
 

@@ -114,6 +114,19 @@ def test_machine_states_survive(database_url: str) -> None:
     asyncio.run(scenario())
 
 
+def test_a_cluster_keeps_its_mechanism_and_another_one_is_a_change(database_url: str) -> None:
+    east = FLEET.regions[0]
+    changed = Fleet((Region(EAST, (dataclasses.replace(east.clusters[0], mechanism="cells"), east.clusters[1])),))
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            first = await database.run(partial(fleet_store.apply_fleet, fleet=FLEET))
+            assert await database.run(partial(fleet_store.apply_fleet, fleet=changed)) == first + 1
+            assert (await database.run(fleet_store.load_fleet))[0] == changed
+
+    asyncio.run(scenario())
+
+
 def test_machine_in_use_must_not_disappear_or_change(database_url: str) -> None:
     name = WorkloadId("w000001")
     other_rack = tuple(

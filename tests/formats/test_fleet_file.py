@@ -166,3 +166,18 @@ def test_says_which_file_cannot_be_read(tmp_path: Path) -> None:
     path.write_bytes(b"regions: \xff")
     with pytest.raises(FormatError, match=r"fleet\.yaml: after line 0: is not UTF-8"):
         read_fleet_file(path)
+
+
+def test_a_cluster_names_its_mechanism_and_an_unknown_one_is_refused() -> None:
+    text = """
+        regions:
+          - region: east
+            clusters:
+              - cluster: east-a
+                mechanism: {mechanism}
+                machine_groups: [{{count: 1, cpus: 96, memory_gib: 1152}}]
+        """
+    assert parse_fleet_file(text.format(mechanism="packing")).fleet.regions[0].clusters[0].mechanism == "packing"
+    assert problems_of(text.format(mechanism="packin")) == {
+        "regions[0].clusters[0].mechanism": "there is no placement mechanism packin; did you mean packing?"
+    }

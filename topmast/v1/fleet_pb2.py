@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16topmast/v1/fleet.proto\x12\ntopmast.v1\"]\n\x07Machine\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12\x0c\n\x04gpus\x18\x03 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x04 \x01(\x01\x12\x12\n\nmemory_gib\x18\x05 \x01(\x01\";\n\x04Rack\x12\x0c\n\x04rack\x18\x01 \x01(\t\x12%\n\x08machines\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Machine\";\n\x07\x43luster\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x1f\n\x05racks\x18\x02 \x03(\x0b\x32\x10.topmast.v1.Rack\"?\n\x06Region\x12\x0e\n\x06region\x18\x01 \x01(\t\x12%\n\x08\x63lusters\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Cluster\"J\n\x05Table\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04home\x18\x03 \x01(\t\x12\x10\n\x08replicas\x18\x04 \x03(\t\"O\n\x05\x46leet\x12#\n\x07regions\x18\x01 \x03(\x0b\x32\x12.topmast.v1.Region\x12!\n\x06tables\x18\x02 \x03(\x0b\x32\x11.topmast.v1.Table\"\xd1\x01\n\x06Tenant\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12\x33\n\tgpu_quota\x18\x03 \x03(\x0b\x32 .topmast.v1.Tenant.GpuQuotaEntry\x12\x16\n\tcpu_quota\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11\x66\x61ir_share_weight\x18\x05 \x01(\x01\x1a/\n\rGpuQuotaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x0c\n\n_cpu_quotab\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16topmast/v1/fleet.proto\x12\ntopmast.v1\"]\n\x07Machine\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12\x0c\n\x04gpus\x18\x03 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x04 \x01(\x01\x12\x12\n\nmemory_gib\x18\x05 \x01(\x01\";\n\x04Rack\x12\x0c\n\x04rack\x18\x01 \x01(\t\x12%\n\x08machines\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Machine\"N\n\x07\x43luster\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x1f\n\x05racks\x18\x02 \x03(\x0b\x32\x10.topmast.v1.Rack\x12\x11\n\tmechanism\x18\x03 \x01(\t\"?\n\x06Region\x12\x0e\n\x06region\x18\x01 \x01(\t\x12%\n\x08\x63lusters\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Cluster\"J\n\x05Table\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04home\x18\x03 \x01(\t\x12\x10\n\x08replicas\x18\x04 \x03(\t\"O\n\x05\x46leet\x12#\n\x07regions\x18\x01 \x03(\x0b\x32\x12.topmast.v1.Region\x12!\n\x06tables\x18\x02 \x03(\x0b\x32\x11.topmast.v1.Table\"\xd1\x01\n\x06Tenant\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12\x33\n\tgpu_quota\x18\x03 \x03(\x0b\x32 .topmast.v1.Tenant.GpuQuotaEntry\x12\x16\n\tcpu_quota\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11\x66\x61ir_share_weight\x18\x05 \x01(\x01\x1a/\n\rGpuQuotaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x0c\n\n_cpu_quotab\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,15 +38,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RACK']._serialized_start=133
   _globals['_RACK']._serialized_end=192
   _globals['_CLUSTER']._serialized_start=194
-  _globals['_CLUSTER']._serialized_end=253
-  _globals['_REGION']._serialized_start=255
-  _globals['_REGION']._serialized_end=318
-  _globals['_TABLE']._serialized_start=320
-  _globals['_TABLE']._serialized_end=394
-  _globals['_FLEET']._serialized_start=396
-  _globals['_FLEET']._serialized_end=475
-  _globals['_TENANT']._serialized_start=478
-  _globals['_TENANT']._serialized_end=687
-  _globals['_TENANT_GPUQUOTAENTRY']._serialized_start=626
-  _globals['_TENANT_GPUQUOTAENTRY']._serialized_end=673
+  _globals['_CLUSTER']._serialized_end=272
+  _globals['_REGION']._serialized_start=274
+  _globals['_REGION']._serialized_end=337
+  _globals['_TABLE']._serialized_start=339
+  _globals['_TABLE']._serialized_end=413
+  _globals['_FLEET']._serialized_start=415
+  _globals['_FLEET']._serialized_end=494
+  _globals['_TENANT']._serialized_start=497
+  _globals['_TENANT']._serialized_end=706
+  _globals['_TENANT_GPUQUOTAENTRY']._serialized_start=645
+  _globals['_TENANT_GPUQUOTAENTRY']._serialized_end=692
 # @@protoc_insertion_point(module_scope)

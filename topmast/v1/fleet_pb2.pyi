@@ -79,7 +79,10 @@ class Cluster(_message.Message):
 
     CLUSTER_FIELD_NUMBER: _builtins.int
     RACKS_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
+    mechanism: _builtins.str
+    """What places jobs in it. Empty: packing."""
     @_builtins.property
     def racks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rack]: ...
     def __init__(
@@ -87,10 +90,11 @@ class Cluster(_message.Message):
         *,
         cluster: _builtins.str = ...,
         racks: _abc.Iterable[Global___Rack] | None = ...,
+        mechanism: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "racks", b"racks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "mechanism", b"mechanism", "racks", b"racks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
