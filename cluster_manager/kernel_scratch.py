@@ -33,6 +33,7 @@ class Newcomer(NamedTuple):
     needs: Needs
     standing: Standing
     now_s: float
+    victims_from_priority: int
 
 
 class Choice(NamedTuple):

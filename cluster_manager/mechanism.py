@@ -19,6 +19,7 @@ from cluster_manager.capacity.task_kinds import TaskKind
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
+from domain.tenant import HIGHEST_PRIORITY
 
 # Columns of the table of tasks of a place.
 TASK_MACHINE = 0
@@ -65,6 +66,8 @@ class Query(NamedTuple):
     """Within its tenant's quota; else it uses only what is left over, and is the first to leave."""
     may_evict: bool = False
     """Whether attempts may be evicted where there is no place otherwise."""
+    victims_from_priority: int = HIGHEST_PRIORITY
+    """Only attempts of this priority or a lower one: another cluster has a place that is better than any with others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,8 @@ def _find_evicting(region: RegionCapacity, query: Query) -> tuple[tuple[int, Pla
         rank = _evicting_rank(answer, query.now_s)
         if best_rank is None or rank < best_rank:
             best, best_rank = (position, answer), rank
+            # A cluster that needs victims of a better priority loses to this one, so it need not be searched further.
+            query = query._replace(victims_from_priority=min(-rank[0], LOWEST_PRIORITY))
     return best, tuple(capacities)
 
 

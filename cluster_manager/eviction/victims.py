@@ -131,6 +131,8 @@ def scan_candidates(
     tier = PREFERRED
     while rank < attempts.live and room < newcomer.tasks:
         priority = attempts.rows[attempts.order[rank], PRIORITY]
+        if priority < newcomer.victims_from_priority:
+            break
         end_rank = rank
         while (
             end_rank < attempts.live

@@ -49,7 +49,7 @@ class Packing:
         if not query.may_evict:
             return query.kind.number, query.tasks, query.affinity
         now_s = query.now_s if view.time_matters else 0.0
-        return query.kind.number, query.tasks, query.affinity, query.standing, now_s
+        return query.kind.number, query.tasks, query.affinity, query.standing, now_s, query.victims_from_priority
 
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         rows = view.rows_of(victims)
@@ -71,4 +71,13 @@ def newcomer_of(query: Query) -> Newcomer:
         raise HardAffinity(affinity)
     kind = query.kind
     consolidate = affinity.level is not AffinityLevel.CLUSTER
-    return Newcomer(query.tasks, kind.gpus, consolidate, kind.tiers, kind.needs, query.standing, query.now_s)
+    return Newcomer(
+        query.tasks,
+        kind.gpus,
+        consolidate,
+        kind.tiers,
+        kind.needs,
+        query.standing,
+        query.now_s,
+        query.victims_from_priority,
+    )
