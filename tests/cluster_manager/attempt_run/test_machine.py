@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +92,21 @@ def test_an_event_that_is_refused_says_what_happened_before(new_attempt: NewAtte
         "attempt 2 of w1 is running: PlaceFreed(at_s=9.0) cannot happen to it "
         "(history: PlaceFreed(at_s=1.0); Started(at_s=2.0))"
     )
+
+
+def test_the_drawing_shows_the_table() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = text.partition("```mermaid\nstateDiagram-v2\n    [*] --> dispatched\n")[2].partition("```")[0]
+    assert drawn == drawing(), "docs/architecture.md draws another run of an attempt than attempt_run/machine.py"
+
+
+def drawing() -> str:
+    """One line for each change of phase, with the events that cause it; events that change no phase are left out."""
+    causes: dict[tuple[Phase, Phase], list[str]] = {}
+    for (before, event), after in TABLE.items():
+        if before is not after:
+            causes.setdefault((before, after), []).append(re.sub(r"(?<!^)(?=[A-Z])", " ", event.__name__).lower())
+    return "".join(f"    {before} --> {after}: {', '.join(why)}\n" for (before, after), why in causes.items())
 
 
 # A run without disturbance.

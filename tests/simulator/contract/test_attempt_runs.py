@@ -34,7 +34,8 @@ from services.regional_scheduler.gang_reports import end_of, start_of, take_repo
 from services.regional_scheduler.live_attempts import LiveAttempt, Order, wanted_order
 from simulator.engine import attempts
 from simulator.engine.settings import CostSettings, FailureSettings, SimulationSettings
-from simulator.engine.simulation import SimulationInput, simulate
+from simulator.engine.simulation import simulate
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.regions import anywhere
 from simulator.policies.registry import policy_called
 
