@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from domain.life_cycle import State
 from global_scheduler.estimates import estimates_from
 from global_scheduler.knowledge import Estimates
 from services.database.columns import packed, unpacked
 from services.database.connection import AnyConnection
+from services.database.state_guards import quoted
 
 _FACTS = f"""
-    WITH completed AS (SELECT tenant, name, attained_s FROM workloads WHERE state = 'COMPLETED' AND attained_s > 0),
+    WITH completed AS (SELECT tenant, name, attained_s FROM workloads
+                        WHERE state = {quoted({State.COMPLETED})} AND attained_s > 0),
          by_name AS (SELECT tenant, name, avg(attained_s) AS mean_s FROM completed GROUP BY tenant, name),
          by_tenant AS (SELECT tenant, avg(attained_s) AS mean_s FROM completed GROUP BY tenant)
     SELECT count(*), {packed("declared_s")}, {packed("kept_s")}, {packed("name_s")}, {packed("tenant_s")},
