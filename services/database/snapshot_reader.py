@@ -9,13 +9,14 @@ from psycopg.rows import TupleRow
 
 from domain.fleet import MachineState
 from domain.identifiers import RegionId, TenantId, WorkloadId
-from domain.life_cycle import State
+from domain.life_cycle import ENDED, State
 from domain.rank import QueuePosition, Standing
 from domain.snapshot import Leaving, QueuedWorkload, RunningAttempt, ServiceSoFar, Snapshot, UseStretch
 from domain.workload import Workload, WorkloadSpecification
 from services.database import attempt_store, catalog_store, fleet_store, tenant_store
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
+from services.database.state_guards import quoted
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
@@ -52,9 +53,9 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
 
 async def _load_ended(connection: AnyConnection) -> Mapping[WorkloadId, _Ended]:
     cursor = await connection.execute(
-        """SELECT workload, w.attained_s, w.attained_gpu_s, max(a.ended_s)
+        f"""SELECT workload, w.attained_s, w.attained_gpu_s, max(a.ended_s)
              FROM attempts a JOIN workloads w USING (workload)
-            WHERE a.ended_s IS NOT NULL AND w.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+            WHERE a.ended_s IS NOT NULL AND w.state NOT IN ({quoted(ENDED)})
             GROUP BY workload, w.attained_s, w.attained_gpu_s"""
     )
     return {WorkloadId(row[0]): _Ended(row[1], row[2], row[3]) for row in await cursor.fetchall()}
