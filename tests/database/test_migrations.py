@@ -9,7 +9,7 @@ from sqlalchemy import Connection, NullPool, create_engine
 from services.database import migrations_runner
 from services.database.errors import DatabaseUnavailable
 from services.database.migrations_runner import BASE, MigrationFailed
-from services.database.models import METADATA
+from services.database.tables import METADATA
 from tests.conftest_postgres import SessionServer
 
 # Everything that makes a column, index or constraint what it is; order of creation does not count.

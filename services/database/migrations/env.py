@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection
 
-from services.database.models import METADATA
+from services.database.tables import METADATA
 
 connection = context.config.attributes["connection"]
 if not isinstance(connection, Connection):

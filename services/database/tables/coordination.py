@@ -1,0 +1,43 @@
+"""What processes of the service agree by: leases, revisions, marks of commits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, DateTime, Integer, Table, Text
+from sqlalchemy.dialects.postgresql import JSONB
+
+from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
+
+LEASES: Final = Table(
+    # Which process is `global`, `regional/<region>` or `cluster/<cluster>`, at which address, until when.
+    "leases",
+    METADATA,
+    key("name", NAME),
+    required("holder", NAME),
+    required("address", Text),
+    required("process_id", Integer),
+    # Grows with each new holder: calls and writes with an older one are refused.
+    required("token", BigInteger),
+    required("expires_at", DateTime(timezone=True)),
+)
+
+REVISIONS: Final = Table(
+    # Grows with each change of `fleet`, `tenants` or `catalog`, so that every tier notices; also holds the service's
+    # clock.
+    "revisions",
+    METADATA,
+    key("subject", NAME),
+    required("revision", BigInteger),
+    optional("document", JSONB),
+)
+
+COMMIT_MARKS: Final = Table(
+    # One slot per transaction in flight: shows, after a lost connection, what was committed (commit_marks.py).
+    "commit_marks",
+    METADATA,
+    key("slot", NAME),
+    required("number", BigInteger),
+    required("made_at", DateTime(timezone=True)),
+    postgresql_with=REWRITTEN,
+)

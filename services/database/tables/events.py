@@ -1,0 +1,31 @@
+"""The event log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Float, Identity, Index, Integer, SmallInteger, Table
+from sqlalchemy.dialects.postgresql import JSONB
+
+from services.database.tables.definition import METADATA, NAME, key, optional, required
+
+EVENTS: Final = Table(
+    # Append-only.
+    "events",
+    METADATA,
+    # Taken when the event is appended, after whatever its transaction waited for: so a cause always stands before its
+    # effect. How readers avoid to miss an event that commits late is event_store's business.
+    key("sequence", BigInteger, Identity()),
+    required("t", Float),
+    required("event", NAME),
+    optional("workload", NAME),
+    optional("attempt", Integer),
+    optional("tenant", NAME),
+    optional("priority", SmallInteger),
+    optional("level", SmallInteger),
+    optional("region", NAME),
+    optional("cluster", NAME),
+    # What only some kinds of event have.
+    required("details", JSONB),
+    Index("events_workload", "workload", "sequence"),
+)

@@ -1,0 +1,42 @@
+"""Regions, clusters and machines."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Float, ForeignKey, Integer, SmallInteger, Table, text
+
+from services.database.tables.definition import METADATA, NAME, key, required
+
+REGIONS: Final = Table(
+    "regions",
+    METADATA,
+    key("region", NAME),
+    required("position", Integer),
+)
+
+CLUSTERS: Final = Table(
+    "clusters",
+    METADATA,
+    key("cluster", NAME),
+    required("region", NAME, ForeignKey("regions.region", ondelete="CASCADE"), index=True),
+    required("position", Integer),
+    # What places jobs in it.
+    required("mechanism", NAME, server_default=text("'packing'")),
+)
+
+MACHINES: Final = Table(
+    "machines",
+    METADATA,
+    key("machine", NAME),
+    required("cluster", NAME, ForeignKey("clusters.cluster", ondelete="CASCADE"), index=True),
+    required("rack", NAME),
+    # Order within the cluster: racks in order, machines in order within their rack.
+    required("position", Integer),
+    required("gpu_model", NAME),
+    required("gpus", SmallInteger),
+    required("cpus", Float),
+    required("memory_gib", Float),
+    # domain.fleet.MachineState.
+    required("state", NAME, server_default=text("'up'")),
+)

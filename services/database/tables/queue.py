@@ -1,0 +1,65 @@
+"""The queue, and the scan passes over it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Boolean, Float, Identity, Index, Integer, SmallInteger, Table, Text, text
+from sqlalchemy.dialects.postgresql import JSONB
+
+from domain.life_cycle import State
+from services.database.state_guards import quoted
+from services.database.tables.definition import METADATA, NAME, key, optional, required
+
+QUEUE_ENTRIES: Final = Table(
+    # One row per queued workload, deleted when it is dispatched or ends; what the scan pass reads and writes.
+    "queue_entries",
+    METADATA,
+    key("workload", NAME),
+    required("tenant", NAME),
+    required("submitted_s", Float),
+    # What most workloads ask for: GPUs of one model, CPUs. Further models are in more_gpus.
+    required("gpu_model", NAME),
+    required("gpus", Integer),
+    required("cpus", Float),
+    optional("more_gpus", JSONB),
+    # A failed attempt waits until then.
+    required("not_before_s", Float, server_default=text("0")),
+    # PENDING, WAITING or AWAITING_DATA.
+    required("state", NAME, server_default=text(quoted({State.PENDING}))),
+    required("reason", Text, server_default=text("''")),
+    # Null: not seen by a scan pass yet, so not in any auction.
+    optional("priority", SmallInteger),
+    required("level", SmallInteger, server_default=text("0")),
+    required("credit", Float, server_default=text("0")),
+    required("within_quota", Boolean, server_default=text("false")),
+    # When its last attempt ended; null: it had none.
+    optional("queued_since_s", Float),
+    # The workload's, copied for scan passes: it does not change while it is queued.
+    required("attained_gpu_s", Float, server_default=text("0")),
+    Index(
+        "queue_order",
+        "priority",
+        "level",
+        text("(-credit)"),
+        "submitted_s",
+        "workload",
+        postgresql_where=text("priority IS NOT NULL"),
+    ),
+    # The queue's dead rows are cleared soon: its head is read all the time.
+    postgresql_with={
+        "fillfactor": "80",
+        "autovacuum_vacuum_scale_factor": "0.02",
+        "autovacuum_analyze_scale_factor": "0.02",
+    },
+)
+
+SCAN_PASSES: Final = Table(
+    "scan_passes",
+    METADATA,
+    key("scan_pass", BigInteger, Identity()),
+    required("now_s", Float),
+    required("entries", Integer),
+    required("changed", Integer),
+    required("reclassified", Integer),
+)

@@ -1,0 +1,72 @@
+"""Workloads and their jobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Boolean, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text, text
+
+from domain.life_cycle import ENDED
+from services.database.state_guards import quoted
+from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
+
+WORKLOADS: Final = Table(
+    "workloads",
+    METADATA,
+    key("workload", NAME),
+    required("tenant", NAME),
+    required("name", Text),
+    # A serialised topmast.v1.WorkloadSpecification.
+    required("specification", LargeBinary),
+    required("gpus", Integer),
+    required("emulated", Boolean),
+    # domain.life_cycle.State; in the queue it is always PENDING here, queue_entries knows better.
+    required("state", NAME),
+    required("submitted_s", Float),
+    optional("ended_s", Float),
+    optional("idempotency_key", NAME),
+    optional("body_digest", LargeBinary),
+    # The number of the newest attempt: the fence.
+    required("attempts", Integer, server_default=text("0")),
+    required("failures", Integer, server_default=text("0")),
+    optional("region", NAME),
+    required("progress", Float, server_default=text("0")),
+    required("checkpoint_progress", Float, server_default=text("0")),
+    required("throughput", Float, server_default=text("0")),
+    required("reason", Text, server_default=text("''")),
+    required("cancel_requested", Boolean, server_default=text("false")),
+    # How long its ended attempts worked.
+    required("attained_s", Float, server_default=text("0")),
+    # GPU-seconds that they received: from their start until they were asked to leave, or ended.
+    required("attained_gpu_s", Float, server_default=text("0")),
+    # How long it says that it runs; only emulated ones do.
+    optional("declared_s", Float),
+    Index(
+        "workloads_idempotency",
+        "tenant",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key IS NOT NULL"),
+    ),
+    Index("workloads_newest", text("submitted_s DESC"), text("workload DESC")),
+    Index("workloads_newest_of_tenant", "tenant", text("submitted_s DESC"), text("workload DESC")),
+    Index("workloads_unended", "tenant", postgresql_where=text(f"state NOT IN ({quoted(ENDED)})")),
+    Index("workloads_ended", "state", postgresql_where=text(f"state IN ({quoted(ENDED)})")),
+    postgresql_with=REWRITTEN,
+)
+
+JOBS: Final = Table(
+    # No foreign key: written with its workload, by one function, and checking each row would double the cost of a
+    # submission. The same holds for queue entries.
+    "jobs",
+    METADATA,
+    key("workload", NAME),
+    key("job", NAME),
+    required("position", SmallInteger),
+    required("tasks", Integer),
+    required("max_tasks", Integer),
+    required("gpus", SmallInteger),
+    required("gpu_model", NAME),
+    optional("cpus", Float),
+    optional("memory_gib", Float),
+)
