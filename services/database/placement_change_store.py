@@ -15,6 +15,7 @@ from domain.identifiers import AttemptNumber, ClusterId, RegionId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import PlacementChange
+from services.database import usage_store
 from services.database.attempt_store import write_placements
 from services.database.connection import AnyConnection
 from services.database.placement_documents import change_from_document, change_to_document
@@ -42,13 +43,21 @@ async def begin_change(
 ) -> bool:
     """The attempt is to hold these from now on; False when it does not run any more, or was changed meanwhile.
 
-    Service is counted by what it held up to now.
+    Service and its tenant's use are counted by what it held up to now.
     """
     cursor = await connection.execute(
+        """SELECT workload FROM attempts WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = %s
+              FOR NO KEY UPDATE""",
+        (key.workload, key.attempt, State.RUNNING.value),
+    )
+    if await cursor.fetchone() is None:
+        return False
+    # The row is locked: counting skips rows that another transaction holds, and this one must not be skipped.
+    await usage_store.count_use_of(connection, [key], now)
+    await connection.execute(
         """UPDATE attempts SET gpus = %s, cpus = %s, received_to_s = %s,
                   received_gpu_s = received_gpu_s + gpus * greatest(%s - coalesce(received_to_s, started_s), 0)
-            WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = %s
-        RETURNING workload""",
+            WHERE workload = %s AND attempt = %s""",
         (
             sum(len(placement.gpu_indices) for placement in placements),
             sum(placement.millicpus for placement in placements) / 1000,
@@ -56,11 +65,8 @@ async def begin_change(
             now,
             key.workload,
             key.attempt,
-            State.RUNNING.value,
         ),
     )
-    if await cursor.fetchone() is None:
-        return False
     cursor = await connection.execute(
         """INSERT INTO placement_revisions AS r (workload, attempt, revision, change) VALUES (%s, %s, %s, %s)
            ON CONFLICT (workload, attempt) DO UPDATE SET revision = excluded.revision, change = excluded.change

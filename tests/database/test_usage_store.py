@@ -8,13 +8,24 @@ from hypothesis import strategies as st
 from cluster_manager.attempt_run.actions import RecordEnd
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import State
+from domain.placement_changes import ChangeKind, PlacementChange
 from global_scheduler.usage_window import window_averages
 from services.database import attempt_store, usage_store
 from services.database.attempt_store import NewAttempt
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.placement_change_store import begin_change
 from services.database.usage_store import STRETCH_S
-from tests.database.small_world import ADS, FORGET_WORKLOADS, VISION, dispatch, new_attempt, submission, submit
+from tests.database.small_world import (
+    ADS,
+    FORGET_WORKLOADS,
+    VISION,
+    dispatch,
+    new_attempt,
+    placement,
+    submission,
+    submit,
+)
 
 
 @dataclass(frozen=True)
@@ -83,18 +94,28 @@ def test_use_is_the_same_before_and_after_it_is_counted(database_url: str) -> No
     asyncio.run(scenario())
 
 
-def test_what_changes_its_size_is_counted_before(database_url: str) -> None:
+@pytest.mark.parametrize("counted_before", [False, True])
+def test_never_counts_what_was_held_before_a_change_by_what_is_held_after_it(
+    database_url: str, counted_before: bool
+) -> None:
     run = Run(ADS, 1_000.0, 10_000.0, 0.0, 8)
+    key = _attempt(1, run).key
+    smaller = PlacementChange(ChangeKind.RESIZED, (placement(),))
 
     async def scenario() -> None:
         async with Database(database_url) as database:
             await database.run(lambda connection: submit(connection, [submission(1)]))
             await database.run(lambda connection: dispatch(connection, _attempt(1, run)))
+            await database.run(lambda connection: attempt_store.record_started(connection, [(key, 1_100.0)]))
+            if counted_before:
+                await database.run(lambda connection: usage_store.count_use(connection, 2_400.0))
             async with database.transaction() as connection:
-                await usage_store.count_use_of(connection, [_attempt(1, run).key], 2_500.0)
-                await connection.execute("UPDATE attempts SET gpus = 2")
+                change = begin_change(connection, key, 1, (placement(gpus=2),), smaller, 2_500.0)
+                assert await change
+            expected = pytest.approx({ADS: 8 * 1500.0 + 2 * 1500.0})
+            assert await _used_gpu_seconds(database, 4_000.0, 3_600.0) == expected
             await database.run(lambda connection: usage_store.count_use(connection, 4_000.0))
-            assert await _used_gpu_seconds(database, 4_000.0, 3_600.0) == pytest.approx({ADS: 8 * 1500.0 + 2 * 1500.0})
+            assert await _used_gpu_seconds(database, 4_000.0, 3_600.0) == expected
 
     asyncio.run(scenario())
 
