@@ -41,6 +41,8 @@ class EventKind(StrEnum):
     LOANED = "loaned"
     RECLAIMED = "reclaimed"
     TABLE_MOVED = "table_moved"
+    INVARIANT_BROKEN = "invariant_broken"
+    """What must always hold did not: a defect of the program that writes the log."""
 
 
 class EvictionCause(StrEnum):

@@ -98,6 +98,10 @@ class SimulatedEvents:
         """`machine_down`, `machine_up`, or that it was loaned or reclaimed."""
         self._sink(Event(now, kind, region=region, cluster=cluster, details={"machine": machine, "reason": reason}))
 
+    def invariant_broken(self, region: RegionId | None, sentence: str, now: float) -> None:
+        """What must always hold does not."""
+        self._sink(Event(now, EventKind.INVARIANT_BROKEN, region=region, details={"invariant": sentence}))
+
     def _tell(
         self,
         work: SimulatedWorkload,

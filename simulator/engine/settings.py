@@ -51,7 +51,7 @@ class FailureSettings(Schema):
 _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
     {"costs": CostSettings, "failures": FailureSettings, "eviction": EvictionSection}
 )
-_WHOLE_NUMBERS = frozenset({"racks_per_power_domain", "evictions_per_workload_and_hour"})
+_WHOLE_NUMBERS = frozenset({"racks_per_power_domain", "evictions_per_workload_and_hour", "check_every_events"})
 
 
 class SimulationSettings(Schema):
@@ -74,6 +74,9 @@ class SimulationSettings(Schema):
     trace_regions_bind: bool = True
     """Whether a workload may run only in the region that its trace names. False: that is merely where it came from,
     and the policy `own_region` alone keeps it there."""
+    check_every_events: Annotated[int, Field(ge=0, le=10**9)] = 25_000
+    """So often the invariants of the run are computed anew and compared; 0: never. One that is broken is an event of
+    the log and a violated law."""
     stop_after_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     """The run is broken off so long after its beginning; 0: it runs to the end."""
 

@@ -15,6 +15,7 @@ from simulator.engine.collection import collection_put_off
 from simulator.engine.event_log import EventSink
 from simulator.engine.event_queue import Happens, QueuedEvent
 from simulator.engine.failures import Failures, failure_domains
+from simulator.engine.invariants import broken_invariants
 from simulator.engine.loans import Loans
 from simulator.engine.machine_failures import MachineFailures
 from simulator.engine.recorder import RunFacts
@@ -104,6 +105,9 @@ class Simulation:
         self._requests = ActionRequests(self.world, self._attempts, given.actions)
         self._taken = 0
         """Events so far, submissions included."""
+        self._next_check = settings.check_every_events or math.inf
+        self._broken = 0
+        """Invariants that were found broken."""
 
     def run(self, watcher: Watcher | None = None) -> RunRecord:
         """Takes everything that happens in order, until nothing more can."""
@@ -135,13 +139,16 @@ class Simulation:
             # 6. If any of it could lead to another decision, one is made, or the next scan pass is due.
             if world.news:
                 self._scheduling.decide(now)
-            # 7. The watcher may break the run off.
+            # 7. Now and then what must always hold is computed anew.
+            if self._taken >= self._next_check:
+                self._check(now)
+            # 8. The watcher may break the run off.
             if watcher is not None and self._taken - looked_at >= EVENTS_BETWEEN_LOOKS:
                 looked_at = self._taken
                 if not watcher(self._progress()):
                     broken_off = True
                     break
-        # 8. The tables of the run.
+        # 9. The tables of the run.
         if watcher is not None:
             watcher(self._progress())
         return self._record(broken_off or world.ended < submission.workloads)
@@ -166,6 +173,14 @@ class Simulation:
     def _progress(self) -> RunProgress:
         world, submission = self.world, self._submission
         return RunProgress(world.clock.now(), self._taken, submission.submitted, world.ended, submission.workloads)
+
+    def _check(self, now: float) -> None:
+        """Computes the invariants anew; what is broken is in the log, and counted."""
+        self._next_check = self._taken + self.world.settings.check_every_events
+        for region, sentence in broken_invariants(self.world):
+            self._broken += 1
+            if self.world.log is not None:
+                self.world.log.invariant_broken(region, sentence, now)
 
     def _take_all_at(self, now: float, submit_s: float) -> None:
         """Everything that happens at this instant, in the order of the kinds."""
@@ -240,5 +255,6 @@ class Simulation:
                 cache_lookups=lookups,
                 cache_hits=lookups - plans,
                 plans=plans,
+                invariants_broken=self._broken,
             ),
         )

@@ -35,12 +35,19 @@ def check_conservation(record: RunRecord) -> None:
 def violated_laws(record: RunRecord) -> list[str]:
     """One sentence for each law that does not hold, with the numbers; empty when all do."""
     return [
+        *_invariants(record),
         *_lives(record),
         *_littles_law(record),
         *_work(record),
         *_gpu_seconds(record),
         *_capacity(record),
     ]
+
+
+def _invariants(record: RunRecord) -> list[str]:
+    """What the run itself found."""
+    broken = record.counts.invariants_broken
+    return [f"{broken} invariants were broken while it ran; its event log names them"] if broken else []
 
 
 def _lives(record: RunRecord) -> list[str]:

@@ -146,6 +146,8 @@ class RunCounts:
     cache_hits: int = 0
     """How often the answer was known to be no."""
     plans: int = 0
+    invariants_broken: int = 0
+    """How many violations were found where the run's invariants were computed anew."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

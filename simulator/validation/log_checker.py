@@ -75,6 +75,7 @@ class LogChecker:
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.TABLE_MOVED.value: self._other,
+                EventKind.INVARIANT_BROKEN.value: self._invariant_broken,
             }
         )
 
@@ -322,6 +323,10 @@ class LogChecker:
 
     def _reclaimed(self, record: Record, _t_s: float) -> None:
         self._machines.change_state(record, "reclaimed")
+
+    def _invariant_broken(self, record: Record, _t_s: float) -> None:
+        told = f"says that an invariant was broken: {text_field(record, 'invariant')}"
+        self._findings.add(Invariant.LOG, told)
 
     def _other(self, _record: Record, _t_s: float) -> None:
         """A kind whose details no invariant here needs."""

@@ -41,7 +41,13 @@ def test_never_accuses_the_beginning_of_a_legal_run(seed: int, data: st.DataObje
 def test_the_legal_runs_show_something() -> None:
     records = [record for seed in range(20) for record in legal_log(seed, 300)]
     kinds = {str(record["event"]) for record in records}
-    assert kinds == {kind.value for kind in EventKind} - {"awaiting_data", "loaned", "reclaimed", "table_moved"}
+    assert kinds == {kind.value for kind in EventKind} - {
+        "awaiting_data",
+        "loaned",
+        "reclaimed",
+        "table_moved",
+        "invariant_broken",
+    }
     causes = {record["cause"] for record in records if record["event"] == "evicted"}
     assert causes == {"preempted", "machine_lost", "drained"}
 

@@ -89,7 +89,7 @@ def checked_run(
     simulation = Simulation(
         SimulationInput("test", rows, fleet, chosen, loans, catalog=Catalog(tables), actions=actions),
         policy,
-        settings,
+        settings.model_copy(update={"check_every_events": 1}),
         seed,
         lambda event: log.append(event.as_json()),
         failures,
@@ -97,6 +97,7 @@ def checked_run(
     record = simulation.run()
     for desk in simulation.world.room.desks:
         desk.inventory.check()
+    assert not record.counts.invariants_broken, [told for told in log if told["event"] == "invariant_broken"]
     check_conservation(record)
     ends = set(record.workloads.end.tolist())
     if not record.broken_off:

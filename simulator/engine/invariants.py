@@ -1,0 +1,35 @@
+"""What must hold at every moment of a run, computed anew from what is held: sampled, and told of when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster_manager.capacity.errors import InvariantBroken
+from domain.identifiers import RegionId
+from simulator.engine.world import World
+
+
+def broken_invariants(world: World) -> Iterator[tuple[RegionId | None, str]]:
+    """The region, if it is about one, and a sentence for each invariant that does not hold now."""
+    for desk in world.room.desks:
+        try:
+            desk.inventory.check()
+        except InvariantBroken as error:
+            yield desk.region, str(error)
+    gpus = [0] * len(world.tenants)
+    for work in world.live.values():
+        gpus[work.tenant] += work.gpus
+        desk = world.room.desks[work.region]
+        holding = desk.inventory.holding(work.key)
+        if holding is None:
+            yield desk.region, f"{work.workload.workload} is live, and its attempt holds nothing"
+        elif holding.standing != work.standing:
+            yield (
+                desk.region,
+                f"{work.workload.workload} stands at {work.standing}, in the inventory at {holding.standing}",
+            )
+    held = sum(len(desk.inventory.holdings()) for desk in world.room.desks)
+    if held != len(world.live):
+        yield None, f"{held} attempts hold something, but {len(world.live)} are live"
+    if gpus != list(world.tenant_gpus):
+        yield None, f"tenants hold {gpus} GPUs, but {list(world.tenant_gpus)} are counted"
