@@ -29,6 +29,7 @@ from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.evictor import Evictor
 from services.regional_scheduler.inbox import Inbox
+from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.order_desk import OrderDesk
@@ -71,6 +72,7 @@ class RegionSession:
         self._evictor = Evictor(memory, self._agenda, clock)
         self._machines = MachineMaintenance(database, lease, memory, self._evictor, self._absent, self._arrivals, clock)
         self._actions = RequestedActions(database, lease, memory, self._evictor, clock)
+        self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction)
 
     async def run(self) -> None:
@@ -107,7 +109,9 @@ class RegionSession:
         again_in_real_s = await self._auction()
         # 7. Tell the cluster managers. Everything they hear is in the database already.
         self._desk.send_due(self._clock.now())
-        # 8. Wait for something to happen, unless there is more to do.
+        # 8. Now and then see whether the memory agrees with itself.
+        await self._invariants.look(self._now_real_s())
+        # 9. Wait for something to happen, unless there is more to do.
         if not (dispatched or self._agenda.has_news or self._agenda.has_orders):
             await self._wait(again_in_real_s)
 
