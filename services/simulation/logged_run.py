@@ -67,7 +67,9 @@ def logged_run(
 
     A log of a run in which every workload ended is checked as a whole run.
     """
-    checker = LogChecker(given.fleet, given.tenants, given.catalog) if validate else None
+    checker: LogChecker | None = None
+    if validate:
+        checker = LogChecker(given.fleet, given.tenants, given.catalog, rule=settings.eviction.rule())
     with ExitStack() as stack:
         sinks: list[EventSink] = []
         if files is not None:

@@ -24,6 +24,7 @@ class AttemptLife:
         "checkpoint",
         "claims",
         "dispatched_line",
+        "dispatched_s",
         "last_t_s",
         "migrates_since_line",
         "name",
@@ -37,6 +38,7 @@ class AttemptLife:
         "speed_since_s",
         "standing",
         "started",
+        "started_s",
         "within_quota",
         "work_possible",
     )
@@ -58,6 +60,7 @@ class AttemptLife:
         self.standing: Standing | None = None
         self.within_quota = False
         self.dispatched_line = line
+        self.dispatched_s = t_s
         self.last_t_s = t_s
         """When it was dispatched, or last did something itself."""
         self.placement = placement
@@ -66,6 +69,7 @@ class AttemptLife:
         self.claims: list[Claim] = []
         """What it holds: nothing before it has started."""
         self.started = False
+        self.started_s: float | None = None
         self.migrates_since_line: int | None = None
         """Where the log says that it is to go on elsewhere."""
         self.room_for: dict[str, Standing] = {}

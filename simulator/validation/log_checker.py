@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 
 from domain.events import EventKind
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import Fleet
 from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY, Tenant
+from simulator.validation.eviction_bounds import EvictionBounds
 from simulator.validation.evictions import Evictions
 from simulator.validation.gangs import Gangs, read_jobs
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
@@ -41,6 +43,7 @@ class LogChecker:
         tenants: Sequence[Tenant],
         tables: Iterable[Table] = (),
         greatest_shown: int = SHOWN_VIOLATIONS,
+        rule: EvictionRule = DEFAULT_RULE,
     ) -> None:
         self._findings = Findings(greatest_shown)
         self._machines = Machines(fleet, self._findings)
@@ -49,6 +52,7 @@ class LogChecker:
         self._quotas = Quotas(tenants, self._findings)
         self._lives = Lives(self._findings)
         self._evictions = Evictions(self._lives, self._machines, self._findings)
+        self._bounds = EvictionBounds(rule, self._findings)
         self._progress = Progress(self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()
@@ -130,6 +134,7 @@ class LogChecker:
                 Invariant.I5: self._evictions.checks,
                 Invariant.I8: self._lives.checks,
                 Invariant.I9: self._progress.checks,
+                Invariant.I15: self._bounds.checks,
             },
             violations=sum(counts.values()),
             violations_by_invariant=counts,
@@ -216,6 +221,7 @@ class LogChecker:
             claims = self._machines.read_placement(placement, attempt.region)
             self._gangs.check(life.jobs, claims, as_asked=True)
         attempt.started = True
+        attempt.started_s = t_s
         attempt.claims = claims
         attempt.placement = ()
         self._machines.hold(attempt.name, claims)
@@ -254,16 +260,18 @@ class LogChecker:
         attempt.claims = claims
         self._progress.speed_changed(attempt, record, t_s)
 
-    def _evicting(self, record: Record, _t_s: float) -> None:
+    def _evicting(self, record: Record, t_s: float) -> None:
         life, attempt = self._attempt(record)
         if life is not None and attempt is not None:
-            self._evictions.evicted(life, attempt, record)
+            cause = self._evictions.evicted(life, attempt, record)
+            self._bounds.asked_to_leave(life, attempt, cause, t_s)
 
     def _evicted(self, record: Record, t_s: float) -> None:
         life, attempt = self._acting_attempt(record, t_s)
         if life is None or attempt is None:
             return
         cause = self._evictions.evicted(life, attempt, record)
+        self._bounds.asked_to_leave(life, attempt, cause, t_s)
         self._progress.ended(life, attempt, record, t_s)
         life.cancelling = cause == "cancelled"
         life.goes_on_as = self._evictions.successor(attempt, record, cause)
@@ -276,7 +284,7 @@ class LogChecker:
         if life is not None and attempt is not None:
             self._progress.completed(life, attempt, record, t_s)
             self._release(life, attempt)
-            self._lives.end(life, "completed")
+            self._end(life, "completed")
 
     def _failed(self, record: Record, t_s: float) -> None:
         text_field(record, "reason")
@@ -292,7 +300,7 @@ class LogChecker:
             else:
                 life = None
         if life is not None and final:
-            self._lives.end(life, "failed")
+            self._end(life, "failed")
 
     def _cancelled(self, record: Record, t_s: float) -> None:
         if record.get("attempt") is None:
@@ -305,7 +313,11 @@ class LogChecker:
             else:
                 life = None
         if life is not None:
-            self._lives.end(life, "was cancelled")
+            self._end(life, "was cancelled")
+
+    def _end(self, life: WorkloadLife, how: str) -> None:
+        self._lives.end(life, how)
+        self._bounds.ended(life.name)
 
     # Machines.
 

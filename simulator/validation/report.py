@@ -24,6 +24,7 @@ class Invariant(StrEnum):
     I5 = "I5"
     I8 = "I8"
     I9 = "I9"
+    I15 = "I15"
 
 
 MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
@@ -36,6 +37,7 @@ MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
         Invariant.I5: "victims stand strictly worse than whom they made room for",
         Invariant.I8: "every workload ends exactly once, attempts never overlap",
         Invariant.I9: "progress is never invented",
+        Invariant.I15: "evictions stay within the minimum run time and the limit per hour",
     }
 )
 
@@ -110,7 +112,7 @@ class ValidationReport:
         for invariant, meaning in MEANINGS.items():
             broken = self.violations_by_invariant.get(invariant, 0)
             state = f"BROKEN {broken} times" if broken else "holds"
-            lines.append(f"  {invariant:<4}{meaning}: {state} ({self.checks.get(invariant, 0)} checks)")
+            lines.append(f"  {invariant:<5}{meaning}: {state} ({self.checks.get(invariant, 0)} checks)")
         lines += [str(violation) for violation in self.shown]
         if self.violations > len(self.shown):
             lines.append(f"and {self.violations - len(self.shown)} more violations")

@@ -41,6 +41,21 @@ def test_a_good_log_is_valid(tmp_path: Path, good: LogBuilder) -> None:
     assert (as_json["valid"], as_json["violations"]) == (True, 0)
 
 
+def test_bounds_of_evictions_come_from_the_configuration_and_from_options(tmp_path: Path) -> None:
+    """`low` makes room a minute after its start."""
+    config = tmp_path / "scheduler.yaml"
+    config.write_text("eviction: {minimum_run_time_s: 61}")
+    log = LogBuilder().submit("low").run("low", task("e1", [0, 1])).submit("top", tenant="ads").wait(60.0)
+    log.dispatch("top", task("e1", [0, 1]), evicts={"low": 1}).evict("low", "preempted", by=("top", 1, 0))
+    bounds = ["--config", str(config)]
+    assert validate(tmp_path, log).exit_code == 0
+    assert validate(tmp_path, log, *bounds, "--minimum-run-time", "60").exit_code == 0
+    result = validate(tmp_path, log, *bounds)
+    assert result.exit_code == 1
+    assert "I15: line 6, workload low: attempt 1 of low makes room 60 s after its start" in result.stdout
+    assert "the limit is 0" in validate(tmp_path, log, "--evictions-per-hour", "0").stdout
+
+
 def test_a_broken_log_is_not_and_says_what_is_broken(tmp_path: Path, good: LogBuilder) -> None:
     broken = good.submit("w2").run("w2", task("e1", [1, 2]))
     result = validate(tmp_path, broken)

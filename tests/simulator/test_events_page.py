@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from domain.events import EventKind
+from domain.eviction import EvictionRule
 from formats.event_log import event_from_record
 from formats.fleet_file import read_fleet_file
 from formats.tenants_file import read_tenants
@@ -46,7 +47,8 @@ def table_fields(text: str) -> Iterator[tuple[str, bool]]:
 
 def check(records: list[Json]) -> ValidationReport:
     described, tenants = read_fleet_file(ROOT / "examples/fleet.yaml"), read_tenants(ROOT / "examples/tenants.yaml")
-    return validate(records, described.fleet, tenants, tables=described.tables, complete=True)
+    rule = EvictionRule(minimum_run_time_s=60.0, evictions_per_workload_and_hour=1)
+    return validate(records, described.fleet, tenants, tables=described.tables, complete=True, rule=rule)
 
 
 EXAMPLE = records_in(PAGE)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from domain.eviction import EvictionRule
 from simulator.validate import validate, validate_log
 from simulator.validation.report import Invariant
 from tests.simulator.log_builder import FLEET, TABLES, TENANTS, LogBuilder, job, task
@@ -215,7 +216,9 @@ def test_counts_all_but_shows_the_first() -> None:
 
 
 def test_counts_what_it_checked() -> None:
-    report = preemption().validate()
+    rule = EvictionRule(minimum_run_time_s=30.0, evictions_per_workload_and_hour=1)
+    records = preemption().records
+    report = validate(records, FLEET, TENANTS, tables=TABLES, complete=True, rule=rule)
     assert (report.events, report.workloads, report.attempts) == (13, 2, 3)
     assert report.events_by_kind["evicted"] == 1
     assert all(report.checks[invariant] > 0 for invariant in Invariant), report.checks

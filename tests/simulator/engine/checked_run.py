@@ -103,7 +103,9 @@ def checked_run(
     if not record.broken_off:
         assert ends <= {WorkloadEnd.COMPLETED, WorkloadEnd.REFUSED}, ends
     if ends != {WorkloadEnd.REFUSED}:
-        report = validate(log, fleet, chosen, tables=tables, complete=not record.broken_off)
+        report = validate(
+            log, fleet, chosen, tables=tables, complete=not record.broken_off, rule=settings.eviction.rule()
+        )
         assert report.valid, str(report)
     return CheckedRun(record, tuple(log))
 

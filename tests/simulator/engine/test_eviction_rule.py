@@ -11,8 +11,12 @@ from domain.identifiers import ANY_GPU_MODEL, TenantId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.scheduler_file import EvictionSection
+from formats.trace import TraceRow
+from services.simulation.logged_run import logged_run
 from simulator.engine.settings import SimulationSettings, settings_from
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policies
+from simulator.validation.report import Invariant
 from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, one_region, row
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds
 from tests.simulator.engine.test_negative_cache_switch import assert_same_without_memory
@@ -22,10 +26,14 @@ LADDER = tuple(
 )
 
 
+def trace_of(*rows: tuple[str, float, float]) -> list[TraceRow]:
+    """The first letters of the names are those of the tenants."""
+    return [row(name, at, runs, 1, "high" if name[0] == "h" else "low") for name, at, runs in rows]
+
+
 def run_with(settings: SimulationSettings, *rows: tuple[str, float, float]) -> CheckedRun:
-    """One machine of one GPU; the first letters of the names are those of the tenants."""
-    trace = [row(name, at, runs, 1, "high" if name[0] == "h" else "low") for name, at, runs in rows]
-    return checked_run(policies()["mast"], trace, one_region(1, 1), LADDER, settings)
+    """One machine of one GPU."""
+    return checked_run(policies()["mast"], trace_of(*rows), one_region(1, 1), LADDER, settings)
 
 
 def bounded(
@@ -99,3 +107,11 @@ def test_never_another_decision_without_the_memory_where_time_makes_room(policy:
     rule = EvictionSection(minimum_run_time_s=35.0, evictions_per_workload_and_hour=2)
     bound = replace(world, settings=world.settings.model_copy(update={"eviction": rule}))
     assert assert_same_without_memory(bound, policy) > 0
+
+
+def test_a_run_that_validates_its_log_checks_the_bounds_of_its_own_settings() -> None:
+    given = SimulationInput("test", trace_of(("l", 0.0, 1000.0), ("h", 10.0, 50.0)), one_region(1, 1), LADDER)
+    done = logged_run(given, policies()["mast"], bounded(minimum_run_time_s=60.0), 1, files=None, validate=True)
+    assert done.validation is not None
+    assert done.validation.valid
+    assert done.validation.checks[Invariant.I15] == 1
