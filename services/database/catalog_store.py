@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from sqlalchemy import delete, func, select
+
 from data_placement.catalog import Catalog, CatalogChange
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from services.database.channels import CATALOG_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.core_statements import any_of, execute, insert_rows
 from services.database.large_results import all_rows
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
+from services.database.tables.catalog import DATA_TABLE_REPLICAS, DATA_TABLES, DROPPED_DATA_TABLES
 
 
 async def apply_tables(connection: AnyConnection, tables: Iterable[Table]) -> int:
@@ -32,7 +36,7 @@ async def apply_tables(connection: AnyConnection, tables: Iterable[Table]) -> in
     if not outdated and not changed:
         return revision
     revision = await raise_revision(connection, Subject.CATALOG)
-    await connection.execute("DELETE FROM data_tables WHERE data_table = ANY(%s)", (outdated,))
+    await execute(connection, delete(DATA_TABLES).where(any_of(DATA_TABLES.c.data_table, outdated)))
     await _insert(connection, changed, revision)
     await _remember_dropped(connection, [name for name in outdated if name not in wanted], revision)
     wake_after_commit(connection, CATALOG_CHANNEL)
@@ -50,7 +54,10 @@ async def load_changes(connection: AnyConnection, since: int) -> CatalogChange:
     revision = await catalog_revision(connection)
     tables = await _load_tables(connection, since)
     dropped = await all_rows(
-        connection, "SELECT data_table FROM dropped_data_tables WHERE revision > %s ORDER BY data_table", (since,)
+        connection,
+        select(DROPPED_DATA_TABLES.c.data_table)
+        .where(DROPPED_DATA_TABLES.c.revision > since)
+        .order_by(DROPPED_DATA_TABLES.c.data_table),
     )
     return CatalogChange(since, revision, tuple(tables.values()), tuple(TableId(row[0]) for row in dropped))
 
@@ -62,12 +69,21 @@ async def catalog_revision(connection: AnyConnection) -> int:
 
 async def _load_tables(connection: AnyConnection, since: int) -> dict[TableId, Table]:
     """Those that changed after a revision, by name, sorted."""
+    replicas = (
+        select(DATA_TABLE_REPLICAS.c.region)
+        .where(DATA_TABLE_REPLICAS.c.data_table == DATA_TABLES.c.data_table)
+        .order_by(DATA_TABLE_REPLICAS.c.region)
+    )
     rows = await all_rows(
         connection,
-        """SELECT t.data_table, t.size_bytes, t.home,
-                  ARRAY(SELECT r.region FROM data_table_replicas r WHERE r.data_table = t.data_table ORDER BY r.region)
-             FROM data_tables t WHERE t.revision > %s ORDER BY t.data_table""",
-        (since,),
+        select(
+            DATA_TABLES.c.data_table,
+            DATA_TABLES.c.size_bytes,
+            DATA_TABLES.c.home,
+            func.array(replicas.scalar_subquery()),
+        )
+        .where(DATA_TABLES.c.revision > since)
+        .order_by(DATA_TABLES.c.data_table),
     )
     return {
         TableId(row[0]): Table(TableId(row[0]), row[1], RegionId(row[2]), tuple(RegionId(r) for r in row[3]))
@@ -76,29 +92,20 @@ async def _load_tables(connection: AnyConnection, since: int) -> dict[TableId, T
 
 
 async def _insert(connection: AnyConnection, tables: Sequence[Table], revision: int) -> None:
-    await connection.execute(
-        """INSERT INTO data_tables (data_table, size_bytes, home, revision)
-           SELECT u.data_table, u.size_bytes, u.home, %s
-             FROM unnest(%s::text[], %s::bigint[], %s::text[]) AS u (data_table, size_bytes, home)""",
-        (
-            revision,
-            [table.table for table in tables],
-            [table.size_bytes for table in tables],
-            [table.home for table in tables],
+    await execute(
+        connection,
+        insert_rows(
+            DATA_TABLES,
+            ("data_table", "size_bytes", "home", "revision"),
+            [(table.table, table.size_bytes, table.home, revision) for table in tables],
         ),
     )
     replicas = [(table.table, region) for table in tables for region in table.replicas]
-    await connection.execute(
-        "INSERT INTO data_table_replicas (data_table, region) SELECT * FROM unnest(%s::text[], %s::text[])",
-        ([name for name, _ in replicas], [region for _, region in replicas]),
-    )
-    await connection.execute(
-        "DELETE FROM dropped_data_tables WHERE data_table = ANY(%s)", ([table.table for table in tables],)
-    )
+    await execute(connection, insert_rows(DATA_TABLE_REPLICAS, ("data_table", "region"), replicas))
+    present = any_of(DROPPED_DATA_TABLES.c.data_table, [table.table for table in tables])
+    await execute(connection, delete(DROPPED_DATA_TABLES).where(present))
 
 
 async def _remember_dropped(connection: AnyConnection, names: Sequence[TableId], revision: int) -> None:
-    await connection.execute(
-        "INSERT INTO dropped_data_tables (data_table, revision) SELECT u, %s FROM unnest(%s::text[]) AS u",
-        (revision, list(names)),
-    )
+    rows = [(name, revision) for name in names]
+    await execute(connection, insert_rows(DROPPED_DATA_TABLES, ("data_table", "revision"), rows))

@@ -16,12 +16,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from psycopg import sql
+from sqlalchemy import select
 
 from domain.events import Event, EventKind
 from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
 from services.database.channels import EVENT_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.core_statements import any_of, execute
+from services.database.tables.events import EVENTS
 
 _LOCK_TAG = 101
 """The top byte of these locks' keys; the place is in the others."""
@@ -44,7 +46,19 @@ _EARLIEST_LOCKED = f"""
      WHERE locktype = 'advisory' AND objsubid = 1 AND (classid::bigint >> 24) = {_LOCK_TAG}
        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
-_COLUMNS = "sequence, t, event, workload, attempt, tenant, priority, level, region, cluster, details"
+_STORED = select(
+    EVENTS.c.sequence,
+    EVENTS.c.t,
+    EVENTS.c.event,
+    EVENTS.c.workload,
+    EVENTS.c.attempt,
+    EVENTS.c.tenant,
+    EVENTS.c.priority,
+    EVENTS.c.level,
+    EVENTS.c.region,
+    EVENTS.c.cluster,
+    EVENTS.c.details,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +130,14 @@ async def read(
 ) -> EventPage:
     """The next events after a place in the log, at most `limit`, oldest first."""
     horizon = await _horizon(connection)
-    conditions = [sql.SQL("sequence > %s AND sequence <= %s")]
-    parameters: list[object] = [after_sequence, horizon]
+    conditions = [EVENTS.c.sequence > after_sequence, EVENTS.c.sequence <= horizon]
     if wanted.workload is not None:
-        conditions.append(sql.SQL("workload = %s"))
-        parameters.append(wanted.workload)
+        conditions.append(EVENTS.c.workload == wanted.workload)
     if wanted.tenant is not None:
-        conditions.append(sql.SQL("tenant = %s"))
-        parameters.append(wanted.tenant)
+        conditions.append(EVENTS.c.tenant == wanted.tenant)
     if wanted.kinds:
-        conditions.append(sql.SQL("event = ANY(%s)"))
-        parameters.append([kind.value for kind in wanted.kinds])
-    query = sql.SQL("SELECT {columns} FROM events WHERE {conditions} ORDER BY sequence LIMIT %s").format(
-        columns=sql.SQL(_COLUMNS), conditions=sql.SQL(" AND ").join(conditions)
-    )
-    cursor = await connection.execute(query, (*parameters, limit))
+        conditions.append(any_of(EVENTS.c.event, [kind.value for kind in wanted.kinds]))
+    cursor = await execute(connection, _STORED.where(*conditions).order_by(EVENTS.c.sequence).limit(limit))
     events = tuple(StoredEvent(row[0], _event(row[1:])) for row in await cursor.fetchall())
     if len(events) == limit:
         return EventPage(events, events[-1].sequence, complete=False)

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from sqlalchemy import ColumnElement, delete, func, not_, select
+
 from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 from services.database import channels
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.core_statements import any_of, execute, upsert_rows
 from services.database.large_results import all_rows
 from services.database.lease_store import fence_regions, hold_regions
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
+from services.database.tables.attempts import ATTEMPTS
+from services.database.tables.fleet import CLUSTERS, MACHINES, REGIONS
 
 FLEET_CHANNEL = channels.FLEET_CHANNEL
 
@@ -93,12 +98,22 @@ async def load_fleet(
 
     With a `region`, only that one of its regions, if it has it.
     """
+    of_region = [] if region is None else [CLUSTERS.c.region == region]
     rows = await all_rows(
         connection,
-        """SELECT m.cluster, m.rack, m.machine, m.gpu_model, m.gpus, m.cpus, m.memory_gib, m.state
-             FROM machines m JOIN clusters c USING (cluster)
-            WHERE %s::text IS NULL OR c.region = %s ORDER BY m.cluster, m.position""",
-        (region, region),
+        select(
+            MACHINES.c.cluster,
+            MACHINES.c.rack,
+            MACHINES.c.machine,
+            MACHINES.c.gpu_model,
+            MACHINES.c.gpus,
+            MACHINES.c.cpus,
+            MACHINES.c.memory_gib,
+            MACHINES.c.state,
+        )
+        .select_from(MACHINES.join(CLUSTERS))
+        .where(*of_region)
+        .order_by(MACHINES.c.cluster, MACHINES.c.position),
     )
     racks = {
         ClusterId(cluster): tuple(
@@ -113,10 +128,12 @@ async def load_fleet(
         )
         for cluster, in_cluster in groupby(rows, key=lambda row: str(row[0]))
     }
-    cursor = await connection.execute(
-        """SELECT r.region, c.cluster, c.mechanism FROM regions r LEFT JOIN clusters c USING (region)
-            WHERE %s::text IS NULL OR r.region = %s ORDER BY r.position, r.region, c.position""",
-        (region, region),
+    cursor = await execute(
+        connection,
+        select(REGIONS.c.region, CLUSTERS.c.cluster, CLUSTERS.c.mechanism)
+        .select_from(REGIONS.outerjoin(CLUSTERS))
+        .where(*([] if region is None else [REGIONS.c.region == region]))
+        .order_by(REGIONS.c.position, REGIONS.c.region, CLUSTERS.c.position),
     )
     regions = tuple(
         Region(
@@ -136,10 +153,13 @@ async def machines_of_cluster(
     connection: AnyConnection, cluster: ClusterId
 ) -> tuple[RegionId | None, tuple[MachineId, ...]]:
     """The cluster's region (None: the fleet has no such cluster), and its machines in their order."""
-    cursor = await connection.execute("SELECT region FROM clusters WHERE cluster = %s", (cluster,))
+    cursor = await execute(connection, select(CLUSTERS.c.region).where(CLUSTERS.c.cluster == cluster))
     row = await cursor.fetchone()
     rows = await all_rows(
-        connection, "SELECT machine FROM machines WHERE cluster = %s ORDER BY position, machine", (cluster,)
+        connection,
+        select(MACHINES.c.machine)
+        .where(MACHINES.c.cluster == cluster)
+        .order_by(MACHINES.c.position, MACHINES.c.machine),
     )
     return None if row is None else RegionId(row[0]), tuple(MachineId(row[0]) for row in rows)
 
@@ -151,20 +171,35 @@ async def fleet_revision(connection: AnyConnection) -> int:
 
 async def summarise_regions(connection: AnyConnection) -> list[RegionSummary]:
     """All regions, in the order of the fleet."""
-    cursor = await connection.execute(
-        """SELECT r.region, count(DISTINCT c.cluster), count(m.machine), count(m.machine) FILTER (WHERE m.state = ANY(%s)),
-                  coalesce(sum(m.gpus), 0)::bigint, coalesce(max(a.gpus), 0)::bigint, coalesce(max(a.attempts), 0),
-                  count(m.machine) FILTER (WHERE m.state = ANY(%s))
-             FROM regions r LEFT JOIN clusters c USING (region) LEFT JOIN machines m USING (cluster)
-             LEFT JOIN (SELECT region, sum(gpus) AS gpus, count(*) AS attempts FROM attempts WHERE ended_s IS NULL
-                         GROUP BY region) a USING (region)
-            GROUP BY r.region, r.position ORDER BY r.position, r.region""",
-        (
-            [state.value for state in MachineState if state.takes_work],
-            [state.value for state in MachineState if state.is_lent],
-        ),
+    live = (
+        select(ATTEMPTS.c.region, func.sum(ATTEMPTS.c.gpus).label("gpus"), func.count().label("attempts"))
+        .where(ATTEMPTS.c.ended_s.is_(None))
+        .group_by(ATTEMPTS.c.region)
+        .subquery("live")
+    )
+    cursor = await execute(
+        connection,
+        select(
+            REGIONS.c.region,
+            func.count(CLUSTERS.c.cluster.distinct()),
+            func.count(MACHINES.c.machine),
+            _machines_in([state for state in MachineState if state.takes_work]),
+            func.coalesce(func.sum(MACHINES.c.gpus), 0),
+            # A region has one row of live attempts, repeated for each of its machines; a sum of ints is a bigint.
+            func.coalesce(func.max(live.c.gpus), 0),
+            func.coalesce(func.max(live.c.attempts), 0),
+            _machines_in([state for state in MachineState if state.is_lent]),
+        )
+        .select_from(REGIONS.outerjoin(CLUSTERS).outerjoin(MACHINES).outerjoin(live, live.c.region == REGIONS.c.region))
+        .group_by(REGIONS.c.region, REGIONS.c.position)
+        .order_by(REGIONS.c.position, REGIONS.c.region),
     )
     return [RegionSummary(RegionId(row[0]), *row[1:]) for row in await cursor.fetchall()]
+
+
+def _machines_in(states: Sequence[MachineState]) -> ColumnElement[int]:
+    """How many machines of a group are in one of these states."""
+    return func.count(MACHINES.c.machine).filter(any_of(MACHINES.c.state, [state.value for state in states]))
 
 
 # ---------------------------------------------------------------- what must not disappear
@@ -173,7 +208,7 @@ async def summarise_regions(connection: AnyConnection) -> list[RegionSummary]:
 async def _regions_that_exchange_clusters(connection: AnyConnection, fleet: Fleet) -> list[RegionId]:
     """Those that a cluster leaves for another one, and those that it comes to, sorted."""
     wanted = {cluster.cluster: region.region for region in fleet.regions for cluster in region.clusters}
-    cursor = await connection.execute("SELECT cluster, region FROM clusters")
+    cursor = await execute(connection, select(CLUSTERS.c.cluster, CLUSTERS.c.region))
     moves = [
         (RegionId(region), wanted[ClusterId(cluster)])
         for cluster, region in await cursor.fetchall()
@@ -233,9 +268,21 @@ def _machine_rows(fleet: Fleet) -> Iterator[_MachineRow]:
 
 
 async def _load_machine_rows(connection: AnyConnection) -> list[_MachineRow]:
-    cursor = await connection.execute(
-        """SELECT m.machine, c.region, m.cluster, m.gpu_model, m.gpus, m.cpus, m.memory_gib, m.rack, m.position
-             FROM machines m JOIN clusters c USING (cluster) ORDER BY m.machine"""
+    cursor = await execute(
+        connection,
+        select(
+            MACHINES.c.machine,
+            CLUSTERS.c.region,
+            MACHINES.c.cluster,
+            MACHINES.c.gpu_model,
+            MACHINES.c.gpus,
+            MACHINES.c.cpus,
+            MACHINES.c.memory_gib,
+            MACHINES.c.rack,
+            MACHINES.c.position,
+        )
+        .select_from(MACHINES.join(CLUSTERS))
+        .order_by(MACHINES.c.machine),
     )
     return [_MachineRow(*row) for row in await cursor.fetchall()]
 
@@ -245,53 +292,32 @@ async def _store_outline(
 ) -> bool:
     """Writes regions, clusters and machines; returns whether regions or clusters are others than before."""
     before = await _load_outline(connection)
-    regions = [region.region for region in fleet.regions]
+    regions = [(region.region, position) for position, region in enumerate(fleet.regions)]
     clusters = [
         (cluster.cluster, region.region, position, cluster.mechanism)
         for region in fleet.regions
         for position, cluster in enumerate(region.clusters)
     ]
-    await connection.execute(
-        """INSERT INTO regions (region, position) SELECT * FROM unnest(%s::text[], %s::int[])
-           ON CONFLICT (region) DO UPDATE SET position = excluded.position""",
-        (regions, list(range(len(regions)))),
-    )
-    await connection.execute(
-        """INSERT INTO clusters (cluster, region, position, mechanism)
-           SELECT * FROM unnest(%s::text[], %s::text[], %s::int[], %s::text[])
-           ON CONFLICT (cluster) DO UPDATE
-              SET region = excluded.region, position = excluded.position, mechanism = excluded.mechanism""",
-        _columns(clusters, 4),
-    )
-    await connection.execute("DELETE FROM machines WHERE machine = ANY(%s)", (list(gone),))
+    await execute(connection, upsert_rows(REGIONS, ("region", "position"), regions))
+    await execute(connection, upsert_rows(CLUSTERS, ("cluster", "region", "position", "mechanism"), clusters))
+    await execute(connection, delete(MACHINES).where(any_of(MACHINES.c.machine, gone)))
     await _store_machines(connection, changed)
-    await connection.execute("DELETE FROM clusters WHERE cluster <> ALL(%s)", ([row[0] for row in clusters],))
-    await connection.execute("DELETE FROM regions WHERE region <> ALL(%s)", (regions,))
+    await execute(connection, delete(CLUSTERS).where(not_(any_of(CLUSTERS.c.cluster, [row[0] for row in clusters]))))
+    await execute(connection, delete(REGIONS).where(not_(any_of(REGIONS.c.region, [row[0] for row in regions]))))
     return before != await _load_outline(connection)
 
 
 async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
-    cursor = await connection.execute(
-        """SELECT region, r.position, c.cluster, c.position, c.mechanism FROM regions r LEFT JOIN clusters c USING (region)
-            ORDER BY region, c.cluster"""
+    cursor = await execute(
+        connection,
+        select(REGIONS.c.region, REGIONS.c.position, CLUSTERS.c.cluster, CLUSTERS.c.position, CLUSTERS.c.mechanism)
+        .select_from(REGIONS.outerjoin(CLUSTERS))
+        .order_by(REGIONS.c.region, CLUSTERS.c.cluster),
     )
     return await cursor.fetchall()
 
 
 async def _store_machines(connection: AnyConnection, rows: Sequence[_MachineRow]) -> None:
     """A machine that is already known keeps its state."""
-    await connection.execute(
-        """INSERT INTO machines (machine, cluster, gpu_model, gpus, cpus, memory_gib, rack, position)
-           SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::smallint[], %s::float8[], %s::float8[],
-                                %s::text[], %s::int[])
-           ON CONFLICT (machine) DO UPDATE
-              SET cluster = excluded.cluster, gpu_model = excluded.gpu_model, gpus = excluded.gpus,
-                  cpus = excluded.cpus, memory_gib = excluded.memory_gib, rack = excluded.rack,
-                  position = excluded.position""",
-        _columns([(row.machine, *row[2:]) for row in rows], 8),
-    )
-
-
-def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
-    """Rows as one list per column, also when there are none."""
-    return [[row[column] for row in rows] for column in range(count)]
+    names = ("machine", "cluster", "gpu_model", "gpus", "cpus", "memory_gib", "rack", "position")
+    await execute(connection, upsert_rows(MACHINES, names, [(row.machine, *row[2:]) for row in rows]))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import ColumnElement, literal_column
 
 from domain.life_cycle import Happening, State, states_before
 
@@ -22,3 +25,8 @@ def before(happening: Happening) -> list[str]:
 def quoted(states: Collection[State]) -> str:
     """As literals, in the order of the life: predicates of partial indexes are matched with those of queries by text."""
     return ", ".join(f"'{state.value}'" for state in State if state in states)
+
+
+def in_states(column: ColumnElement[Any], states: Collection[State]) -> ColumnElement[bool]:
+    """True where the column has one of these states, which are literals of the statement, as in `quoted`."""
+    return column.in_([literal_column(f"'{state.value}'") for state in State if state in states])

@@ -10,13 +10,19 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from psycopg.rows import TupleRow
+from sqlalchemy import ColumnElement, Float, Select, Table, func, select, tuple_, union_all
 
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from services.database.connection import AnyConnection
-from services.database.state_guards import quoted
+from services.database.core_statements import any_of, execute
+from services.database.state_guards import in_states
+from services.database.tables.attempts import ATTEMPTS, PLACEMENTS
+from services.database.tables.definition import NAME
+from services.database.tables.queue import QUEUE_ENTRIES
+from services.database.tables.workloads import WORKLOADS
 
 PAGE_BYTES = 3 * 2**20
 """A page ends early when its specifications are larger than that together: gRPC clients take 4 MiB unless told more."""
@@ -95,17 +101,36 @@ class WorkloadPage:
     next_page_token: str
 
 
+_WORKLOADS = WORKLOADS.outerjoin(QUEUE_ENTRIES, WORKLOADS.c.workload == QUEUE_ENTRIES.c.workload)
+
 # The state and the reason of a queued workload stand in its queue entry.
-_SELECT = """
-    SELECT w.workload, w.tenant, w.specification, coalesce(q.state, w.state), w.submitted_s, w.ended_s, w.attempts,
-           w.failures, w.region, w.progress, w.checkpoint_progress, w.throughput, coalesce(q.reason, w.reason),
-           w.cancel_requested, q.priority, q.level, q.credit, q.within_quota
-      FROM workloads w LEFT JOIN queue_entries q USING (workload)"""
+_SELECT = select(
+    WORKLOADS.c.workload,
+    WORKLOADS.c.tenant,
+    WORKLOADS.c.specification,
+    func.coalesce(QUEUE_ENTRIES.c.state, WORKLOADS.c.state),
+    WORKLOADS.c.submitted_s,
+    WORKLOADS.c.ended_s,
+    WORKLOADS.c.attempts,
+    WORKLOADS.c.failures,
+    WORKLOADS.c.region,
+    WORKLOADS.c.progress,
+    WORKLOADS.c.checkpoint_progress,
+    WORKLOADS.c.throughput,
+    func.coalesce(QUEUE_ENTRIES.c.reason, WORKLOADS.c.reason),
+    WORKLOADS.c.cancel_requested,
+    QUEUE_ENTRIES.c.priority,
+    QUEUE_ENTRIES.c.level,
+    QUEUE_ENTRIES.c.credit,
+    QUEUE_ENTRIES.c.within_quota,
+).select_from(_WORKLOADS)
+
+_NEWEST_FIRST = (WORKLOADS.c.submitted_s.desc(), WORKLOADS.c.workload.desc())
 
 
 async def get(connection: AnyConnection, workload: WorkloadId) -> StoredWorkload | None:
     """One workload; None when there is none of that name."""
-    cursor = await connection.execute(f"{_SELECT} WHERE w.workload = %s", (workload,))
+    cursor = await execute(connection, _SELECT.where(WORKLOADS.c.workload == workload))
     row = await cursor.fetchone()
     return None if row is None else _stored_workload(row)
 
@@ -145,21 +170,21 @@ async def list_page(
     Pages show each workload once, also while others are submitted between them. Raises BadPageToken when the token
     is damaged or belongs to another filter.
     """
-    conditions, parameters = _conditions(wanted)
+    conditions = _conditions(wanted)
     if page_token:
-        conditions.append("(w.submitted_s, w.workload) < (%s, %s)")
-        parameters += _read_token(page_token, wanted)
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    cursor = await connection.execute(
-        f"""SELECT w.workload, octet_length(w.specification) FROM workloads w LEFT JOIN queue_entries q USING (workload)
-            {where} ORDER BY w.submitted_s DESC, w.workload DESC LIMIT %s""",
-        (*parameters, page_size + 1),
+        place = tuple_(*_read_token(page_token, wanted), types=[Float(), NAME])
+        conditions.append(tuple_(WORKLOADS.c.submitted_s, WORKLOADS.c.workload) < place)
+    cursor = await execute(
+        connection,
+        select(WORKLOADS.c.workload, func.octet_length(WORKLOADS.c.specification))
+        .select_from(_WORKLOADS)
+        .where(*conditions)
+        .order_by(*_NEWEST_FIRST)
+        .limit(page_size + 1),
     )
     listed = await cursor.fetchall()
     names = _that_fit(listed[:page_size])
-    cursor = await connection.execute(
-        f"{_SELECT} WHERE w.workload = ANY(%s) ORDER BY w.submitted_s DESC, w.workload DESC", (names,)
-    )
+    cursor = await execute(connection, _SELECT.where(any_of(WORKLOADS.c.workload, names)).order_by(*_NEWEST_FIRST))
     page = tuple([_stored_workload(row) for row in await cursor.fetchall()])
     return WorkloadPage(page, _make_token(page[-1], wanted) if len(listed) > len(names) else "")
 
@@ -176,29 +201,26 @@ def _that_fit(listed: Sequence[TupleRow]) -> list[str]:
     return names
 
 
-def _conditions(wanted: WorkloadFilter) -> tuple[list[str], list[object]]:
-    conditions: list[str] = []
-    parameters: list[object] = []
-
-    def require(condition: str, *values: object) -> None:
-        conditions.append(condition)
-        parameters.extend(values)
-
+def _conditions(wanted: WorkloadFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
     if wanted.tenant is not None:
-        require("w.tenant = %s", wanted.tenant)
+        conditions.append(WORKLOADS.c.tenant == wanted.tenant)
     if wanted.states:
-        queued = sorted(state for state in wanted.states if state in QUEUED)
-        others = sorted(state for state in wanted.states if state not in QUEUED)
-        require(f"(w.state = ANY(%s) OR (w.state = {quoted({State.PENDING})} AND q.state = ANY(%s)))", others, queued)
+        queued = sorted(state.value for state in wanted.states if state in QUEUED)
+        others = sorted(state.value for state in wanted.states if state not in QUEUED)
+        conditions.append(
+            any_of(WORKLOADS.c.state, others)
+            | (in_states(WORKLOADS.c.state, {State.PENDING}) & any_of(QUEUE_ENTRIES.c.state, queued))
+        )
     if wanted.region is not None:
-        require("w.region = %s", wanted.region)
+        conditions.append(WORKLOADS.c.region == wanted.region)
     if wanted.name_contains:
-        require("position(%s in w.name) > 0", wanted.name_contains)
+        conditions.append(func.strpos(WORKLOADS.c.name, wanted.name_contains) > 0)
     if wanted.submitted_after_s is not None:
-        require("w.submitted_s > %s", wanted.submitted_after_s)
+        conditions.append(WORKLOADS.c.submitted_s > wanted.submitted_after_s)
     if wanted.submitted_before_s is not None:
-        require("w.submitted_s < %s", wanted.submitted_before_s)
-    return conditions, parameters
+        conditions.append(WORKLOADS.c.submitted_s < wanted.submitted_before_s)
+    return conditions
 
 
 def _fingerprint(wanted: WorkloadFilter) -> str:
@@ -226,10 +248,20 @@ def _read_token(token: str, wanted: WorkloadFilter) -> tuple[float, str]:
 
 async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list[AttemptRecord]:
     """Every attempt of a workload with its placements, oldest first."""
-    cursor = await connection.execute(
-        """SELECT attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes FROM placements
-            WHERE workload = %s ORDER BY attempt, job, task""",
-        (workload,),
+    cursor = await execute(
+        connection,
+        select(
+            PLACEMENTS.c.attempt,
+            PLACEMENTS.c.job,
+            PLACEMENTS.c.task,
+            PLACEMENTS.c.cluster,
+            PLACEMENTS.c.machine,
+            PLACEMENTS.c.gpu_indices,
+            PLACEMENTS.c.millicpus,
+            PLACEMENTS.c.mebibytes,
+        )
+        .where(PLACEMENTS.c.workload == workload)
+        .order_by(PLACEMENTS.c.attempt, PLACEMENTS.c.job, PLACEMENTS.c.task),
     )
     placements: dict[int, list[TaskPlacement]] = {}
     for attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes in await cursor.fetchall():
@@ -238,11 +270,26 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
                 JobName(job), task, ClusterId(cluster), MachineId(machine), tuple(gpu_indices), millicpus, mebibytes
             )
         )
-    cursor = await connection.execute(
-        """SELECT attempt, region, state, priority, level, within_quota, dispatched_s, started_s, ended_s, "end",
-                  end_reason, progress_at_start, progress, checkpoint_progress
-             FROM attempts WHERE workload = %s ORDER BY attempt""",
-        (workload,),
+    cursor = await execute(
+        connection,
+        select(
+            ATTEMPTS.c.attempt,
+            ATTEMPTS.c.region,
+            ATTEMPTS.c.state,
+            ATTEMPTS.c.priority,
+            ATTEMPTS.c.level,
+            ATTEMPTS.c.within_quota,
+            ATTEMPTS.c.dispatched_s,
+            ATTEMPTS.c.started_s,
+            ATTEMPTS.c.ended_s,
+            ATTEMPTS.c.end,
+            ATTEMPTS.c.end_reason,
+            ATTEMPTS.c.progress_at_start,
+            ATTEMPTS.c.progress,
+            ATTEMPTS.c.checkpoint_progress,
+        )
+        .where(ATTEMPTS.c.workload == workload)
+        .order_by(ATTEMPTS.c.attempt),
     )
     return [
         AttemptRecord(
@@ -273,12 +320,18 @@ async def count_by_state(connection: AnyConnection) -> dict[State, int]:
 
     Reads indexes and small tables only: the queue, the live attempts, and one index entry per ended workload.
     """
-    cursor = await connection.execute(
-        f"""SELECT state, count(*)::bigint FROM queue_entries GROUP BY state
-           UNION ALL
-           SELECT state, count(*) FROM attempts WHERE ended_s IS NULL GROUP BY state
-           UNION ALL
-           SELECT state, count(*) FROM workloads WHERE state IN ({quoted(ENDED)}) GROUP BY state"""
+    cursor = await execute(
+        connection,
+        union_all(
+            _counted(QUEUE_ENTRIES),
+            _counted(ATTEMPTS).where(ATTEMPTS.c.ended_s.is_(None)),
+            _counted(WORKLOADS).where(in_states(WORKLOADS.c.state, ENDED)),
+        ),
     )
     counts = {State(row[0]): int(row[1]) for row in await cursor.fetchall()}
     return {state: counts[state] for state in State if state in counts}
+
+
+def _counted(table: Table) -> Select[tuple[str, int]]:
+    """How many rows of the table are in each state."""
+    return select(table.c.state, func.count()).group_by(table.c.state)

@@ -17,9 +17,9 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY
 
-from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, REWRITTEN, key, optional, required
 
 ATTEMPTS: Final = Table(
     "attempts",
@@ -37,7 +37,7 @@ ATTEMPTS: Final = Table(
     required("gpus", Integer),
     required("cpus", Float),
     # By quota bucket (and `cpus`, in thousandths): what quota_use holds for it when within quota.
-    required("charges", JSONB),
+    required("charges", DOCUMENT),
     required("dispatched_s", Float),
     optional("started_s", Float),
     optional("ended_s", Float),
@@ -47,7 +47,7 @@ ATTEMPTS: Final = Table(
     optional("end", NAME),
     required("end_reason", Text, server_default=text("''")),
     # While it is being evicted: cause, by, by_attempt, by_priority, by_level.
-    optional("eviction", JSONB),
+    optional("eviction", DOCUMENT),
     required("progress_at_start", Float),
     required("progress", Float),
     required("checkpoint_progress", Float),
@@ -93,9 +93,9 @@ PLACEMENT_REVISIONS: Final = Table(
     # Counts the changes from 1 on.
     required("revision", Integer),
     # The last one while it is being carried out: kind, released, waits_for. Null: it is carried out.
-    optional("change", JSONB),
+    optional("change", DOCUMENT),
     # By cluster: since when the placements are as they are there, and the attempt's progress then.
-    required("changed", JSONB, server_default=text("'{}'")),
+    required("changed", DOCUMENT, server_default=text("'{}'")),
     ForeignKeyConstraint(["workload", "attempt"], ["attempts.workload", "attempts.attempt"], ondelete="CASCADE"),
 )
 
@@ -110,7 +110,7 @@ RESERVED_PLACES: Final = Table(
     required("attempt", Integer),
     required("region", NAME, index=True),
     required("reserved_s", Float),
-    required("placements", JSONB),
+    required("placements", DOCUMENT),
 )
 
 CHECKPOINTS: Final = Table(

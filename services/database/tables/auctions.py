@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import BigInteger, DateTime, Float, ForeignKey, Index, Integer, Table, text
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY
 
-from services.database.tables.definition import METADATA, NAME, key, optional, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, key, optional, required
 
 AUCTION_ROUNDS: Final = Table(
     # At most one is open. Any region closes it when every participant has answered or the deadline has passed.
@@ -21,10 +21,10 @@ AUCTION_ROUNDS: Final = Table(
     required("now_s", Float),
     required("participants", ARRAY(NAME)),
     # In queue order: workload, position, expected_winner.
-    required("lots", JSONB),
+    required("lots", DOCUMENT),
     optional("closed_at", DateTime(timezone=True)),
     optional("closed_by", NAME),
-    optional("outcome", JSONB),
+    optional("outcome", DOCUMENT),
     Index("auction_rounds_open", text("(closed_at IS NULL)"), unique=True, postgresql_where=text("closed_at IS NULL")),
 )
 
@@ -34,7 +34,7 @@ AUCTION_RESPONSES: Final = Table(
     METADATA,
     key("round", BigInteger, ForeignKey("auction_rounds.round", ondelete="CASCADE")),
     key("region", NAME),
-    required("response", JSONB),
+    required("response", DOCUMENT),
 )
 
 BIDS: Final = Table(
@@ -44,7 +44,7 @@ BIDS: Final = Table(
     key("round", BigInteger, ForeignKey("auction_rounds.round", ondelete="CASCADE")),
     key("workload", NAME),
     key("region", NAME),
-    required("score", JSONB),
+    required("score", DOCUMENT),
     required("outcome", NAME),
     Index("bids_workload", "workload", "round"),
 )

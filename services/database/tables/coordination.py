@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import BigInteger, DateTime, Integer, Table, Text
-from sqlalchemy.dialects.postgresql import JSONB
 
-from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, REWRITTEN, key, optional, required
 
 LEASES: Final = Table(
     # Which process is `global`, `regional/<region>` or `cluster/<cluster>`, at which address, until when.
@@ -29,7 +28,7 @@ REVISIONS: Final = Table(
     METADATA,
     key("subject", NAME),
     required("revision", BigInteger),
-    optional("document", JSONB),
+    optional("document", DOCUMENT),
 )
 
 COMMIT_MARKS: Final = Table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import Column, MetaData, Text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.sql.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
@@ -12,6 +13,9 @@ METADATA: Final = MetaData()
 
 NAME: Final = Text(collation="C")
 """What identifies something. Compared by code points, as Python does: the order of the queue ends in a name."""
+
+DOCUMENT: Final = JSONB(none_as_null=True)
+"""JSON; None is written as NULL, not as JSON's null."""
 
 REWRITTEN: Final = {"fillfactor": "80"}
 """Storage of rows that change while they live: room on their page keeps a change away from the indexes."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import BigInteger, Float, Identity, Index, Integer, SmallInteger, Table
-from sqlalchemy.dialects.postgresql import JSONB
 
-from services.database.tables.definition import METADATA, NAME, key, optional, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, key, optional, required
 
 EVENTS: Final = Table(
     # Append-only.
@@ -26,6 +25,6 @@ EVENTS: Final = Table(
     optional("region", NAME),
     optional("cluster", NAME),
     # What only some kinds of event have.
-    required("details", JSONB),
+    required("details", DOCUMENT),
     Index("events_workload", "workload", "sequence"),
 )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import BigInteger, Boolean, Float, Identity, Index, Integer, SmallInteger, Table, Text, text
-from sqlalchemy.dialects.postgresql import JSONB
 
 from domain.life_cycle import State
 from services.database.state_guards import quoted
-from services.database.tables.definition import METADATA, NAME, key, optional, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, key, optional, required
 
 QUEUE_ENTRIES: Final = Table(
     # One row per queued workload, deleted when it is dispatched or ends; what the scan pass reads and writes.
@@ -22,7 +21,7 @@ QUEUE_ENTRIES: Final = Table(
     required("gpu_model", NAME),
     required("gpus", Integer),
     required("cpus", Float),
-    optional("more_gpus", JSONB),
+    optional("more_gpus", DOCUMENT),
     # A failed attempt waits until then.
     required("not_before_s", Float, server_default=text("0")),
     # PENDING, WAITING or AWAITING_DATA.
