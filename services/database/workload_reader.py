@@ -248,28 +248,7 @@ def _read_token(token: str, wanted: WorkloadFilter) -> tuple[float, str]:
 
 async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list[AttemptRecord]:
     """Every attempt of a workload with its placements, oldest first."""
-    cursor = await execute(
-        connection,
-        select(
-            PLACEMENTS.c.attempt,
-            PLACEMENTS.c.job,
-            PLACEMENTS.c.task,
-            PLACEMENTS.c.cluster,
-            PLACEMENTS.c.machine,
-            PLACEMENTS.c.gpu_indices,
-            PLACEMENTS.c.millicpus,
-            PLACEMENTS.c.mebibytes,
-        )
-        .where(PLACEMENTS.c.workload == workload)
-        .order_by(PLACEMENTS.c.attempt, PLACEMENTS.c.job, PLACEMENTS.c.task),
-    )
-    placements: dict[int, list[TaskPlacement]] = {}
-    for attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes in await cursor.fetchall():
-        placements.setdefault(attempt, []).append(
-            TaskPlacement(
-                JobName(job), task, ClusterId(cluster), MachineId(machine), tuple(gpu_indices), millicpus, mebibytes
-            )
-        )
+    placements = await _load_placements(connection, workload)
     cursor = await execute(
         connection,
         select(
@@ -310,6 +289,33 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
         )
         for row in await cursor.fetchall()
     ]
+
+
+async def _load_placements(connection: AnyConnection, workload: WorkloadId) -> dict[int, list[TaskPlacement]]:
+    """What each attempt of the workload holds or held, by its number."""
+    cursor = await execute(
+        connection,
+        select(
+            PLACEMENTS.c.attempt,
+            PLACEMENTS.c.job,
+            PLACEMENTS.c.task,
+            PLACEMENTS.c.cluster,
+            PLACEMENTS.c.machine,
+            PLACEMENTS.c.gpu_indices,
+            PLACEMENTS.c.millicpus,
+            PLACEMENTS.c.mebibytes,
+        )
+        .where(PLACEMENTS.c.workload == workload)
+        .order_by(PLACEMENTS.c.attempt, PLACEMENTS.c.job, PLACEMENTS.c.task),
+    )
+    placements: dict[int, list[TaskPlacement]] = {}
+    for attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes in await cursor.fetchall():
+        placements.setdefault(attempt, []).append(
+            TaskPlacement(
+                JobName(job), task, ClusterId(cluster), MachineId(machine), tuple(gpu_indices), millicpus, mebibytes
+            )
+        )
+    return placements
 
 
 # ---------------------------------------------------------------- counts
