@@ -18,7 +18,7 @@ def broken_invariants(world: World) -> Iterator[tuple[RegionId | None, str]]:
             yield desk.region, str(error)
     gpus = [0] * len(world.tenants)
     for work in world.live.values():
-        gpus[work.tenant] += work.gpus
+        gpus[work.tenant] += work.held_gpus
         desk = world.room.desks[work.region]
         holding = desk.inventory.holding(work.key)
         if holding is None:
@@ -29,7 +29,8 @@ def broken_invariants(world: World) -> Iterator[tuple[RegionId | None, str]]:
                 f"{work.workload.workload} stands at {work.standing}, in the inventory at {holding.standing}",
             )
     held = sum(len(desk.inventory.holdings()) for desk in world.room.desks)
-    if held != len(world.live):
-        yield None, f"{held} attempts hold something, but {len(world.live)} are live"
+    kept = sum(work.goes_on_in is not None for work in world.live.values())
+    if held != len(world.live) + kept:
+        yield None, f"{held} attempts hold something, but {len(world.live)} are live, and {kept} places are kept"
     if gpus != list(world.tenant_gpus):
         yield None, f"tenants hold {gpus} GPUs, but {list(world.tenant_gpus)} are counted"
