@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from domain.identifiers import MachineId, WorkloadId
-from domain.placement import AttemptKey, Holding
+from domain.placement import AttemptKey
 from services.database import reservation_store
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.live_attempts import LiveAttempt
-from services.regional_scheduler.loading import live_attempt_of
+from services.regional_scheduler.loading import holding_of, live_attempt_of
 from services.regional_scheduler.region_memory import RegionMemory
 
 
@@ -23,12 +23,11 @@ class Arrivals:
         self._memory = memory
         self._agenda = agenda
 
-    def admit(self, successor: LiveAttempt) -> None:
-        """The attempt begins in the place that was kept for it."""
+    def admit(self, successor: LiveAttempt, preempted_s: Mapping[str, tuple[float, ...]]) -> None:
+        """The attempt begins in the place that was kept for it; `preempted_s` has what `preemptions` says of it."""
+        inventory = self._memory.inventory
         self.withdraw(successor.key.workload)
-        self._memory.inventory.hold(
-            Holding(successor.key, successor.standing, successor.dispatched_s, successor.placements)
-        )
+        inventory.hold(holding_of(successor, inventory.rule, preempted_s))
         self._memory.live.add(successor)
         self._agenda.give_orders(successor.key)
 
@@ -38,11 +37,16 @@ class Arrivals:
             del self._memory.reserved[key]
             self._memory.inventory.release(key)
 
-    def compare(self, stored: Iterable[StoredAttempt], reserved: Iterable[ReservedPlace]) -> None:
+    def compare(
+        self,
+        stored: Iterable[StoredAttempt],
+        reserved: Iterable[ReservedPlace],
+        preempted_s: Mapping[str, tuple[float, ...]],
+    ) -> None:
         """Takes in attempts that another region has ended and that go on here, and lets go of what is not kept."""
         for attempt in stored:
             if self._memory.live.get(attempt.key) is None:
-                self.admit(live_attempt_of(attempt))
+                self.admit(live_attempt_of(attempt), preempted_s)
         kept: dict[AttemptKey, ReservedPlace] = {place.key: place for place in reserved}
         for key in [key for key in self._memory.reserved if key not in kept]:
             self.withdraw(key.workload)

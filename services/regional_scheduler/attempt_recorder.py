@@ -5,6 +5,7 @@ from __future__ import annotations
 from domain.clock import Clock
 from domain.placement import AttemptKey
 from services.database.engine import Database
+from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
 from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.arrivals import Arrivals
@@ -59,6 +60,8 @@ class AttemptRecorder:
             recorded = await record_reports(
                 connection, self._memory.region.region, reported, checkpoints, self._clock.now()
             )
+            successors = [str(successor.key.workload) for _, successor in recorded.successors]
+            preempted_s = await preemptions(connection, self._memory.inventory.rule, successors, self._clock.now())
         for key, run in recorded.runs.items():
             live.move(key, run)
         for key, since in recorded.changed:
@@ -71,7 +74,7 @@ class AttemptRecorder:
             self._arrivals.withdraw(end.key.workload)
         for region, successor in recorded.successors:
             if region == self._memory.region.region:
-                self._arrivals.admit(successor)
+                self._arrivals.admit(successor, preempted_s)
         for attempt in reported:
             known = live.get(attempt.key)
             if known is not None and end_of(known, self._clock.now()) is not None:

@@ -101,9 +101,7 @@ def make_memory(
     inventory = RegionCapacity(region, own_states, rule=rule)
     # Those that leave come first: what is dispatched in their place may use what they have not given back yet.
     for attempt in sorted(stored, key=lambda attempt: (attempt.state is not State.PREEMPTING, attempt.dispatched_s)):
-        past_s = preempted_s.get(attempt.key.workload, ())
-        from_s = evictable_from_s(rule, attempt.dispatched_s, attempt.started_s, past_s)
-        inventory.hold(Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s))
+        inventory.hold(holding_of(attempt, rule, preempted_s))
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
     cache = NegativeCache()
@@ -118,6 +116,15 @@ def make_memory(
         live=RegionAttempts(live_attempt_of(attempt) for attempt in stored),
         specifications=SpecificationCache(),
     )
+
+
+def holding_of(
+    attempt: StoredAttempt | LiveAttempt, rule: EvictionRule, preempted_s: Mapping[str, tuple[float, ...]]
+) -> Holding:
+    """What the attempt holds, and from when on others may evict it; `preempted_s` as from `preemptions`."""
+    past_s = preempted_s.get(attempt.key.workload, ())
+    from_s = evictable_from_s(rule, attempt.dispatched_s, attempt.started_s, past_s)
+    return Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s)
 
 
 def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:

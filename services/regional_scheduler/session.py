@@ -19,6 +19,7 @@ from services.database import attempt_store, auction_store, lease_store, reserva
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
 from services.database.engine import Database
+from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.agenda import Agenda
@@ -142,6 +143,8 @@ class RegionSession:
             reserved = await reservation_store.in_region(connection, region)
             arrived = [key for key in standings if self.memory.live.get(key) is None]
             stored = await attempt_store.load_live(connection, region) if arrived else []
+            rule, now = self.memory.inventory.rule, self._clock.now()
+            preempted_s = await preemptions(connection, rule, [str(key.workload) for key in arrived], now)
         for key, (standing, within_quota) in standings.items():
             attempt = self.memory.live.get(key)
             if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):
@@ -151,7 +154,7 @@ class RegionSession:
         for key, migration in departures:
             if key not in leaving:
                 self._evictor.begin([key], migration)
-        self._arrivals.compare(stored, reserved)
+        self._arrivals.compare(stored, reserved, preempted_s)
 
     async def _look_at_time(self) -> None:
         """When time alone has made attempts evictable, the queue is ranked and auctioned again."""

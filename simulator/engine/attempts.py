@@ -34,7 +34,7 @@ from cluster_manager.attempt_run.events import (
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptFacts, new_run, run_from_record
 from domain.events import EventKind, EvictionCause
-from domain.eviction import remembered_preemptions
+from domain.eviction import evictable_from_s, remembered_preemptions
 from domain.life_cycle import Happening, State
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
@@ -152,7 +152,9 @@ class Attempts:
             eviction=eviction,
         )
         inventory = world.room.desks[work.region].inventory
-        inventory.hold(Holding(work.key, work.standing, work.dispatched_s, attempt.placements))
+        from_s = evictable_from_s(inventory.rule, work.dispatched_s, attempt.started_s, work.preempted_s)
+        inventory.hold(Holding(work.key, work.standing, work.dispatched_s, attempt.placements, from_s))
+        self._await_evictable(work)
         work.cpus = sum(placement.millicpus for placement in attempt.placements) / 1000
         world.live[work.index] = work
         if world.columns is not None:
@@ -358,7 +360,8 @@ class Attempts:
         work.region, work.dispatched_s = region, now
         work.happens(Happening.DISPATCHED)
         inventory.release(work.key)
-        inventory.hold(Holding(work.key, work.standing, now, placements))
+        from_s = evictable_from_s(inventory.rule, now, None, work.preempted_s)
+        inventory.hold(Holding(work.key, work.standing, now, placements, from_s))
         self._await_evictable(work)
         work.cpus = sum(placement.millicpus for placement in placements) / 1000
         world.live[work.index] = work

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from domain.clock import ManualClock
-from domain.eviction import EvictionRule
+from domain.eviction import EvictionRule, evictable_from_s
 from formats.problems import FormatError
 from services.configuration import Configuration, load_configuration
+from services.database import attempt_store
 from services.database.engine import Database
+from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
@@ -70,6 +73,27 @@ def test_a_victim_is_evicted_when_its_time_has_come_and_not_before(
             async with database.transaction() as connection:
                 cursor = await connection.execute("SELECT preempted_s FROM attempts WHERE state = 'PREEMPTING'")
                 assert await cursor.fetchall() == [(in_time_s,)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rule", [EvictionRule(600.0), EvictionRule(60.0, 1)], ids=str)
+def test_what_comes_from_elsewhere_is_as_protected_as_what_was_loaded(database_url: str, rule: EvictionRule) -> None:
+    """The successor of a migration: dispatched at 2000, when its workload had been preempted at 1500."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await dispatch_over_quota(connection)
+            stored = await attempt_store.load_live(connection, EAST)
+            memory = await load_memory(connection, EAST, rule, 2100.0)
+            assert memory is not None
+            preempted_s = {str(FIRST.workload): (1500.0,)}
+            memory.inventory.release(FIRST)
+            memory.live.remove(FIRST)
+            Arrivals(memory, Agenda()).compare(stored, (), preempted_s)
+            holding = memory.inventory.holding(FIRST)
+            assert holding is not None
+            assert holding.evictable_from_s == evictable_from_s(rule, 2000.0, None, (1500.0,))
 
     asyncio.run(scenario())
 

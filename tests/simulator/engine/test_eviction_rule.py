@@ -7,19 +7,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from domain.identifiers import ANY_GPU_MODEL, TenantId
+from domain.identifiers import ANY_GPU_MODEL, RegionId, TenantId, WorkloadId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.scheduler_file import EvictionSection
 from formats.trace import TraceRow
 from services.simulation.logged_run import logged_run
-from simulator.engine.settings import SimulationSettings, settings_from
+from simulator.engine.settings import CostSettings, SimulationSettings, settings_from
 from simulator.engine.simulation_input import SimulationInput
+from simulator.inputs.actions import MigrateAt
 from simulator.policies.registry import policies
 from simulator.validation.report import Invariant
 from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, one_region, row
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds
 from tests.simulator.engine.test_negative_cache_switch import assert_same_without_memory
+from tests.simulator.log_builder import real
 
 LADDER = tuple(
     Tenant(TenantId(name), priority, Quota.of({ANY_GPU_MODEL: 8})) for name, priority in (("high", 0), ("low", 5))
@@ -107,6 +109,16 @@ def test_never_another_decision_without_the_memory_where_time_makes_room(policy:
     rule = EvictionSection(minimum_run_time_s=35.0, evictions_per_workload_and_hour=2)
     bound = replace(world, settings=world.settings.model_copy(update={"eviction": rule}))
     assert assert_same_without_memory(bound, policy) > 0
+
+
+def test_the_successor_of_a_migration_is_protected_before_it_starts() -> None:
+    """`l` goes on elsewhere at 250; `h1` takes what it has left, `h2` must wait a minute, though `l` starts at 450."""
+    rows = trace_of(("l", 0.0, 1000.0), ("h1", 260.0, 500.0), ("h2", 261.0, 50.0))
+    migration = MigrateAt(250.0, WorkloadId("l"), RegionId("r"))
+    slow = bounded(minimum_run_time_s=60.0).model_copy(update={"costs": CostSettings(container_start_s=200.0)})
+    run = checked_run(policies()["mast"], rows, one_region(2, 1), LADDER, slow, actions=[migration])
+    (saved,) = (record["t"] for record in run.log if record["event"] == "evicted" and record["cause"] == "migrated")
+    assert eviction_times(run) == [250.0, real(saved) + 60.0]
 
 
 def test_a_run_that_validates_its_log_checks_the_bounds_of_its_own_settings() -> None:

@@ -18,6 +18,7 @@ from domain.snapshot import Snapshot
 from domain.tenant import Tenant
 from domain.workload import Command, Emulated, JobSpecification, Workload, WorkloadSpecification
 from formats.problems import FormatError
+from formats.scheduler_file import EvictionSection
 from formats.snapshot_file import dump_snapshot, parse_snapshot
 from formats.trace import TraceRow
 from simulator.engine.settings import CostSettings, SimulationSettings
@@ -38,6 +39,7 @@ SOME_COSTS = SimulationSettings(
     costs=CostSettings(container_start_s=40.0, checkpoint_save_s=20.0, restore_s=15.0, checkpoint_interval_s=100.0),
     scan_period_s=0.0,
 )
+BOUNDED = AT_ONCE.model_copy(update={"eviction": EvictionSection(minimum_run_time_s=300.0)})
 
 
 def run(
@@ -71,7 +73,14 @@ def later(log: Sequence[Event], than_s: float) -> list[Mapping[str, JsonValue]]:
 
 @pytest.mark.parametrize(
     ("policy", "run_settings"),
-    [("fifo", SOME_COSTS), ("sjf", SOME_COSTS), ("srtf", AT_ONCE), ("las", AT_ONCE), ("fifo", AT_ONCE)],
+    [
+        ("fifo", SOME_COSTS),
+        ("sjf", SOME_COSTS),
+        ("srtf", AT_ONCE),
+        ("las", AT_ONCE),
+        ("fifo", AT_ONCE),
+        ("srtf", BOUNDED),
+    ],
 )
 @settings(max_examples=25)
 @given(world=crowded_worlds(), after_s=st.sampled_from((35.0, 205.0, 415.0, 1005.0, 3005.0)))
