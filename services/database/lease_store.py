@@ -11,12 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import func, literal, select
+
 from domain.identifiers import ClusterId, RegionId
 from services.database.connection import AnyConnection
+from services.database.core_statements import any_of, execute
+from services.database.tables.coordination import LEASES
+from services.database.tables.fleet import CLUSTERS
 
 GLOBAL_LEASE = "global"
 REGIONAL_PREFIX = "regional/"
 CLUSTER_PREFIX = "cluster/"
+
+_IS_LIVE = LEASES.c.expires_at > func.clock_timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +137,23 @@ async def hold_regions(connection: AnyConnection, regions: Sequence[RegionId]) -
     Waits for what they are writing now. What they write afterwards sees what this transaction leaves behind: what
     must not be decided on an older state looks at its revision first, in the transaction in which it holds the lease.
     """
-    await connection.execute(
-        "SELECT 1 FROM leases WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE",
-        ([f"{REGIONAL_PREFIX}{region}" for region in regions],),
+    names = [f"{REGIONAL_PREFIX}{region}" for region in regions]
+    await execute(
+        connection,
+        select(LEASES.c.name)
+        .where(any_of(LEASES.c.name, names))
+        .order_by(LEASES.c.name)
+        .with_for_update(key_share=True),
     )
 
 
 async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -> int:
     """The greatest token that anybody was given for the lease of this cluster's region; 0 when nobody ever was."""
-    cursor = await connection.execute(
-        "SELECT l.token FROM leases l JOIN clusters c ON l.name = %s || c.region WHERE c.cluster = %s",
-        (REGIONAL_PREFIX, cluster),
+    cursor = await execute(
+        connection,
+        select(LEASES.c.token)
+        .select_from(LEASES.join(CLUSTERS, LEASES.c.name == literal(REGIONAL_PREFIX) + CLUSTERS.c.region))
+        .where(CLUSTERS.c.cluster == cluster),
     )
     row = await cursor.fetchone()
     return 0 if row is None else int(row[0])
@@ -148,27 +161,34 @@ async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -
 
 async def address(connection: AnyConnection, name: str) -> str | None:
     """Where the holder of a lease can be called; None when nobody holds it."""
-    cursor = await connection.execute(
-        "SELECT address FROM leases WHERE name = %s AND expires_at > clock_timestamp()", (name,)
-    )
+    cursor = await execute(connection, select(LEASES.c.address).where(LEASES.c.name == name, _IS_LIVE))
     row = await cursor.fetchone()
     return None if row is None else str(row[0])
 
 
 async def live_regions(connection: AnyConnection) -> tuple[RegionId, ...]:
     """Regions whose scheduler holds its lease, sorted."""
-    cursor = await connection.execute(
-        """SELECT substr(name, %s) FROM leases
-            WHERE starts_with(name, %s) AND expires_at > clock_timestamp() ORDER BY name""",
-        (len(REGIONAL_PREFIX) + 1, REGIONAL_PREFIX),
+    cursor = await execute(
+        connection,
+        select(func.substr(LEASES.c.name, len(REGIONAL_PREFIX) + 1))
+        .where(func.starts_with(LEASES.c.name, REGIONAL_PREFIX), _IS_LIVE)
+        .order_by(LEASES.c.name),
     )
     return tuple(RegionId(row[0]) for row in await cursor.fetchall())
 
 
 async def list_leases(connection: AnyConnection) -> list[LeaseRecord]:
     """All leases that ever were, sorted by name, and whether they are live."""
-    cursor = await connection.execute(
-        """SELECT name, holder, address, process_id, token, expires_at, expires_at > clock_timestamp()
-             FROM leases ORDER BY name"""
+    cursor = await execute(
+        connection,
+        select(
+            LEASES.c.name,
+            LEASES.c.holder,
+            LEASES.c.address,
+            LEASES.c.process_id,
+            LEASES.c.token,
+            LEASES.c.expires_at,
+            _IS_LIVE,
+        ).order_by(LEASES.c.name),
     )
     return [LeaseRecord(*row) for row in await cursor.fetchall()]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from sqlalchemy import Select, select, update
+from sqlalchemy.dialects.postgresql import insert
+
 from services.database.connection import AnyConnection
+from services.database.core_statements import execute
+from services.database.tables.coordination import REVISIONS
 
 
 class Subject(StrEnum):
@@ -16,11 +21,9 @@ class Subject(StrEnum):
 
 
 async def lock_revision(connection: AnyConnection, subject: Subject) -> int:
-    """The present revision (0: there has never been one); nobody else can change it until this transaction ends."""
-    await connection.execute(
-        "INSERT INTO revisions (subject, revision) VALUES (%s, 0) ON CONFLICT DO NOTHING", (subject.value,)
-    )
-    cursor = await connection.execute("SELECT revision FROM revisions WHERE subject = %s FOR UPDATE", (subject.value,))
+    """The present revision (0: there has never been one); no other transaction can change it until this transaction ends."""
+    await execute(connection, insert(REVISIONS).values(subject=subject.value, revision=0).on_conflict_do_nothing())
+    cursor = await execute(connection, _present(subject).with_for_update())
     row = await cursor.fetchone()
     if row is None:
         raise LookupError(f"the revision of {subject} vanished")
@@ -29,8 +32,12 @@ async def lock_revision(connection: AnyConnection, subject: Subject) -> int:
 
 async def raise_revision(connection: AnyConnection, subject: Subject) -> int:
     """The next revision, from the end of this transaction on; the caller holds the lock."""
-    cursor = await connection.execute(
-        "UPDATE revisions SET revision = revision + 1 WHERE subject = %s RETURNING revision", (subject.value,)
+    cursor = await execute(
+        connection,
+        update(REVISIONS)
+        .where(REVISIONS.c.subject == subject.value)
+        .values(revision=REVISIONS.c.revision + 1)
+        .returning(REVISIONS.c.revision),
     )
     row = await cursor.fetchone()
     if row is None:
@@ -40,6 +47,10 @@ async def raise_revision(connection: AnyConnection, subject: Subject) -> int:
 
 async def load_revision(connection: AnyConnection, subject: Subject) -> int:
     """The present revision; 0: there has never been one."""
-    cursor = await connection.execute("SELECT revision FROM revisions WHERE subject = %s", (subject.value,))
+    cursor = await execute(connection, _present(subject))
     row = await cursor.fetchone()
     return 0 if row is None else int(row[0])
+
+
+def _present(subject: Subject) -> Select[int]:
+    return select(REVISIONS.c.revision).where(REVISIONS.c.subject == subject.value)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, delete, func, not_, select
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from domain.identifiers import GpuModel, TenantId
 from domain.life_cycle import ENDED
@@ -10,9 +14,12 @@ from domain.resources import Quota
 from domain.tenant import Tenant
 from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
 from services.database.lease_store import hold_regions, live_regions
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
-from services.database.state_guards import quoted
+from services.database.state_guards import in_states
+from services.database.tables.tenants import TENANT_QUOTAS, TENANTS
+from services.database.tables.workloads import WORKLOADS
 
 _NAMED_AT_MOST = 5
 
@@ -41,7 +48,7 @@ async def apply_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) ->
     # Regions charge quotas from memory: what they decide with the old ones must not be written any more.
     await hold_regions(connection, await live_regions(connection))
     await _require_ended(connection, gone)
-    await connection.execute("DELETE FROM tenants WHERE tenant = ANY(%s)", (gone,))
+    await execute(connection, delete(TENANTS).where(any_of(TENANTS.c.tenant, gone)))
     await _store(connection, changed)
     wake_after_commit(connection, FLEET_CHANNEL)
     wake_after_commit(connection, SCAN_CHANNEL)
@@ -50,11 +57,24 @@ async def apply_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) ->
 
 async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
     """All tenants, sorted by name."""
-    cursor = await connection.execute(
-        """SELECT t.tenant, t.priority, t.cpu_quota, t.fair_share_weight,
-                  array_remove(array_agg(q.gpu_model ORDER BY q.gpu_model), NULL),
-                  array_remove(array_agg(q.gpus ORDER BY q.gpu_model), NULL)
-             FROM tenants t LEFT JOIN tenant_quotas q USING (tenant) GROUP BY t.tenant ORDER BY t.tenant"""
+
+    def in_order(column: Column[Any]) -> ColumnElement[Any]:
+        """The quotas' column as an array by GPU model; empty where a tenant has none."""
+        return func.array_remove(func.array_agg(aggregate_order_by(column, TENANT_QUOTAS.c.gpu_model)), None)
+
+    cursor = await execute(
+        connection,
+        select(
+            TENANTS.c.tenant,
+            TENANTS.c.priority,
+            TENANTS.c.cpu_quota,
+            TENANTS.c.fair_share_weight,
+            in_order(TENANT_QUOTAS.c.gpu_model),
+            in_order(TENANT_QUOTAS.c.gpus),
+        )
+        .select_from(TENANTS.outerjoin(TENANT_QUOTAS))
+        .group_by(TENANTS.c.tenant)
+        .order_by(TENANTS.c.tenant),
     )
     return tuple(
         Tenant(
@@ -78,11 +98,12 @@ async def keep_tenants(connection: AnyConnection) -> None:
 
 
 async def _require_ended(connection: AnyConnection, gone: Sequence[TenantId]) -> None:
-    cursor = await connection.execute(
-        f"""SELECT tenant, count(*) FROM workloads
-            WHERE tenant = ANY(%s) AND state NOT IN ({quoted(ENDED)})
-            GROUP BY tenant ORDER BY tenant""",
-        (list(gone),),
+    cursor = await execute(
+        connection,
+        select(WORKLOADS.c.tenant, func.count())
+        .where(any_of(WORKLOADS.c.tenant, gone), not_(in_states(WORKLOADS.c.state, ENDED)))
+        .group_by(WORKLOADS.c.tenant)
+        .order_by(WORKLOADS.c.tenant),
     )
     rows = await cursor.fetchall()
     if rows:
@@ -96,27 +117,14 @@ async def _require_ended(connection: AnyConnection, gone: Sequence[TenantId]) ->
 
 async def _store(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
     names = [tenant.tenant for tenant in tenants]
-    await connection.execute(
-        """INSERT INTO tenants (tenant, priority, cpu_quota, fair_share_weight)
-           SELECT * FROM unnest(%s::text[], %s::smallint[], %s::float8[], %s::float8[])
-           ON CONFLICT (tenant) DO UPDATE
-              SET priority = excluded.priority, cpu_quota = excluded.cpu_quota,
-                  fair_share_weight = excluded.fair_share_weight""",
-        (
-            names,
-            [tenant.priority for tenant in tenants],
-            [tenant.quota.cpus for tenant in tenants],
-            [tenant.fair_share_weight for tenant in tenants],
+    await execute(
+        connection,
+        upsert_rows(
+            TENANTS,
+            ("tenant", "priority", "cpu_quota", "fair_share_weight"),
+            [(tenant.tenant, tenant.priority, tenant.quota.cpus, tenant.fair_share_weight) for tenant in tenants],
         ),
     )
-    await connection.execute("DELETE FROM tenant_quotas WHERE tenant = ANY(%s)", (names,))
+    await execute(connection, delete(TENANT_QUOTAS).where(any_of(TENANT_QUOTAS.c.tenant, names)))
     quotas = [(tenant.tenant, model, gpus) for tenant in tenants for model, gpus in tenant.quota.gpus]
-    await connection.execute(
-        """INSERT INTO tenant_quotas (tenant, gpu_model, gpus)
-           SELECT * FROM unnest(%s::text[], %s::text[], %s::int[])""",
-        (
-            [tenant for tenant, _, _ in quotas],
-            [model for _, model, _ in quotas],
-            [gpus for _, _, gpus in quotas],
-        ),
-    )
+    await execute(connection, insert_rows(TENANT_QUOTAS, ("tenant", "gpu_model", "gpus"), quotas))

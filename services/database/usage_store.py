@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlalchemy import delete
+
 from domain.identifiers import TenantId
 from domain.placement import AttemptKey
 from global_scheduler.usage_window import UseStretches
 from services.database.connection import AnyConnection
+from services.database.core_statements import execute
+from services.database.tables.tenants import USAGE_WINDOWS
 
 STRETCH_S = 900.0
 """Use is kept per tenant and quarter of an hour. Only at the old end of the window does it matter: there a stretch
@@ -109,5 +113,5 @@ async def load_use(connection: AnyConnection, now: float, window_s: float) -> Us
 
 async def forget_use(connection: AnyConnection, before_s: float) -> int:
     """Drops stretches that ended before; returns how many."""
-    cursor = await connection.execute("DELETE FROM usage_windows WHERE window_end_s < %s", (before_s,))
+    cursor = await execute(connection, delete(USAGE_WINDOWS).where(USAGE_WINDOWS.c.window_end_s < before_s))
     return cursor.rowcount
