@@ -1,7 +1,7 @@
 """Auction rounds in the database: any region opens, answers and closes them; a restart loses nothing.
 
-Every function works inside the caller's transaction. Who changes the state of the auction holds the lock on the
-round's row (or on the table, to open one), so that a round is closed once.
+Every function works inside the caller's transaction. A transaction that changes the state of the auction
+holds the lock on the round's row (or on the table, to open one), so that a round is closed once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from services.database.auction_documents import (
 from services.database.connection import AnyConnection
 
 ROUNDS_KEPT = 2_000
-"""Older closed rounds are deleted with their bids: they only explain what happened, and events tell that too."""
+"""Older closed rounds are deleted with their bids: they only explain what happened, and events record that too."""
 
 SortKey = tuple[int, int, float, float, str]
 
@@ -84,7 +84,7 @@ class Award:
 
 
 async def open_round(connection: AnyConnection, *, lock: bool) -> StoredRound | None:
-    """The open round, if there is one; with `lock` nobody else closes it until the transaction ends."""
+    """The open round, if there is one; with `lock` no other transaction closes it until the transaction ends."""
     cursor = await connection.execute(
         """SELECT r.round, r.scan_pass, r.now_s, r.participants, r.lots, clock_timestamp() >= r.deadline_at,
                   extract(epoch FROM r.deadline_at - clock_timestamp())::float8
@@ -183,7 +183,7 @@ async def insert_round(
     reaches_end: bool,
     answer_timeout_real_s: float,
 ) -> bool:
-    """Opens a round; False when somebody else has just opened one."""
+    """Opens a round; False when another region has just opened one."""
     cursor = await connection.execute(
         """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
            VALUES (%s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s), %s, %s, %s)

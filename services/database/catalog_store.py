@@ -1,7 +1,7 @@
 """The catalog of tables: replaced as a whole, read as a whole or as what has changed since a revision.
 
-Each table says in which revision of the catalog it last changed, and dropped ones are remembered by name: so nobody
-who has the catalog in memory has to read a million tables again because of one.
+Each table says in which revision of the catalog it last changed, and dropped ones are remembered by name: so a
+process that has the catalog in memory need not read a million tables again because of one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from services.database.tables.catalog import DATA_TABLE_REPLICAS, DATA_TABLES, D
 async def apply_tables(connection: AnyConnection, tables: Iterable[Table]) -> int:
     """Replaces all tables and returns the catalog's revision; applying the same ones again changes nothing.
 
-    Names are taken to be unique. Whoever also applies a fleet in the same transaction does that first: all lock the
-    two revisions in this order.
+    Names are taken to be unique. A caller that also applies a fleet in the same transaction does that first:
+    all lock the two revisions in this order.
     """
     revision = await lock_revision(connection, Subject.CATALOG)
     stored = await _load_tables(connection, since=-1)

@@ -1,6 +1,6 @@
 """The notification channels: they only say that something is worth a look; what it is stands in the tables.
 
-A lost notification costs a moment, never correctness: everybody also looks from time to time. Whoever writes calls
+A lost notification costs a moment, never correctness: every process also looks from time to time. A writer calls
 `services.database.connection.wake_after_commit`.
 """
 

@@ -1,7 +1,7 @@
 """How to learn, after a connection was lost during a commit, whether the transaction was committed.
 
 Each transaction in flight has a slot: a row of its own in the table commit_marks, in which it writes its number.
-Later, on another connection, the number tells. (PostgreSQL's own answer, pg_xact_status, cannot be trusted here:
+Later, on another connection, the number shows it. (PostgreSQL's own answer, pg_xact_status, cannot be trusted here:
 after a crash it may give a transaction's id to another one, when nothing of the first had reached the disk.)
 """
 
@@ -35,7 +35,7 @@ class CommitMarks:
         self._made = 0
 
     def take(self) -> Slot:
-        """A slot that nobody else uses until it is given back."""
+        """A slot with no other user until it is given back."""
         if self._free:
             return self._free.pop()
         self._made += 1

@@ -24,19 +24,19 @@ _CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "keepalives_count": 2,
     "tcp_user_timeout": 20_000,
 }
-"""What libpq is told unless the URL says otherwise."""
+"""What libpq is given unless the URL says otherwise."""
 
 
 _SESSION_SETTINGS = """
     -- A statement is planned for the tables as they are now: they grow from nothing to millions of rows, and a plan
     -- that was kept from the beginning would read all of them.
     SET plan_cache_mode = force_custom_plan;
-    -- Whoever hangs in a transaction must not hold up the others for long.
+    -- A session that hangs in a transaction must not hold up the others for long.
     SET idle_in_transaction_session_timeout = '60s'"""
 
 
 class PooledConnection(psycopg.AsyncConnection[TupleRow]):
-    """A connection that remembers whom to wake once its transaction is committed."""
+    """A connection that remembers which channels to wake once its transaction is committed."""
 
     channels_to_wake: set[str]
 
@@ -46,10 +46,10 @@ def wake_after_commit(connection: AnyConnection, channel: str) -> None:
 
     Not by a NOTIFY inside the transaction: PostgreSQL commits transactions with a NOTIFY one after the other, each
     with its own flush to disk, which would cost the busiest transactions their group commit. When the process dies
-    between commit and wake-up, nobody is woken: whoever listens also looks by itself now and then.
+    between commit and wake-up, no listener is woken: each also looks by itself now and then.
     """
     if not isinstance(connection, PooledConnection):
-        raise TypeError("this connection does not come from a Database, so nobody would be woken")
+        raise TypeError("this connection does not come from a Database, so no listener would be woken")
     connection.channels_to_wake.add(channel)
 
 
@@ -110,7 +110,7 @@ class ConnectionPool:
                 await connection.rollback()
             except psycopg.Error:
                 await connection.close()  # the server rolls back what has lost its connection
-            except BaseException:  # cancelled once more: nobody else would close it
+            except BaseException:  # cancelled once more: nothing else would close it
                 await connection.close()
                 raise
         if connection.closed:

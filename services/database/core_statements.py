@@ -52,7 +52,7 @@ def any_of(wanted: ColumnElement[Any], values: Iterable[object]) -> ColumnElemen
 
 
 def rows_of(table: Table, names: Sequence[str], rows: Sequence[Sequence[object]]) -> TableValuedAlias:
-    """These rows as a table `u` to join with or to select from; its columns are of the types that `table` gives them."""
+    """These rows as a table `u` to join with or to select from; its columns have the types of the table's."""
     arrays = [_array(table.c[name], [row[place] for row in rows]) for place, name in enumerate(names)]
     columns = [column(name, table.c[name].type) for name in names]
     return func.unnest(*arrays).table_valued(*columns, name="u").render_derived()

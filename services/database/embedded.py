@@ -1,7 +1,7 @@
 """The embedded PostgreSQL: a real server whose data is in `TOPMAST_HOME/postgres`, started when it is needed.
 
 A supervisor of its own (supervisor.py) keeps the server running; neither belongs to the process that asked for them,
-so that the database outlives every tier. Everybody on this machine who may read the home folder reaches it by URL.
+so that the database outlives every tier. Every user of this machine that may read the home folder reaches it by URL.
 """
 
 from __future__ import annotations
@@ -132,23 +132,23 @@ def stop_embedded(home: Path, patience_s: float = 90.0) -> bool:
     Raises TimeoutError when it does not stop in time.
     """
     layout = EmbeddedLayout.of(home)
-    told: list[int] = []
+    signalled: list[int] = []
     deadline = time.monotonic() + patience_s
     while is_supervised(layout):
         supervisor = supervisor_process_id(layout)
         # Another one that was just being started may have taken its place.
-        if supervisor is not None and supervisor not in told:
+        if supervisor is not None and supervisor not in signalled:
             _send(supervisor, signal.SIGTERM)
-            told.append(supervisor)
+            signalled.append(supervisor)
         if time.monotonic() > deadline:
             raise TimeoutError(f"the supervisor of the embedded PostgreSQL (process {supervisor}) does not stop")
         time.sleep(_POLL_S)
-    for supervisor in told:
+    for supervisor in signalled:
         _exit_code(supervisor)  # if it was our child, nothing of it is left
     # A supervisor that was killed leaves the server running.
     left_over = end_server_processes(layout.data)
     layout.ready.unlink(missing_ok=True)
-    return bool(told) or left_over > 0
+    return bool(signalled) or left_over > 0
 
 
 def is_running(home: Path) -> bool:
@@ -178,7 +178,7 @@ def supervisor_process_id(layout: EmbeddedLayout) -> int | None:
         command = psutil.Process(int(text)).cmdline()
     except (ValueError, psutil.NoSuchProcess):
         return None
-    # The number may still be that of the supervisor before, and belong to anybody by now.
+    # The number may still be that of the supervisor before, and belong to any program by now.
     return int(text) if _SUPERVISOR_MODULE in command else None
 
 
@@ -231,7 +231,7 @@ def _exit_code(process_id: int) -> int | None:
     try:
         ended, status = os.waitpid(process_id, os.WNOHANG)
     except ChildProcessError:
-        return 0  # somebody else collected it; whether a supervisor lives is told by the lock
+        return 0  # it was collected elsewhere; the lock shows whether a supervisor lives
     return os.waitstatus_to_exitcode(status) if ended else None
 
 

@@ -58,7 +58,7 @@ class Database:
     def __init__(self, url: str, *, connections: int = 8, give_up_after_s: float = 30.0) -> None:
         """`connections`: the most that are in use at a time; one more listens, one more sends wake-ups.
 
-        `give_up_after_s`: for how long `run` tries to reach a lost database, unless told otherwise.
+        `give_up_after_s`: for how long `run` tries to reach a lost database, unless the call says otherwise.
         """
         self.url = url
         self._give_up_after_s = give_up_after_s
@@ -226,6 +226,6 @@ class Database:
                     )
                     await connection.commit()
             except psycopg.Error as error:
-                # Whoever listens is woken anyway when it has found the database again.
+                # Listeners are woken anyway when they have found the database again.
                 _log.debug("wake-ups were lost", channels=channels, error=str(error))
             await asyncio.sleep(_WAKE_INTERVAL_S)

@@ -9,7 +9,7 @@ from psycopg import errors
 class DatabaseUnavailable(Exception):
     """The database could not be reached, or could not do it, for longer than the caller was ready to wait.
 
-    `in_doubt` is True when the connection was lost during the commit and nobody could tell since whether it happened.
+    `in_doubt` is True when the connection was lost during the commit and whether it happened is not known.
     """
 
     def __init__(self, message: str, *, in_doubt: bool = False) -> None:
@@ -22,7 +22,7 @@ class UnsuitableDatabase(Exception):
 
 
 class RepeatTransaction(Exception):
-    """Somebody else was faster: the transaction must be rolled back and will succeed when it is done again."""
+    """Another transaction was faster: the transaction must be rolled back and will succeed when it is done again."""
 
 
 _CONNECTION_LOSSES = (

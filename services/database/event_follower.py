@@ -12,7 +12,7 @@ from services.database.event_store import EVERYTHING, EventFilter, EventPage
 
 _PAGE = 1_000
 _LOOK_INTERVAL_REAL_S = 1.0
-"""Whoever appended may have ended before it could wake anybody."""
+"""The writer may have ended before it could wake its listeners."""
 
 
 async def follow(

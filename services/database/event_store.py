@@ -1,13 +1,13 @@
 """The event log: appended in the transaction that made the events true, read in an order that never changes.
 
 An event takes its place when it is appended, but can be read only after the commit, and transactions do not commit in
-the order of their events. So who appends holds a lock that names a place before all of its own (a shared advisory
-lock: nobody waits for it), and readers stop at the earliest place named. In this order nothing is missed:
+the order of their events. So a writer holds a lock that names a place before all of its own (a shared advisory
+lock: no process waits for it), and readers stop at the earliest place named. In this order nothing is missed:
 
 1. The writer reads the last place taken, locks it, and only then takes places. Its events become visible with the
    commit, and only then the lock goes.
-2. The reader reads the last place taken, then the locks, and only then the events. Whoever had taken a place by the
-   first step and has no lock in the second has committed (or given up) before the third.
+2. The reader reads the last place taken, then the locks, and only then the events. A writer that had taken a place by
+   the first step and has no lock in the second has committed (or given up) before the third.
 """
 
 from __future__ import annotations
@@ -145,12 +145,12 @@ async def read(
 
 
 async def newest_sequence(connection: AnyConnection) -> int:
-    """The end of what can be read now: for who wants only what is still to come."""
+    """The end of what can be read now: for readers that want only what is still to come."""
     return await _horizon(connection)
 
 
 async def prepare_to_append(connection: AnyConnection) -> None:
-    """For who copies events into the table itself: call this before. (`append` does it itself.)"""
+    """For callers that copy events into the table themselves: call this before. (`append` does it itself.)"""
     await connection.execute(_LOCK)
     wake_after_commit(connection, EVENT_CHANNEL)
 
@@ -162,7 +162,7 @@ async def _horizon(connection: AnyConnection) -> int:
     cursor = await connection.execute(_EARLIEST_LOCKED)
     locked = await cursor.fetchone()
     if last is None or locked is None:
-        raise LookupError("the server does not tell how far the event log goes")
+        raise LookupError("the server does not say how far the event log goes")
     return int(last[0]) if locked[0] is None else min(int(last[0]), int(locked[0]))
 
 

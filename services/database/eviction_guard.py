@@ -24,7 +24,7 @@ VICTIM_MAY_BE_EVICTED: Final = """
 
 
 def guarded_by(rule: EvictionRule, now: float, newcomers: Sequence[Standing | None]) -> dict[str, object]:
-    """The parameters of `VICTIM_MAY_BE_EVICTED`, and the columns of `u`: None for who leaves for no other one."""
+    """The parameters of `VICTIM_MAY_BE_EVICTED`, and the columns of `u`: None for a victim that leaves for none."""
     return {
         "by_priority": [None if newcomer is None else newcomer.priority for newcomer in newcomers],
         "by_level": [None if newcomer is None else newcomer.level for newcomer in newcomers],

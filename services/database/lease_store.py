@@ -1,8 +1,8 @@
-"""Who serves what: leases with a fencing token, on the clock of the database server.
+"""Which process serves what: leases with a fencing token, on the clock of the database server.
 
-A lease names its holder and the address to call it at. It ends unless it is renewed in time; then whoever asks next
-gets it, with a greater token. `assert_held` at the start of a transaction fences its writes: the lease cannot go to
-anybody else before that transaction has ended.
+A lease names its holder and the address to call it at. It ends unless it is renewed in time; then the next
+process that asks gets it, with a greater token. `assert_held` at the start of a transaction fences its writes: the
+lease cannot go to another process before that transaction has ended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What everybody may know of a lease."""
+    """What any process may know of a lease."""
 
     name: str
     holder: str
@@ -49,13 +49,13 @@ class LeaseRecord:
 
 
 class LeaseLost(Exception):
-    """Somebody else may hold the lease by now: nothing may be written in its name."""
+    """Another process may hold the lease by now: nothing may be written in its name."""
 
 
 async def acquire(
     connection: AnyConnection, name: str, holder: str, address: str, process_id: int, duration_s: float
 ) -> Lease | None:
-    """The lease, from now on for `duration_s` real seconds; None while somebody else holds it.
+    """The lease, from now on for `duration_s` real seconds; None while another process holds it.
 
     `holder` is unique to one run of one process. Asking again as the holder gives a greater token too: what was begun
     with the one before has ended when this returns, or is refused.
@@ -83,9 +83,9 @@ async def acquire(
 
 
 async def renew(connection: AnyConnection, lease: Lease, duration_s: float) -> bool:
-    """Extends the lease to `duration_s` real seconds from now; False when somebody else has it.
+    """Extends the lease to `duration_s` real seconds from now; False when another process has it.
 
-    A lease that has ended, but that nobody has taken, is still ours.
+    A lease that has ended, but that no other process has taken, is still ours.
     """
     cursor = await connection.execute(
         """UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => %s)
@@ -96,7 +96,7 @@ async def renew(connection: AnyConnection, lease: Lease, duration_s: float) -> b
 
 
 async def release(connection: AnyConnection, lease: Lease) -> None:
-    """Ends the lease now, if it is still ours: who stands by need not wait. The token is kept, to grow from."""
+    """Ends the lease now, if it is still ours: a successor need not wait. The token is kept, to grow from."""
     await connection.execute(
         """UPDATE leases SET expires_at = clock_timestamp(), holder = ''
             WHERE name = %s AND token = %s AND holder = %s""",
@@ -122,7 +122,7 @@ async def fence_regions(connection: AnyConnection, regions: Sequence[RegionId]) 
     """Makes the schedulers of these regions start anew from what this transaction leaves behind.
 
     Waits for what they are writing now; what they would write later in the name of their present lease is refused,
-    because it may have been decided on what is no longer true. Whoever held the lease may acquire it again at once.
+    because it may have been decided on what is no longer true. Its holder may acquire it again at once.
     """
     await connection.execute(
         """UPDATE leases SET token = token + 1
@@ -148,7 +148,7 @@ async def hold_regions(connection: AnyConnection, regions: Sequence[RegionId]) -
 
 
 async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -> int:
-    """The greatest token that anybody was given for the lease of this cluster's region; 0 when nobody ever was."""
+    """The greatest token ever given for the lease of this cluster's region; 0 when none was."""
     cursor = await execute(
         connection,
         select(LEASES.c.token)
@@ -160,7 +160,7 @@ async def newest_regional_token(connection: AnyConnection, cluster: ClusterId) -
 
 
 async def address(connection: AnyConnection, name: str) -> str | None:
-    """Where the holder of a lease can be called; None when nobody holds it."""
+    """Where the holder of a lease can be called; None when no process holds it."""
     cursor = await execute(connection, select(LEASES.c.address).where(LEASES.c.name == name, _IS_LIVE))
     row = await cursor.fetchone()
     return None if row is None else str(row[0])

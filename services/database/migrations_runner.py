@@ -26,7 +26,7 @@ BASE = "base"
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_KEY = 0x746F706D617374
-"""Any number that nobody else uses: the letters of `topmast`."""
+"""Any number with no other use: the letters of `topmast`."""
 
 
 class MigrationFailed(Exception):

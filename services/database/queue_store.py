@@ -1,7 +1,7 @@
 """The queue: loaded and ranked as columns by the scan pass, listed for people.
 
-A scan pass decides on a snapshot; what it stores reaches only entries that are still there and that nobody is
-dispatching or cancelling at that moment. It never waits for anybody, so it cannot block anybody for good.
+A scan pass decides on a snapshot; what it stores reaches only entries that are still there and that no other
+transaction dispatches or cancels at that moment. It never waits for another, so it cannot block one for good.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _pending_rows(row: TupleRow) -> PendingRows:
         workloads=[WorkloadId(name) for name in split(row[1])],
         tenants=[TenantId(name) for name in split(row[2])],
         submitted_s=unpacked(row[3], "float8", count),
-        # A model is never empty here, but a column of one empty name could not be told from no column.
+        # A model is never empty here, but a column of one empty name would look like no column.
         gpu_model=split(row[4]),
         gpus=unpacked(row[5], "int4", count),
         cpus=unpacked(row[6], "float8", count),
@@ -165,8 +165,8 @@ def _running_rows(row: TupleRow) -> RunningRows:
 async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[WorkloadId]:
     """Writes where these entries stand from now on; returns those that were written.
 
-    An entry that has left the queue is left alone, and so is one that somebody else has locked to take it out: the
-    next pass finds it unchanged, if it is still there.
+    An entry that has left the queue is left alone, and so is one that another transaction has locked to take it out:
+    the next pass finds it unchanged, if it is still there.
     """
     if not ranked.workloads:
         return []
@@ -193,7 +193,7 @@ async def store_ranks(connection: AnyConnection, ranked: RankedEntries) -> list[
 
 
 async def append_ranked_events(connection: AnyConnection, workloads: Sequence[WorkloadId], now: float) -> None:
-    """Adds a `ranked` event for each of these entries, which tells where it stands, in the order of the queue."""
+    """Adds a `ranked` event for each of these entries, which says where it stands, in the order of the queue."""
     if not workloads:
         return
     await event_store.prepare_to_append(connection)
@@ -319,7 +319,7 @@ async def ranks_of(connection: AnyConnection, workloads: Sequence[WorkloadId]) -
 
 
 async def next_due_s(connection: AnyConnection, now: float) -> float | None:
-    """When the next of those that must wait after a failure may be ranked; None when nobody has to wait."""
+    """When the next of those that must wait after a failure may be ranked; None when none has to wait."""
     cursor = await connection.execute("SELECT min(not_before_s) FROM queue_entries WHERE not_before_s > %s", (now,))
     row = await cursor.fetchone()
     return None if row is None else row[0]

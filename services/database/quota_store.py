@@ -20,7 +20,7 @@ async def charge(
     wanted: Sequence[tuple[TenantId, Mapping[str, int]]],
     limits: Mapping[TenantId, Mapping[str, int]],
 ) -> list[bool]:
-    """Charges, one after the other, what fits into its tenant's quota; tells for each whether it did.
+    """Charges, one after the other, what fits into its tenant's quota; returns for each whether it did.
 
     A bucket without a limit is 0, but CPUs without one are not limited (`domain.tenant.quota_limits`).
     """

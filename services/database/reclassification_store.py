@@ -25,7 +25,7 @@ class LockedAttempt:
 
 
 async def lock_live(connection: AnyConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, LockedAttempt]:
-    """Those of the attempts that are live and that nobody else has locked at this moment. Never waits."""
+    """Those of the attempts that are live and that no other transaction has locked at this moment. Never waits."""
     cursor = await connection.execute(
         """SELECT a.workload, a.attempt, a.tenant, a.region, a.state, a.priority, a.level, a.within_quota, a.charges
              FROM attempts a

@@ -21,7 +21,7 @@ class Subject(StrEnum):
 
 
 async def lock_revision(connection: AnyConnection, subject: Subject) -> int:
-    """The present revision (0: there has never been one); no other transaction can change it until this transaction ends."""
+    """The present revision (0: there has never been one); no other transaction can change it until this one ends."""
     await execute(connection, insert(REVISIONS).values(subject=subject.value, revision=0).on_conflict_do_nothing())
     cursor = await execute(connection, _present(subject).with_for_update())
     row = await cursor.fetchone()

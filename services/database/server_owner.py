@@ -39,7 +39,7 @@ class ServerOwner:
 def choose_owner(data: Path) -> ServerOwner:
     """The user to run the server on the folder `data` as.
 
-    Ourselves, unless we are root: then whoever owns the data already, else the first of `postgres` and `pgserver`
+    Ourselves, unless we are root: then the owner of the data, else the first of `postgres` and `pgserver`
     that exists, else a new system user `pgserver`, else `nobody`.
     """
     if os.geteuid() != 0:
@@ -95,7 +95,7 @@ def _create_system_user(name: str) -> pwd.struct_passwd | None:
 
 def run_as(owner: ServerOwner, command: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Runs a command as the owner and returns what it printed; it sees nothing of our environment but PATH."""
-    who = identity(owner)
+    identity_of_owner = identity(owner)
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -103,15 +103,15 @@ def run_as(owner: ServerOwner, command: Sequence[str | Path], cwd: Path) -> subp
         capture_output=True,
         text=True,
         env=server_environment(),
-        user=who.user,
-        group=who.group,
-        extra_groups=who.extra_groups,
+        user=identity_of_owner.user,
+        group=identity_of_owner.group,
+        extra_groups=identity_of_owner.extra_groups,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom `subprocess` starts a process as; None: as ourselves."""
+    """The user and groups that `subprocess` starts a process with; None: our own."""
 
     user: int | None
     group: int | None
@@ -159,7 +159,7 @@ def let_through(folder: Path, owner: ServerOwner) -> None:
             ancestor.chmod(stat.S_IMODE(mode.st_mode) | stat.S_IXOTH)
         except OSError as error:
             raise ServerOwnerFailed(
-                f"user {owner.name}, whom PostgreSQL runs as, cannot pass through {ancestor} ({error}): "
+                f"user {owner.name}, as which PostgreSQL runs, cannot pass through {ancestor} ({error}): "
                 "set TOPMAST_HOME to a folder that others may pass through"
             ) from error
 

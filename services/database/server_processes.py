@@ -53,7 +53,7 @@ def end_server_processes(data: Path, patience_s: float = 30.0) -> int:
     postmaster_id = read_postmaster_id(data)
     for process in processes:
         if process.pid == postmaster_id:
-            _log.info("stopping a server that nobody supervises", process=process.pid)
+            _log.info("stopping a server without a supervisor", process=process.pid)
             _send(process, signal.SIGINT)
             _wait_until_gone(data, patience_s)
     for process in find_server_processes(data):
@@ -68,7 +68,7 @@ def end_server_processes(data: Path, patience_s: float = 30.0) -> int:
 def remove_stale_lock(data: Path) -> None:
     """Removes postmaster.pid when its process id belongs to another program by now.
 
-    PostgreSQL would take that program for a running server and refuse to start. When the id belongs to nobody,
+    PostgreSQL would take that program for a running server and refuse to start. When no process has the id,
     PostgreSQL finds out itself. Only call this while nothing runs on the data folder.
     """
     postmaster_id = read_postmaster_id(data)

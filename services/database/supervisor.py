@@ -50,7 +50,7 @@ SETTINGS: Final = (
     # Durable: an acknowledged workload survives a power cut.
     "fsync=on",
     "synchronous_commit=on",
-    # Reached through the socket only, and only by who may enter its folder.
+    # Reached through the socket only, and only by users that may enter its folder.
     "listen_addresses=",
     "unix_socket_permissions=0700",
     "max_connections=200",
@@ -192,7 +192,7 @@ class Supervisor:
         command = [str(self._programs / "postgres"), "-D", str(layout.data)]
         for setting in (*SETTINGS, f"unix_socket_directories={layout.socket_folder}", *self._settings):
             command += ["-c", setting]
-        who = identity(self._owner)
+        server_identity = identity(self._owner)
         with layout.server_log.open("ab") as log:
             self._server = subprocess.Popen(
                 command,
@@ -202,9 +202,9 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                user=who.user,
-                group=who.group,
-                extra_groups=who.extra_groups,
+                user=server_identity.user,
+                group=server_identity.group,
+                extra_groups=server_identity.extra_groups,
             )
         if self._stop_requested.is_set():  # it came before there was a server to tell
             self._signal_server(signal.SIGINT)
@@ -220,7 +220,7 @@ class Supervisor:
         return True
 
     def _publish(self) -> None:
-        """Creates our database on a new server and tells the world where it is."""
+        """Creates our database on a new server and publishes where it is."""
         with psycopg.connect(self._layout.url("postgres"), autocommit=True) as connection:
             known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE_NAME]).fetchone()
             if known is None:
@@ -288,7 +288,7 @@ def take_lock(layout: EmbeddedLayout) -> IO[str] | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # Those who only look whether we live hold it for an instant.
+            # Processes that only look whether we live hold it for an instant.
             if time.monotonic() > deadline:
                 lock.close()
                 return None
@@ -301,7 +301,7 @@ def take_lock(layout: EmbeddedLayout) -> IO[str] | None:
 
 
 def call_when_input_closes(action: Callable[[], None]) -> None:
-    """Calls `action` from a thread when standard input closes: whoever holds the other end has gone."""
+    """Calls `action` from a thread when standard input closes: the process at the other end has gone."""
 
     def wait() -> None:
         while os.read(0, 1024):
@@ -334,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def supervise(layout: EmbeddedLayout, settings: Sequence[str], *, stop_with_standard_input: bool) -> None:
-    """Runs the server until we are told to stop; call it in the main thread, with the lock held."""
+    """Runs the server until a signal asks to stop; call it in the main thread, with the lock held."""
     supervisor = Supervisor(layout, choose_owner(layout.data), settings)
 
     def stop(_number: int, _frame: FrameType | None) -> None:

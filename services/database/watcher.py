@@ -1,4 +1,4 @@
-"""One connection that only listens: it wakes whoever waits for a channel, and knows whether the database is there."""
+"""One connection that only listens: it wakes what waits for a channel, and knows whether the database is there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROBE_PATIENCE_S = 5.0
 
 
 class Subscription:
-    """Somebody who wants to know when to look again. Wake-ups that come while it is busy melt into one."""
+    """A task that wants to know when to look again. Wake-ups that come while it is busy melt into one."""
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
@@ -55,7 +55,7 @@ class Watcher:
         self._subscriptions: dict[str, list[Subscription]] = {}
         self._channels_changed = asyncio.Event()
         self._newcomers: list[Subscription] = []
-        """Those who do not know yet that they are listening (again)."""
+        """Those that do not know yet that they are listening (again)."""
         self._health_listeners: list[HealthListener] = []
         self._answers = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -137,7 +137,7 @@ class Watcher:
             await self._relay_until_changed(connection)
 
     async def _relay_until_changed(self, connection: PooledConnection) -> None:
-        """Passes notifications on until somebody wants another channel."""
+        """Passes notifications on until another channel is wanted."""
         relay = asyncio.create_task(self._relay(connection))
         changed = asyncio.create_task(self._channels_changed.wait())
         try:

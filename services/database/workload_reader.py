@@ -25,7 +25,7 @@ from services.database.tables.queue import QUEUE_ENTRIES
 from services.database.tables.workloads import WORKLOADS
 
 PAGE_BYTES = 3 * 2**20
-"""A page ends early when its specifications are larger than that together: gRPC clients take 4 MiB unless told more."""
+"""A page ends early when its specifications are larger than that together: gRPC clients take 4 MiB by default."""
 
 
 class BadPageToken(Exception):

@@ -39,7 +39,7 @@ class IdempotencyConflict(Exception):
 
 
 class UnknownTenants(Exception):
-    """Nobody has told of these tenants (any more)."""
+    """There are no such tenants (any more)."""
 
     def __init__(self, tenants: tuple[TenantId, ...]) -> None:
         self.tenants = tenants
@@ -57,7 +57,7 @@ class Submission:
     submitted_s: float
     idempotency_key: str | None = None
     body_digest: bytes | None = None
-    """Of what came with the key: tells a repetition from another submission."""
+    """Of what came with the key: distinguishes a repetition from another submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ async def insert_submissions(connection: AnyConnection, submissions: Sequence[Su
     Raises:
         IdempotencyConflict: a key was used before with another digest.
         UnknownTenants: a tenant does not exist (any more).
-        RepeatTransaction: somebody else has just used one of the keys; Database.run does it again.
+        RepeatTransaction: another transaction has just used one of the keys; Database.run does it again.
     """
     tenants = sorted({submission.specification.tenant for submission in submissions})
     # One round trip for all that must be known; each statement sees what was committed before it began.
@@ -269,7 +269,7 @@ async def cancel(connection: AnyConnection, workload: WorkloadId, reason: str, n
     Returns its state from now on (that of a live one does not change yet); None when there is no such workload.
     Raises RepeatTransaction when it moves between queue and machines at this moment; Database.run does it again.
     """
-    # The queue entry first, as whoever dispatches does: the two never block each other for good.
+    # The queue entry first, as a dispatch does: the two never block each other for good.
     cursor = await connection.execute("DELETE FROM queue_entries WHERE workload = %s RETURNING tenant", (workload,))
     queued = await cursor.fetchone()
     if queued is not None:

@@ -424,7 +424,7 @@ def test_waking_needs_a_connection_that_can(database_url: str) -> None:
     async def scenario() -> None:
         connection = await psycopg.AsyncConnection.connect(database_url)
         try:
-            with pytest.raises(TypeError, match="nobody would be woken"):
+            with pytest.raises(TypeError, match="no listener would be woken"):
                 wake_after_commit(connection, "topmast_test")
         finally:
             await connection.close()

@@ -1,4 +1,4 @@
-"""Tables have a revision of their own: what has changed since one can be told."""
+"""Tables have a revision of their own: what has changed since one can be listed."""
 
 from __future__ import annotations
 
