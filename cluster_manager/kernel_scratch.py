@@ -34,6 +34,7 @@ class Newcomer(NamedTuple):
     standing: Standing
     now_s: float
     victims_from_priority: int
+    guaranteed: bool  # see `domain.eviction.Newcomer`
 
 
 class Choice(NamedTuple):

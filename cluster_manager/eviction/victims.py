@@ -68,7 +68,7 @@ def is_candidate(attempts: AttemptArrays, row: int, newcomer: Newcomer) -> bool:
         attempts.evictable_from_s[row],
     )
     evictable = attempts.rows[row, EVICTABLE] != 0
-    return bool(evictable and rule_lets_evict(Evictor(newcomer.standing, True), victim, newcomer.now_s))
+    return bool(evictable and rule_lets_evict(Evictor(newcomer.standing, newcomer.guaranteed), victim, newcomer.now_s))
 
 
 @compiled_part

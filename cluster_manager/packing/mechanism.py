@@ -49,7 +49,8 @@ class Packing:
         if not query.may_evict:
             return query.kind.number, query.tasks, query.affinity
         now_s = query.now_s if view.time_matters else 0.0
-        return query.kind.number, query.tasks, query.affinity, query.standing, now_s, query.victims_from_priority
+        asks = query.kind.number, query.tasks, query.affinity, query.standing
+        return *asks, now_s, query.victims_from_priority, query.guaranteed
 
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         rows = view.rows_of(victims)
@@ -80,4 +81,5 @@ def newcomer_of(query: Query) -> Newcomer:
         query.standing,
         query.now_s,
         query.victims_from_priority,
+        query.guaranteed,
     )

@@ -10,8 +10,13 @@ from cluster_manager.capacity.attempts import EVICTABLE, LEVEL, PRIORITY, SPARED
 from cluster_manager.eviction.victims import rule_lets_evict
 from cluster_manager.kernels.compiled import compiled
 from domain.eviction import ALWAYS_S, NEVER_S, EvictionRule, Newcomer, Victim, may_evict
+from domain.identifiers import JobName, TenantId
 from domain.placement import Holding
 from domain.rank import Standing
+from domain.resources import TaskResources
+from domain.workload import Emulated, JobSpecification
+from regional_scheduler.cluster_choice import FoundPlace, find_best_place
+from regional_scheduler.queries import query_of
 from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
 from tests.cluster_manager.fleets import cluster, gpu_machine, key_of, region, tasks_on
 
@@ -125,3 +130,13 @@ def test_rows_say_from_when_on_an_attempt_is_evictable() -> None:
     assert holding is not None
     assert (holding.standing, holding.evictable_from_s) == (Standing(5, 1), 60.0)
     inventory.check()
+
+
+def test_only_guaranteed_newcomers_evict_what_is_spared_from_the_others() -> None:
+    inventory, _ = listening_inventory(held(ALWAYS_S)._replace(spared=True))
+    whole_machine = JobSpecification(JobName("main"), 1, TaskResources(gpus=8), Emulated(1.0))
+    for guaranteed in (False, True, False):
+        query = query_of(
+            inventory, whole_machine, TenantId("tenant"), Standing(0, 0), 0.0, within_quota=guaranteed
+        )._replace(may_evict=True)
+        assert isinstance(find_best_place(inventory, query), FoundPlace) == guaranteed
