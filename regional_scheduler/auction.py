@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from domain.diagnosis import Diagnosis, Reason, closest
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.placement import Score
 from domain.rank import QueuePosition
 from regional_scheduler.rounds import (
     Abandoned,
-    Abandonment,
     Answer,
     AuctionSettings,
     Bid,
@@ -47,15 +47,6 @@ class WinReason(StrEnum):
     """Another region bid exactly the same score."""
 
 
-class WaitingReason(StrEnum):
-    NO_ROOM = "no_room"
-    """At least one region could run it, and none has a place for it now."""
-    NOT_ELIGIBLE = "not_eligible"
-    """No region that answered may run it or has the hardware."""
-    NO_ANSWER = "no_answer"
-    """No region answered at all."""
-
-
 @dataclass(frozen=True, slots=True)
 class Won:
     """A region won the lot and will dispatch it."""
@@ -73,8 +64,13 @@ class Waiting:
     """No region can run the workload now; the next scan pass gives it a new chance."""
 
     lot: Lot
-    reason: WaitingReason
+    diagnosis: Diagnosis
+    """That of the region which comes closest."""
     sentence: str
+
+    @property
+    def reason(self) -> Reason:
+        return self.diagnosis.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +79,8 @@ class AwaitingData:
 
     lot: Lot
     missing_tables: tuple[tuple[RegionId, tuple[TableId, ...]], ...]
+    diagnosis: Diagnosis
+    """That of the region which lacks nothing but tables; of several, the first by name."""
     sentence: str
 
 
@@ -234,22 +232,25 @@ def decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[Regio
         return _won(lot, answers, bids, absent)
     name = lot.workload.workload
     reasons = _reasons(answers, absent)
+    diagnosis = closest(answer.diagnosis for answer in answers.values() if not isinstance(answer, Bid))
+    if diagnosis is None:
+        return Waiting(
+            lot,
+            Diagnosis(Reason.NO_ANSWER),
+            f"No region answered to the auction of {name}: {reasons or 'no region took part'}.",
+        )
     if any(isinstance(answer, NoPlan) for answer in answers.values()):
-        return Waiting(lot, WaitingReason.NO_ROOM, f"No region has room for {name} now: {reasons}.")
+        return Waiting(lot, diagnosis, f"No region has room for {name} now: {reasons}.")
     missing_tables = tuple(
         (region, answer.missing_tables)
         for region, answer in answers.items()
-        if isinstance(answer, Abandoned) and answer.reason is Abandonment.NO_DATA
+        if isinstance(answer, Abandoned) and answer.reason is Reason.NO_DATA
     )
     if missing_tables:
-        return AwaitingData(lot, missing_tables, f"No region that could run {name} has its tables: {reasons}.")
-    if answers:
-        return Waiting(lot, WaitingReason.NOT_ELIGIBLE, f"No region may run {name} or has the hardware: {reasons}.")
-    return Waiting(
-        lot,
-        WaitingReason.NO_ANSWER,
-        f"No region answered to the auction of {name}: {reasons or 'no region took part'}.",
-    )
+        return AwaitingData(
+            lot, missing_tables, diagnosis, f"No region that could run {name} has its tables: {reasons}."
+        )
+    return Waiting(lot, diagnosis, f"No region may run {name} or has the hardware: {reasons}.")
 
 
 def _won(

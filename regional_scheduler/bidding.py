@@ -23,7 +23,7 @@ from regional_scheduler.idle_outline import outline_of
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
-from regional_scheduler.refusal import Refusal, RefusalReason
+from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
 
@@ -129,15 +129,15 @@ class RegionBidder:
             return abandoned, None
         known = self._cache.why_it_fails(workload, standing)
         if known is not None:
-            return NoPlan(RefusalReason.KNOWN_TO_FAIL, known, assumes_wins=False), None
+            return NoPlan(known.diagnosis, known.sentence, assumes_wins=False), None
         if assumes_wins:
             known = cache.why_it_fails(workload, standing)
             if known is not None:
-                return NoPlan(RefusalReason.KNOWN_TO_FAIL, known, assumes_wins=True), None
+                return NoPlan(known.diagnosis, known.sentence, assumes_wins=True), None
         plan = plan_workload(self._inventory, workload, standing, planned_s, within_quota=lot.position.within_quota)
         if isinstance(plan, Refusal):
             self._remember(cache, lot, plan, planned_s)
-            return NoPlan(plan.reason, plan.sentence, assumes_wins), None
+            return NoPlan(plan.diagnosis, plan.sentence, assumes_wins), None
         return Bid(plan.score, summary_of(plan)), plan
 
     def _remember(self, cache: NegativeCache, lot: Lot, refusal: Refusal, planned_s: float) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 
 from data_placement.catalog import Catalog
+from domain.diagnosis import Diagnosis
 from domain.plan import Plan
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
@@ -21,12 +21,6 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Lot
-
-
-class DispatchRefusal(StrEnum):
-    NO_LONGER_ELIGIBLE = "no_longer_eligible"
-    """The data left the region, or its hardware changed."""
-    NO_LONGER_FITS = "no_longer_fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +36,8 @@ class DispatchRefused:
     """The workload goes back to the queue; nothing was placed or evicted for it."""
 
     lot: Lot
-    reason: DispatchRefusal
+    diagnosis: Diagnosis
+    """Data that left the region, hardware that changed, or room that is gone since the auction."""
     sentence: str
 
 
@@ -69,9 +64,9 @@ def _confirm(
 ) -> Confirmation:
     abandoned = abandonment(empty_region, lot.workload.specification, catalog)
     if abandoned is not None:
-        return DispatchRefused(lot, DispatchRefusal.NO_LONGER_ELIGIBLE, abandoned.sentence)
+        return DispatchRefused(lot, abandoned.diagnosis, abandoned.sentence)
     plan = plan_workload(inventory, lot.workload, lot.position.standing, now, within_quota=lot.position.within_quota)
     if isinstance(plan, Refusal):
-        return DispatchRefused(lot, DispatchRefusal.NO_LONGER_FITS, plan.sentence)
+        return DispatchRefused(lot, plan.diagnosis, plan.sentence)
     apply_plan(inventory, plan, now, lot)
     return Dispatch(lot, plan)

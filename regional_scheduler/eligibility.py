@@ -10,23 +10,26 @@ Ignores: what is running; that is the planner's business.
 from __future__ import annotations
 
 from data_placement.catalog import Catalog
+from domain.diagnosis import Diagnosis, Reason
 from domain.identifiers import TableId
 from domain.workload import WorkloadSpecification
 from regional_scheduler.hosting import EmptyRegion
-from regional_scheduler.rounds import Abandoned, Abandonment
+from regional_scheduler.rounds import Abandoned
 
 
 def abandonment(region: EmptyRegion, specification: WorkloadSpecification, catalog: Catalog) -> Abandoned | None:
     """Why the region leaves the auction of the workload; None when it is eligible."""
     if specification.regions and region.region not in specification.regions:
         return Abandoned(
-            Abandonment.REGION_NOT_ALLOWED, f"the workload allows only {', '.join(sorted(specification.regions))}"
+            Diagnosis(Reason.REGION_NOT_ALLOWED, region.region, field="regions"),
+            f"the workload allows only {', '.join(sorted(specification.regions))}",
         )
     if (refusal := region.refusal(specification)) is not None:
-        return Abandoned(Abandonment.NO_HARDWARE, refusal.sentence)
+        return Abandoned(refusal.diagnosis, refusal.sentence)
     missing = catalog.missing_tables(region.region, specification.tables)
     if missing:
-        return Abandoned(Abandonment.NO_DATA, _missing_sentence(specification, missing, catalog), missing)
+        diagnosis = Diagnosis(Reason.NO_DATA, region.region, field="tables", tables=missing)
+        return Abandoned(diagnosis, _missing_sentence(specification, missing, catalog))
     return None
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import JobSpecification
-from regional_scheduler.refusal import Refusal, RefusalReason
+from regional_scheduler.refusal import Refusal
 
 
 def no_room_alone(
@@ -18,22 +19,23 @@ def no_room_alone(
     standing: Standing,
     room: tuple[int, ...],
     empty: Sequence[int],
+    now: float,
 ) -> Refusal:
-    """The job finds no place even without the rest of its workload.
+    """The job finds no place at `now` even without the rest of its workload.
 
     `room` says for how many of its tasks each cluster has capacity, with evictions, and `empty` for how many when empty.
     """
     tasks = f"{job.tasks} task{'s' if job.tasks > 1 else ''} of {_asked(job.resources)}"
     if max(empty, default=0) == 0:
         sentence = f"job {job.name}: no machine of region {region} could hold one task of {_asked(job.resources)}"
-        return Refusal(RefusalReason.NO_MACHINE_FITS, job.name, sentence, room)
+        return Refusal(_too_few(Reason.NO_MACHINE_FITS, region, None, job, 0, now), sentence, room)
     if max(empty) < job.tasks:
         cluster = clusters[empty.index(max(empty))]
         sentence = (
             f"job {job.name} asks for {tasks}: the largest cluster of region {region}, {cluster}, "
             f"could hold {max(empty)} when empty"
         )
-        return Refusal(RefusalReason.CLUSTERS_TOO_SMALL, job.name, sentence, room)
+        return Refusal(_too_few(Reason.CLUSTERS_TOO_SMALL, region, cluster, job, max(empty), now), sentence, room)
     # A cluster that is too small when empty says nothing about what is in use.
     most = max(there for there, whole in zip(room, empty, strict=True) if whole >= job.tasks)
     cluster = clusters[room.index(most)]
@@ -41,16 +43,24 @@ def no_room_alone(
         f"job {job.name} asks for {tasks}: no cluster of region {region} has room for more than {most} "
         f"({cluster}), even with all evicted that is worse than priority {standing.priority}, level {standing.level}"
     )
-    return Refusal(RefusalReason.NO_ROOM, job.name, sentence, room)
+    return Refusal(_too_few(Reason.NO_ROOM, region, cluster, job, most, now), sentence, room)
 
 
-def no_room_together(region: RegionId, job: JobSpecification) -> Refusal:
-    """The job finds a place alone, but not beside the other jobs of its workload."""
+def no_room_together(region: RegionId, job: JobSpecification, now: float) -> Refusal:
+    """The job finds a place alone at `now`, but not beside the other jobs of its workload."""
     sentence = (
         f"job {job.name} asks for {job.tasks} tasks of {_asked(job.resources)}: region {region} has room for "
         "each job of the workload alone, but none for this one beside the others"
     )
-    return Refusal(RefusalReason.NO_ROOM_TOGETHER, job.name, sentence)
+    return Refusal(Diagnosis(Reason.NO_ROOM_TOGETHER, region, job=job.name, since_s=now), sentence)
+
+
+def _too_few(
+    reason: Reason, region: RegionId, cluster: ClusterId | None, job: JobSpecification, available: int, now: float
+) -> Diagnosis:
+    """There is room for fewer tasks than the job has."""
+    numbers = (Numbers(Quantity.TASKS, job.tasks, available),)
+    return Diagnosis(reason, region, cluster, job.name, numbers=numbers, since_s=now)
 
 
 def _asked(resources: TaskResources) -> str:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 from cluster_manager.capacity.machine_shapes import Amounts
+from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, distance
 from domain.fleet import Region
-from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
+from domain.identifiers import ANY_GPU_MODEL, ClusterId
 from domain.resources import TaskResources, request_mebibytes, request_millicpus
 from domain.workload import JobSpecification, WorkloadSpecification
 from regional_scheduler.empty_clusters import EmptyCluster
@@ -30,33 +30,16 @@ WorkloadShape: TypeAlias = tuple[tuple[int, TaskResources], ...]
 """Tasks and resources of each job: all that hosting depends on."""
 
 
-class HostingProblem(StrEnum):
-    """What stands in the way in an empty region, from the farthest away to the closest."""
-
-    NO_SUCH_GPU_MODEL = "no_such_gpu_model"
-    TASK_TOO_LARGE = "task_too_large"
-    TOO_MANY_TASKS = "too_many_tasks"
-    JOBS_DO_NOT_FIT_TOGETHER = "jobs_do_not_fit_together"
-
-
-_CLOSENESS = tuple(HostingProblem)
-
-
 @dataclass(frozen=True, slots=True)
 class HostingRefusal:
     """Why the region could never host the workload: the field that asks too much, and a sentence with the numbers."""
 
-    region: RegionId
-    problem: HostingProblem
-    field: str
+    diagnosis: Diagnosis
     sentence: str
-    missing_share: float
-    """What part of the demand is missing; of two refusals with the same problem the smaller one is closer."""
 
     @property
-    def distance(self) -> tuple[int, float, RegionId]:
-        """The smallest belongs to the region that comes closest to hosting the workload."""
-        return -_CLOSENESS.index(self.problem), self.missing_share, self.region
+    def field(self) -> str:
+        return self.diagnosis.field
 
 
 class EmptyRegion:
@@ -104,12 +87,15 @@ class EmptyRegion:
         if widest == 0:
             return self._judge_task(job.resources, f"{field}.resources")
         return HostingRefusal(
-            self.region,
-            HostingProblem.TOO_MANY_TASKS,
-            f"{field}.tasks",
+            Diagnosis(
+                Reason.TOO_MANY_TASKS,
+                self.region,
+                cluster,
+                field=f"{field}.tasks",
+                numbers=(Numbers(Quantity.TASKS, job.tasks, widest),),
+            ),
             f"{job.tasks} tasks of {_shown(job.resources)} are asked for in one cluster; region {self.region} has room"
             f" for at most {widest}, in cluster {cluster}",
-            1 - widest / job.tasks,
         )
 
     def _judge_task(self, resources: TaskResources, field: str) -> HostingRefusal:
@@ -119,41 +105,39 @@ class EmptyRegion:
             return self._no_such_model(resources, field)
         most_gpus = max((shape.gpus for shape in suitable), default=0)
         if most_gpus < resources.gpus:
-            return self._task_too_large(f"{field}.gpus", resources.gpus, most_gpus, "GPUs", "")
+            return self._task_too_large(field, Quantity.GPUS, resources.gpus, most_gpus, "")
         beside = f" beside {resources.gpus} {_model_shown(resources)}" if resources.gpus else ""
         suitable = [shape for shape in suitable if shape.gpus >= resources.gpus]
         millicpus = request_millicpus(resources.cpus or 0.0)
         most_millicpus = max((shape.capacity[1] for shape in suitable), default=0)
         if most_millicpus < millicpus:
-            return self._task_too_large(f"{field}.cpus", millicpus / 1000, most_millicpus / 1000, "CPUs", beside)
+            return self._task_too_large(field, Quantity.CPUS, millicpus / 1000, most_millicpus / 1000, beside)
         if resources.cpus is not None:
             beside = f"{beside} and {resources.cpus:g} CPUs" if beside else f" beside {resources.cpus:g} CPUs"
         suitable = [shape for shape in suitable if shape.capacity[1] >= millicpus]
         mebibytes = request_mebibytes(resources.memory_gib or 0.0)
         most_mebibytes = max((shape.capacity[2] for shape in suitable), default=0)
-        return self._task_too_large(
-            f"{field}.memory_gib", mebibytes / 1024, most_mebibytes / 1024, "GiB of memory", beside
-        )
+        return self._task_too_large(field, Quantity.MEMORY_GIB, mebibytes / 1024, most_mebibytes / 1024, beside)
 
     def _no_such_model(self, resources: TaskResources, field: str) -> HostingRefusal:
         models = sorted({shape.gpu_model for shape in self._shapes if shape.gpus})
         has = f"has {', '.join(models)}" if models else "has no GPUs"
         asked = "any model" if resources.gpu_model == ANY_GPU_MODEL else f"model {resources.gpu_model}"
         return HostingRefusal(
-            self.region,
-            HostingProblem.NO_SUCH_GPU_MODEL,
-            f"{field}.gpu_model",
+            Diagnosis(Reason.NO_SUCH_GPU_MODEL, self.region, field=f"{field}.gpu_model"),
             f"GPUs of {asked} are asked for; region {self.region} {has}",
-            1.0,
         )
 
-    def _task_too_large(self, field: str, asked: float, most: float, unit: str, beside: str) -> HostingRefusal:
+    def _task_too_large(self, field: str, quantity: Quantity, asked: float, most: float, beside: str) -> HostingRefusal:
+        unit = {Quantity.GPUS: "GPUs", Quantity.CPUS: "CPUs"}.get(quantity, "GiB of memory")
         return HostingRefusal(
-            self.region,
-            HostingProblem.TASK_TOO_LARGE,
-            field,
+            Diagnosis(
+                Reason.TASK_TOO_LARGE,
+                self.region,
+                field=f"{field}.{quantity.value}",
+                numbers=(Numbers(quantity, asked, most),) if asked else (),
+            ),
             f"a task asks for {asked:g} {unit}{beside}; no such machine of region {self.region} has more than {most:g}",
-            1 - most / asked if asked else 1.0,
         )
 
     def _judge_together(self, specification: WorkloadSpecification) -> HostingRefusal | None:
@@ -165,12 +149,11 @@ class EmptyRegion:
             return None
         asked, has = self._asked_and_there(specification)
         return HostingRefusal(
-            self.region,
-            HostingProblem.JOBS_DO_NOT_FIT_TOGETHER,
-            "jobs",
+            Diagnosis(
+                Reason.JOBS_DO_NOT_FIT_TOGETHER, self.region, field="jobs", numbers=_compared_amounts(asked, has)
+            ),
             f"each of the {len(specification.jobs)} jobs fits into a cluster of region {self.region}, but not all at"
             f" once: together they ask for {_amounts_shown(asked)}, the region has {_amounts_shown(has)}",
-            max((1 - there / wanted for wanted, there in zip(asked, has, strict=True) if wanted > there), default=0.0),
         )
 
     def _asked_and_there(self, specification: WorkloadSpecification) -> tuple[Amounts, Amounts]:
@@ -213,7 +196,7 @@ class HostingRegions:
             refusal = region.refusal(specification)
             if refusal is None:
                 return None
-            if closest is None or refusal.distance < closest.distance:
+            if closest is None or distance(refusal.diagnosis) < distance(closest.diagnosis):
                 closest = refusal
         return closest
 
@@ -231,6 +214,14 @@ def _shown(resources: TaskResources) -> str:
 def _amounts_shown(amounts: Amounts) -> str:
     gpus, millicpus, mebibytes = amounts
     return f"{gpus} GPUs, {millicpus / 1000:g} CPUs and {mebibytes / 1024:g} GiB"
+
+
+def _compared_amounts(asked: Amounts, has: Amounts) -> tuple[Numbers, ...]:
+    return (
+        Numbers(Quantity.GPUS, asked[0], has[0]),
+        Numbers(Quantity.CPUS, asked[1] / 1000, has[1] / 1000),
+        Numbers(Quantity.MEMORY_GIB, asked[2] / 1024, has[2] / 1024),
+    )
 
 
 def _model_shown(resources: TaskResources) -> str:

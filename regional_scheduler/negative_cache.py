@@ -21,6 +21,7 @@ from typing import TypeAlias
 from cluster_manager.capacity.machine_shapes import MOST_GPUS
 from cluster_manager.capacity.task_kinds import MOST_OF_ALL, MOST_TASKS
 from cluster_manager.mechanism import Query
+from domain.diagnosis import known_to_fail
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
 from domain.rank import Standing
 from domain.resources import request_mebibytes, request_millicpus
@@ -44,7 +45,7 @@ class _Entry:
     tenant: TenantId
     standing: Standing
     size: Size
-    sentence: str
+    refusal: Refusal
     room: list[int]  # [cluster]
     query: Query | None = None
     """The job as mechanisms are asked for it; made when first needed."""
@@ -59,8 +60,8 @@ class NegativeCache:
 
     def __init__(self) -> None:
         self._groups: dict[Kind, _Group] = {}
-        # What was asked before and is covered by an entry, with its sentence; emptied whenever entries end.
-        self._answers: dict[tuple[Kind, Size], str] = {}
+        # What was asked before and is covered by an entry, with its refusal; emptied whenever entries end.
+        self._answers: dict[tuple[Kind, Size], Refusal] = {}
         self.lookups = 0
         """Workloads asked about since this cache exists."""
         self.hits = 0
@@ -72,17 +73,25 @@ class NegativeCache:
 
     def fails(self, workload: Workload, standing: Standing) -> bool:
         """True when a job of the workload is known to find no room; False when nothing is known."""
-        return self.why_it_fails(workload, standing) is not None
+        return self._known(workload, standing) is not None
 
-    def why_it_fails(self, workload: Workload, standing: Standing) -> str | None:
-        """What was said when the same or a smaller job was refused; None when nothing is known."""
+    def why_it_fails(self, workload: Workload, standing: Standing) -> Refusal | None:
+        """What was found when the same or a smaller job was refused; None when nothing is known."""
+        known = self._known(workload, standing)
+        if known is None:
+            return None
+        job, found = known
+        return Refusal(known_to_fail(found.diagnosis, job.name, job.tasks), found.sentence)
+
+    def _known(self, workload: Workload, standing: Standing) -> tuple[JobSpecification, Refusal] | None:
+        """The first job of the workload that is known to find no room, and how that is known."""
         self.lookups += 1
         if self._groups:
             for job in workload.specification.jobs:
-                sentence = self._covered(job, standing)
-                if sentence is not None:
+                refusal = self._covered(job, standing)
+                if refusal is not None:
                     self.hits += 1
-                    return sentence
+                    return job, refusal
         return None
 
     def remember(self, workload: Workload, standing: Standing, refusal: Refusal) -> None:
@@ -97,7 +106,7 @@ class NegativeCache:
         kind, size = _question(job, standing)
         if self._covered(job, standing) is None:
             group = self._groups.setdefault(kind, _Group())
-            group.add(_Entry(job, workload.specification.tenant, standing, size, refusal.sentence, list(refusal.room)))
+            group.add(_Entry(job, workload.specification.tenant, standing, size, refusal, list(refusal.room)))
 
     def clear(self) -> None:
         """Everything is forgotten."""
@@ -121,19 +130,19 @@ class NegativeCache:
         if ended:
             self._answers.clear()
 
-    def _covered(self, job: JobSpecification, standing: Standing) -> str | None:
-        """The sentence of an entry which says that this job finds no room; None when there is none."""
+    def _covered(self, job: JobSpecification, standing: Standing) -> Refusal | None:
+        """The refusal of an entry which says that this job finds no room; None when there is none."""
         question = _question(job, standing)
-        sentence = self._answers.get(question)
-        if sentence is not None:
-            return sentence
+        refusal = self._answers.get(question)
+        if refusal is not None:
+            return refusal
         kind, size = question
         for easier in _kinds_as_easy(kind):
             group = self._groups.get(easier)
             entry = group.covering(size) if group is not None else None
             if entry is not None:
-                self._answers[question] = entry.sentence
-                return entry.sentence
+                self._answers[question] = entry.refusal
+                return entry.refusal
         return None
 
 

@@ -28,10 +28,10 @@ from domain.workload import JobSpecification, Workload
 from regional_scheduler.cluster_choice import FoundPlace, by_priority, find_best_place, placements_of, running_s
 from regional_scheduler.explaining import no_room_alone, no_room_together
 from regional_scheduler.queries import query_of
-from regional_scheduler.refusal import Refusal, RefusalReason
+from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 
-__all__ = ["Refusal", "RefusalReason", "plan_workload"]
+__all__ = ["Refusal", "plan_workload"]
 
 
 def plan_workload(
@@ -39,7 +39,7 @@ def plan_workload(
 ) -> Plan | Refusal:
     """The plan of the best score found for the whole workload, or why there is none. The region is as before.
 
-    `now` (seconds since the epoch) only says how long victims have been running. Within its quota a workload is
+    `now` (seconds since the epoch) only says how long victims have been running, and since when a refusal is known. Within its quota a workload is
     guaranteed, else opportunistic. Raises ValueError for a workload without jobs, and for a job that asks for no tasks,
     for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory.
     """
@@ -201,10 +201,12 @@ class _Planning:
         """Why there is no plan."""
         region, demand = self.region, failure.demand
         if not failure.alone:
-            return no_room_together(region.region, demand.job)
+            return no_room_together(region.region, demand.job, self.now_s)
         kind, tasks = demand.query.kind, demand.query.tasks
         empty = region.when_empty(kind, tasks)
-        return no_room_alone(region.region, region.cluster_ids, demand.job, self.standing, failure.room, empty)
+        return no_room_alone(
+            region.region, region.cluster_ids, demand.job, self.standing, failure.room, empty, self.now_s
+        )
 
     def plan_of(self, workload: Workload, placed: _Placed, victims: Sequence[AttemptKey]) -> Plan:
         """The plan that these places and victims make."""

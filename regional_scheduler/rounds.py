@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 
+from domain.diagnosis import Diagnosis, Reason
 from domain.identifiers import AttemptNumber, ClusterId, RegionId, TableId, WorkloadId
 from domain.placement import AttemptKey, Score
 from domain.rank import QueuePosition
 from domain.workload import Workload
 from regional_scheduler.idle_outline import IdleMachines
-from regional_scheduler.refusal import RefusalReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +107,35 @@ def open_round(
     )
 
 
-class Abandonment(StrEnum):
-    """Why a region leaves the auction of a workload without planning; none of it depends on what runs there."""
-
-    REGION_NOT_ALLOWED = "region_not_allowed"
-    NO_HARDWARE = "no_hardware"
-    NO_DATA = "no_data"
-    """Nothing but the data is missing: the region may run it once the tables are there."""
-
-
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The region cannot run the workload whatever else it runs. `missing_tables` only for lack of data."""
+    """The region cannot run the workload whatever else it runs; only for NO_DATA this may change."""
 
-    reason: Abandonment
+    diagnosis: Diagnosis
     sentence: str
-    missing_tables: tuple[TableId, ...] = ()
+
+    @property
+    def reason(self) -> Reason:
+        return self.diagnosis.reason
+
+    @property
+    def missing_tables(self) -> tuple[TableId, ...]:
+        """Only for lack of data."""
+        return self.diagnosis.tables
 
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
     """The region could run it, but has no place for it now."""
 
-    reason: RefusalReason
+    diagnosis: Diagnosis
     sentence: str
     assumes_wins: bool
     """Whether any earlier lot of the window was placed when it was refused."""
+
+    @property
+    def reason(self) -> Reason:
+        return self.diagnosis.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def depends_on_wins(answer: Answer) -> bool:
         case NoPlan():
             # Wins only take capacity. So where a job found no room without any, it finds none with some. Jobs that
             # find no room together may do so because each takes the best place for itself: less may then be more.
-            return answer.assumes_wins or answer.reason is RefusalReason.NO_ROOM_TOGETHER
+            return answer.assumes_wins or answer.reason is Reason.NO_ROOM_TOGETHER
         case Bid():
             return True
 

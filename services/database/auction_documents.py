@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from domain.identifiers import AttemptNumber, ClusterId, RegionId, TableId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, RegionId, WorkloadId
 from domain.placement import Score
 from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import AwaitingData, RoundOutcome, Verdict, Waiting, Won
 from regional_scheduler.idle_outline import IdleMachines
-from regional_scheduler.refusal import RefusalReason
-from regional_scheduler.rounds import Abandoned, Abandonment, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse
+from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse
+from services.database.diagnosis_documents import diagnosis_from_document
 
 Document = dict[str, Any]
 
@@ -95,14 +95,10 @@ def score_from_document(document: Sequence[Any]) -> Score:
 def _answer_document(answer: Answer) -> Document:
     match answer:
         case Abandoned():
-            return {
-                "abandoned": answer.reason.value,
-                "sentence": answer.sentence,
-                "missing_tables": list(answer.missing_tables),
-            }
+            return {"abandoned": answer.diagnosis.as_json(), "sentence": answer.sentence}
         case NoPlan():
             return {
-                "no_plan": answer.reason.value,
+                "no_plan": answer.diagnosis.as_json(),
                 "sentence": answer.sentence,
                 "assumes_wins": answer.assumes_wins,
             }
@@ -122,12 +118,8 @@ def _answer_from_document(document: Mapping[str, Any]) -> Answer:
         summary = PlanSummary(clusters, document["machines"], document["evictions"])
         return Bid(score_from_document(document["bid"]), summary)
     if "no_plan" in document:
-        return NoPlan(RefusalReason(document["no_plan"]), document["sentence"], document["assumes_wins"])
-    return Abandoned(
-        Abandonment(document["abandoned"]),
-        document["sentence"],
-        tuple(TableId(table) for table in document["missing_tables"]),
-    )
+        return NoPlan(diagnosis_from_document(document["no_plan"]), document["sentence"], document["assumes_wins"])
+    return Abandoned(diagnosis_from_document(document["abandoned"]), document["sentence"])
 
 
 def outcome_document(outcome: RoundOutcome, next_window: int) -> Document:
@@ -149,6 +141,6 @@ def _verdict_document(verdict: Verdict) -> Document:
         case Won():
             return document | {"verdict": "won", "reason": verdict.reason.value, "winner": verdict.winner}
         case Waiting():
-            return document | {"verdict": "waiting", "reason": verdict.reason.value}
+            return document | {"verdict": "waiting", "diagnosis": verdict.diagnosis.as_json()}
         case AwaitingData():
-            return document | {"verdict": "awaiting_data"}
+            return document | {"verdict": "awaiting_data", "diagnosis": verdict.diagnosis.as_json()}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+from domain.diagnosis import Diagnosis, Reason
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, RegionId, TableId, WorkloadId
 from domain.life_cycle import Happening
 from domain.placement import Score
@@ -10,10 +11,8 @@ from domain.rank import QueuePosition, Standing
 from domain.workload import Workload
 from regional_scheduler.auction import RoundOutcome, close_round
 from regional_scheduler.idle_outline import IdleMachines
-from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.rounds import (
     Abandoned,
-    Abandonment,
     AuctionSettings,
     Bid,
     Lot,
@@ -56,8 +55,8 @@ def bid(load: float) -> Bid:
 
 ANSWERS_OF_EAST = (
     bid(0.25),
-    NoPlan(RefusalReason.NO_ROOM, "8 of 16 GPUs are idle", assumes_wins=True),
-    Abandoned(Abandonment.NO_DATA, "table clicks is not here", (TableId("clicks"),)),
+    NoPlan(Diagnosis(Reason.NO_ROOM), "8 of 16 GPUs are idle", assumes_wins=True),
+    Abandoned(Diagnosis(Reason.NO_DATA, tables=(TableId("clicks"),)), "table clicks is not here"),
 )
 
 
@@ -130,7 +129,7 @@ def test_a_closed_round_leaves_awards_bids_and_a_cursor(database_url: str) -> No
             await submit(connection, [submission(1), submission(2)])
             opened = round_over(lots)
             await open_stored(connection, opened)
-            no_place = NoPlan(RefusalReason.NO_ROOM, "0 of 8 GPUs are idle", assumes_wins=False)
+            no_place = NoPlan(Diagnosis(Reason.NO_ROOM), "0 of 8 GPUs are idle", assumes_wins=False)
             responses = [
                 RegionResponse(1, EAST, 2000.0, (bid(0.2), no_place), (lots[0].position.workload,), 64, 768.0),
                 RegionResponse(1, WEST, 2000.0, (bid(0.4), no_place), (), 64, 768.0),

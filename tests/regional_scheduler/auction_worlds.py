@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from data_placement.catalog import Catalog
+from domain.diagnosis import Reason
 from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
@@ -40,7 +41,7 @@ from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import Abandonment, AuctionSettings, Lot, Round, open_round
+from regional_scheduler.rounds import AuctionSettings, Lot, Round, open_round
 
 PASSES = 3
 PASS_INTERVAL_S = 300.0
@@ -266,7 +267,7 @@ def auction_one_at_a_time(
             for name in sorted(set(world.regions) - absent):
                 abandoned = abandonment(empty_regions[name], lot.workload.specification, world.catalog)
                 if abandoned is not None:
-                    only_data_missing |= abandoned.reason is Abandonment.NO_DATA
+                    only_data_missing |= abandoned.reason is Reason.NO_DATA
                     continue
                 may_run = True
                 planned = plan_workload(world.inventories[name], lot.workload, lot.position.standing, now)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.diagnosis import Diagnosis, Reason
 from domain.identifiers import AttemptNumber, ClusterId, GpuModel, JobName, RegionId, TableId, TenantId, WorkloadId
 from domain.placement import Score
 from domain.rank import QueuePosition, Standing
@@ -19,16 +20,13 @@ from regional_scheduler.auction import (
     NotYet,
     RoundOutcome,
     Waiting,
-    WaitingReason,
     WinReason,
     Won,
     close_round,
 )
 from regional_scheduler.idle_outline import IdleMachines
-from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.rounds import (
     Abandoned,
-    Abandonment,
     Answer,
     AuctionSettings,
     Bid,
@@ -41,12 +39,12 @@ from regional_scheduler.rounds import (
 )
 
 EAST, WEST, NORTH = RegionId("east"), RegionId("west"), RegionId("north")
-NOT_ALLOWED = Abandoned(Abandonment.REGION_NOT_ALLOWED, "the workload names other regions")
-NO_HARDWARE = Abandoned(Abandonment.NO_HARDWARE, "no machine has 16 GPUs")
-NO_DATA = Abandoned(Abandonment.NO_DATA, "clicks is not here", (TableId("clicks"),))
-FULL = NoPlan(RefusalReason.NO_ROOM, "8 GPUs asked, 3 free", assumes_wins=False)
+NOT_ALLOWED = Abandoned(Diagnosis(Reason.REGION_NOT_ALLOWED), "the workload names other regions")
+NO_HARDWARE = Abandoned(Diagnosis(Reason.TASK_TOO_LARGE), "no machine has 16 GPUs")
+NO_DATA = Abandoned(Diagnosis(Reason.NO_DATA, tables=(TableId("clicks"),)), "clicks is not here")
+FULL = NoPlan(Diagnosis(Reason.NO_ROOM), "8 GPUs asked, 3 free", assumes_wins=False)
 FULL_WITH_WINS = replace(FULL, assumes_wins=True)
-TOGETHER = replace(FULL, reason=RefusalReason.NO_ROOM_TOGETHER)
+TOGETHER = replace(FULL, diagnosis=Diagnosis(Reason.NO_ROOM_TOGETHER))
 
 
 def bid(load: float) -> Bid:
@@ -113,7 +111,7 @@ def test_the_same_score_goes_to_the_region_first_by_name() -> None:
 def test_without_any_bid_the_workload_waits_and_every_region_says_why() -> None:
     [verdict] = one_lot({EAST: FULL, WEST: NO_DATA, NORTH: NO_HARDWARE}).verdicts
     assert isinstance(verdict, Waiting)
-    assert verdict.reason is WaitingReason.NO_ROOM
+    assert verdict.reason is Reason.NO_ROOM
     assert verdict.sentence == (
         "No region has room for w0 now: east: 8 GPUs asked, 3 free; north: no machine has 16 GPUs; "
         "west: clicks is not here."
@@ -124,20 +122,21 @@ def test_when_only_data_is_missing_the_workload_awaits_it() -> None:
     [verdict] = one_lot({EAST: NO_DATA, WEST: NO_HARDWARE, NORTH: NOT_ALLOWED}).verdicts
     assert isinstance(verdict, AwaitingData)
     assert verdict.missing_tables == ((EAST, (TableId("clicks"),)),)
+    assert (verdict.diagnosis.reason, verdict.diagnosis.tables) == (Reason.NO_DATA, ("clicks",))
     assert "clicks is not here" in verdict.sentence
 
 
 def test_when_no_region_may_run_it_the_workload_waits_without_asking_for_data() -> None:
     [verdict] = one_lot({EAST: NO_HARDWARE, WEST: NOT_ALLOWED}).verdicts
     assert isinstance(verdict, Waiting)
-    assert verdict.reason is WaitingReason.NOT_ELIGIBLE
+    assert verdict.reason is Reason.TASK_TOO_LARGE
 
 
 def test_when_no_region_answers_the_workload_waits() -> None:
     outcome = one_lot({}, absent=[EAST, WEST])
     [verdict] = outcome.verdicts
     assert isinstance(verdict, Waiting)
-    assert verdict.reason is WaitingReason.NO_ANSWER
+    assert verdict.diagnosis == Diagnosis(Reason.NO_ANSWER)
     assert outcome.absent == (EAST, WEST)
     assert "east: no answer by the deadline" in verdict.sentence
 
@@ -280,7 +279,7 @@ def rests_on_truth(names: Sequence[WorkloadId], winners: Sequence[RegionId | Non
     answer = one.answers[len(winners)]
     if isinstance(answer, Abandoned):
         return True
-    if isinstance(answer, NoPlan) and not answer.assumes_wins and answer.reason is not RefusalReason.NO_ROOM_TOGETHER:
+    if isinstance(answer, NoPlan) and not answer.assumes_wins and answer.reason is not Reason.NO_ROOM_TOGETHER:
         return True
     won = {name for name, winner in zip(names, winners, strict=False) if winner == one.region}
     return won == {name for name in names[: len(winners)] if name in one.assumed_wins}

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_placement.catalog import Catalog
+from domain.diagnosis import Diagnosis, Reason
 from domain.fleet import Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
@@ -29,12 +30,11 @@ from domain.resources import TaskResources
 from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.dispatching import Dispatch, DispatchRefusal, DispatchRefused
+from regional_scheduler.dispatching import Dispatch, DispatchRefused
 from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
-from regional_scheduler.refusal import RefusalReason
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import Abandoned, Abandonment, Bid, Lot, NoPlan, RegionResponse, Round
+from regional_scheduler.rounds import Abandoned, Bid, Lot, NoPlan, RegionResponse, Round
 from tests.regional_scheduler.auction_worlds import World, random_world
 
 EAST, WEST = RegionId("east"), RegionId("west")
@@ -108,7 +108,7 @@ def test_a_lot_is_planned_with_the_expected_wins_above_it_placed() -> None:
     assert response.assumed_wins == ("w0", "w1")
     refused = response.answers[2]
     assert isinstance(refused, NoPlan)
-    assert (refused.reason, refused.assumes_wins) == (RefusalReason.NO_ROOM, True)
+    assert (refused.reason, refused.assumes_wins) == (Reason.NO_ROOM, True)
 
 
 def test_a_lot_that_another_region_is_expected_to_win_is_not_placed() -> None:
@@ -137,7 +137,7 @@ def test_a_region_without_the_data_abandons() -> None:
     bench.catalog.record(Table(CLICKS, 10**9, home=WEST))
     [answer] = bench.answer([lot(0, 8, tables=(TableInput(CLICKS),))]).answers
     assert isinstance(answer, Abandoned)
-    assert (answer.reason, answer.missing_tables) == (Abandonment.NO_DATA, (CLICKS,))
+    assert (answer.reason, answer.missing_tables) == (Reason.NO_DATA, (CLICKS,))
 
 
 def test_victims_running_times_are_those_at_the_opening_of_the_round() -> None:
@@ -166,9 +166,9 @@ def test_what_was_refused_is_remembered_until_there_is_more_room() -> None:
     bench = Bench()
     bench.run("first", 8, priority=0, started_s=0.0)
     bench.run("second", 8, priority=0, started_s=0.0)
-    assert reasons(bench.answer([lot(0, 4), lot(1, 8)])) == [RefusalReason.NO_ROOM, RefusalReason.KNOWN_TO_FAIL]
-    assert reasons(bench.answer([lot(2, 4)])) == [RefusalReason.KNOWN_TO_FAIL]
-    assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [RefusalReason.KNOWN_TO_FAIL]
+    assert reasons(bench.answer([lot(0, 4), lot(1, 8)])) == [Reason.NO_ROOM, Reason.KNOWN_TO_FAIL]
+    assert reasons(bench.answer([lot(2, 4)])) == [Reason.KNOWN_TO_FAIL]
+    assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [Reason.KNOWN_TO_FAIL]
     bench.inventory.release(AttemptKey(WorkloadId("first"), AttemptNumber(1)))
     assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [None]
 
@@ -180,16 +180,19 @@ def test_a_remembered_refusal_stands_whatever_is_won_above_it() -> None:
     bench.answer([lot(0, 8)])
     _, refused = bench.answer([lot(1, 2, expected_winner=EAST), lot(2, 8)]).answers
     assert isinstance(refused, NoPlan)
-    assert refused.reason is RefusalReason.KNOWN_TO_FAIL
+    assert refused.reason is Reason.KNOWN_TO_FAIL
     assert not refused.assumes_wins
     assert "no cluster of region east has room for more than 0" in refused.sentence
+    assert (refused.diagnosis.region, refused.diagnosis.cluster, refused.diagnosis.job) == (EAST, "e1", "train")
+    assert [(number.asked, number.available) for number in refused.diagnosis.numbers] == [(1, 0)]
+    assert refused.diagnosis.since_s == 100.0
 
 
 def test_what_is_refused_under_assumed_wins_is_known_for_the_rest_of_the_window_only() -> None:
     bench = Bench()
     bench.run("first", 8, priority=0, started_s=0.0)
     response = bench.answer([lot(0, 8, expected_winner=EAST), lot(1, 8), lot(2, 8)])
-    assert reasons(response) == [None, RefusalReason.NO_ROOM, RefusalReason.KNOWN_TO_FAIL]
+    assert reasons(response) == [None, Reason.NO_ROOM, Reason.KNOWN_TO_FAIL]
     assert all(answer.assumes_wins for answer in response.answers if isinstance(answer, NoPlan))
     assert len(bench.cache) == 0
     assert reasons(bench.answer([lot(1, 8)])) == [None]
@@ -202,10 +205,10 @@ def test_answering_leaves_what_the_cache_knows_as_it_was() -> None:
     bench.run("second", 4, priority=0, started_s=0.0)
     bench.answer([lot(0, 8)])
     bench.answer([lot(1, 4, expected_winner=EAST), lot(2, 1)])
-    assert reasons(bench.answer([lot(3, 8)])) == [RefusalReason.KNOWN_TO_FAIL]
+    assert reasons(bench.answer([lot(3, 8)])) == [Reason.KNOWN_TO_FAIL]
 
 
-def reasons(response: RegionResponse) -> list[RefusalReason | None]:
+def reasons(response: RegionResponse) -> list[Reason | None]:
     return [answer.reason if isinstance(answer, NoPlan) else None for answer in response.answers]
 
 
@@ -261,7 +264,7 @@ def test_what_no_longer_fits_goes_back_and_the_rest_is_dispatched() -> None:
     first, second = bench.bidder.confirm([lot(0, 8), lot(1, 8)], 101.0)
     assert isinstance(first, Dispatch)
     assert isinstance(second, DispatchRefused)
-    assert second.reason is DispatchRefusal.NO_LONGER_FITS
+    assert second.diagnosis.reason is Reason.NO_ROOM
     assert "train" in second.sentence
     assert len(bench.inventory.holdings()) == 1
 
@@ -271,7 +274,11 @@ def test_what_lost_its_data_meanwhile_goes_back() -> None:
     won = lot(0, 8, tables=(TableInput(CLICKS),))
     bench.catalog.record(Table(CLICKS, 10**9, home=WEST))
     [refused] = bench.bidder.confirm([won], 101.0)
-    assert refused == DispatchRefused(won, DispatchRefusal.NO_LONGER_ELIGIBLE, "table clicks is not here but in west")
+    assert refused == DispatchRefused(
+        won,
+        Diagnosis(Reason.NO_DATA, EAST, field="tables", tables=(CLICKS,)),
+        "table clicks is not here but in west",
+    )
 
 
 def test_nothing_won_is_nothing_to_do() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_placement.catalog import Catalog
+from domain.diagnosis import Reason
 from domain.fleet import Cluster, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
@@ -30,10 +31,9 @@ from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_together
-from regional_scheduler.hosting import EmptyRegion, HostingProblem, HostingRegions, could_ever_host
+from regional_scheduler.hosting import EmptyRegion, HostingRegions, could_ever_host
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import Abandonment
 
 EAST, WEST = RegionId("east"), RegionId("west")
 A100, V100, H100 = GpuModel("a100"), GpuModel("v100"), GpuModel("h100")
@@ -88,14 +88,14 @@ def test_a_region_with_data_and_hardware_is_eligible() -> None:
 def test_a_region_that_the_workload_does_not_allow_abandons() -> None:
     abandoned = abandonment(east(), specification(FITS, regions=(WEST,)), DIRECTORY)
     assert abandoned is not None
-    assert abandoned.reason is Abandonment.REGION_NOT_ALLOWED
+    assert abandoned.reason is Reason.REGION_NOT_ALLOWED
     assert abandoned.sentence == "the workload allows only west"
 
 
 def test_a_region_without_the_hardware_abandons() -> None:
     abandoned = abandonment(east(), specification(job(1, TaskResources(gpus=1, gpu_model=H100))), DIRECTORY)
     assert abandoned is not None
-    assert abandoned.reason is Abandonment.NO_HARDWARE
+    assert abandoned.reason is Reason.NO_SUCH_GPU_MODEL
     assert abandoned.sentence == "GPUs of model h100 are asked for; region east has a100, v100"
 
 
@@ -103,7 +103,7 @@ def test_a_region_without_the_data_abandons_and_names_the_tables() -> None:
     inputs = (TableInput(CLICKS), TableInput(CLICKS, fresh=True), TableInput(TableId("views")))
     abandoned = abandonment(east(), specification(FITS, tables=inputs), DIRECTORY)
     assert abandoned is not None
-    assert abandoned.reason is Abandonment.NO_DATA
+    assert abandoned.reason is Reason.NO_DATA
     assert abandoned.missing_tables == (CLICKS, TableId("views"))
     assert abandoned.sentence == "table clicks is not here but fresh only in west; table views is not here but nowhere"
 
@@ -111,12 +111,12 @@ def test_a_region_without_the_data_abandons_and_names_the_tables() -> None:
 def test_lack_of_data_is_only_the_reason_when_nothing_else_is() -> None:
     fresh = (TableInput(CLICKS, fresh=True),)
     too_large = specification(job(1, TaskResources(gpus=16)), tables=fresh)
-    assert reason_for(too_large) is Abandonment.NO_HARDWARE
+    assert reason_for(too_large) is Reason.TASK_TOO_LARGE
     elsewhere = specification(FITS, tables=fresh, regions=(WEST,))
-    assert reason_for(elsewhere) is Abandonment.REGION_NOT_ALLOWED
+    assert reason_for(elsewhere) is Reason.REGION_NOT_ALLOWED
 
 
-def reason_for(asked: WorkloadSpecification) -> Abandonment | None:
+def reason_for(asked: WorkloadSpecification) -> Reason | None:
     abandoned = abandonment(east(), asked, DIRECTORY)
     return abandoned.reason if abandoned is not None else None
 
@@ -124,15 +124,15 @@ def reason_for(asked: WorkloadSpecification) -> Abandonment | None:
 # ---------------------------------------------------------------- hosting
 
 
-def refused(resources: TaskResources, tasks: int = 1) -> tuple[HostingProblem, str, str]:
+def refused(resources: TaskResources, tasks: int = 1) -> tuple[Reason, str, str]:
     refusal = east().refusal(specification(FITS, job(tasks, resources, "other")))
     assert refusal is not None
-    return refusal.problem, refusal.field, refusal.sentence
+    return refusal.diagnosis.reason, refusal.field, refusal.sentence
 
 
 def test_a_model_that_the_region_has_not_is_named() -> None:
     assert refused(TaskResources(gpus=1, gpu_model=H100)) == (
-        HostingProblem.NO_SUCH_GPU_MODEL,
+        Reason.NO_SUCH_GPU_MODEL,
         "jobs[1].resources.gpu_model",
         "GPUs of model h100 are asked for; region east has a100, v100",
     )
@@ -171,12 +171,12 @@ def test_a_model_that_the_region_has_not_is_named() -> None:
 def test_a_task_that_is_too_large_names_the_field_and_the_largest_machine(
     resources: TaskResources, field: str, sentence: str
 ) -> None:
-    assert refused(resources) == (HostingProblem.TASK_TOO_LARGE, field, sentence)
+    assert refused(resources) == (Reason.TASK_TOO_LARGE, field, sentence)
 
 
 def test_too_many_tasks_for_every_cluster_says_how_many_there_is_room_for() -> None:
     assert refused(TaskResources(gpus=4), tasks=7) == (
-        HostingProblem.TOO_MANY_TASKS,
+        Reason.TOO_MANY_TASKS,
         "jobs[1].tasks",
         "7 tasks of 4 GPUs are asked for in one cluster; region east has room for at most 6, in cluster e1",
     )
@@ -187,7 +187,8 @@ def test_jobs_that_fit_alone_but_not_together_are_refused() -> None:
     whole = TaskResources(gpus=8)
     refusal = east().refusal(specification(job(3, whole, "first"), job(1, whole, "second")))
     assert refusal is not None
-    assert (refusal.problem, refusal.field) == (HostingProblem.JOBS_DO_NOT_FIT_TOGETHER, "jobs")
+    assert (refusal.diagnosis.reason, refusal.field) == (Reason.JOBS_DO_NOT_FIT_TOGETHER, "jobs")
+    assert [number.quantity for number in refusal.diagnosis.numbers] == ["gpus", "cpus", "memory_gib"]
     assert refusal.sentence == (
         "each of the 2 jobs fits into a cluster of region east, but not all at once: together they ask for 32 GPUs,"
         " 256 CPUs and 2048 GiB, the region has 32 GPUs, 384 CPUs and 3072 GiB"
@@ -207,11 +208,11 @@ def test_the_closest_region_says_why_nobody_could_host_it() -> None:
     asked = TaskResources(gpus=8)
     refusal = regions.refusal(specification(job(5, asked)))
     assert refusal is not None
-    assert refusal.region == WEST
+    assert refusal.diagnosis.region == WEST
     assert "room for at most 4" in refusal.sentence
     restricted = regions.refusal(specification(job(5, asked), regions=(EAST,)))
     assert restricted is not None
-    assert restricted.region == EAST
+    assert restricted.diagnosis.region == EAST
     assert regions.refusal(specification(job(4, asked))) is None
     assert regions.refusal(specification(job(4, asked), regions=(EAST,))) is not None
 

@@ -2,13 +2,14 @@
 
 import pytest
 
+from domain.diagnosis import Reason
 from domain.fleet import MachineState
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
 from regional_scheduler.negative_cache import NegativeCache
-from regional_scheduler.planner import Refusal, RefusalReason, plan_workload
+from regional_scheduler.planner import Refusal, plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import A100, H100, cluster, cpu_machine, gpu_machine, hold, region, tasks_on
 from tests.cluster_manager.inventory_worlds import workload_of
@@ -125,7 +126,7 @@ def test_a_workload_fails_with_any_one_of_its_jobs() -> None:
 def test_a_failure_of_jobs_together_is_not_remembered() -> None:
     inventory = RegionCapacity(region(cluster("c", [gpu_machine("m0")])))
     cache = knowing(inventory)
-    assert refuse(inventory, cache, job(1, 8), job(1, 4)).reason is RefusalReason.NO_ROOM_TOGETHER
+    assert refuse(inventory, cache, job(1, 8), job(1, 4)).reason is Reason.NO_ROOM_TOGETHER
     assert len(cache) == 0
 
 

@@ -4,13 +4,14 @@ from collections import Counter
 
 import pytest
 
+from domain.diagnosis import Reason
 from domain.fleet import Cluster, Machine, MachineState
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
-from regional_scheduler.planner import Refusal, RefusalReason, plan_workload
+from regional_scheduler.planner import Refusal, plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import A100, H100, cluster, cpu_machine, gpu_machine, hold, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import workload_of
@@ -121,7 +122,7 @@ def test_only_machines_of_the_right_model_are_used() -> None:
     inventory = inventory_of(cluster("c", [gpu_machine("m0", model=A100), gpu_machine("m1", model=H100)]))
     assert machines_of(planned(inventory, gpu_job(1, 8, model=H100))) == {"m1": 1}
     assert machines_of(planned(inventory, gpu_job(2, 8))) == {"m0": 1, "m1": 1}
-    assert refused(inventory, gpu_job(2, 8, model=H100)).reason is RefusalReason.CLUSTERS_TOO_SMALL
+    assert refused(inventory, gpu_job(2, 8, model=H100)).reason is Reason.CLUSTERS_TOO_SMALL
 
 
 def test_machines_that_are_not_up_take_no_work() -> None:
@@ -129,7 +130,7 @@ def test_machines_that_are_not_up_take_no_work() -> None:
     inventory.set_machine_state(MachineId("m0"), MachineState.DRAINING)
     inventory.set_machine_state(MachineId("m1"), MachineState.DOWN)
     assert machines_of(planned(inventory, gpu_job(1, 1))) == {"m2": 1}
-    assert refused(inventory, gpu_job(2, 8)).reason is RefusalReason.NO_ROOM
+    assert refused(inventory, gpu_job(2, 8)).reason is Reason.NO_ROOM
 
 
 def test_a_job_without_gpus_fills_machines_without_gpus_first() -> None:
@@ -152,7 +153,7 @@ def test_all_tasks_of_a_job_are_in_one_cluster_and_jobs_may_be_in_different_ones
     inventory = inventory_of(
         cluster("c0", [gpu_machine("g0"), gpu_machine("g1")]), cluster("c1", [gpu_machine("g2"), cpu_machine("m0")])
     )
-    assert refused(inventory, gpu_job(3, 8)).reason is RefusalReason.CLUSTERS_TOO_SMALL
+    assert refused(inventory, gpu_job(3, 8)).reason is Reason.CLUSTERS_TOO_SMALL
     plan = planned(inventory, cpu_job(1, 60), gpu_job(2, 8))
     assert [(p.job, p.cluster, p.machine) for p in plan.placements] == [
         ("job-0", "c1", "m0"),
@@ -192,15 +193,15 @@ def test_nobody_is_evicted_where_there_is_room() -> None:
 def test_equal_and_better_standings_are_never_evicted() -> None:
     inventory = inventory_of(cluster("c", [gpu_machine("m0")]))
     hold(inventory, "w", tasks_on("m0", range(8)), priority=3, level=1)
-    assert refused(inventory, gpu_job(1, 1), standing=Standing(3, 1)).reason is RefusalReason.NO_ROOM
-    assert refused(inventory, gpu_job(1, 1), standing=Standing(4, 0)).reason is RefusalReason.NO_ROOM
+    assert refused(inventory, gpu_job(1, 1), standing=Standing(3, 1)).reason is Reason.NO_ROOM
+    assert refused(inventory, gpu_job(1, 1), standing=Standing(4, 0)).reason is Reason.NO_ROOM
     assert planned(inventory, gpu_job(1, 1), standing=Standing(3, 0)).evictions == (key_of("w"),)
 
 
 def test_whoever_is_leaving_already_is_not_evicted_again_and_its_place_is_taken() -> None:
     inventory = inventory_of(cluster("c", [gpu_machine("m0")]))
     inventory.begin_eviction(hold(inventory, "w", tasks_on("m0", range(8))))
-    assert refused(inventory, gpu_job(1, 1)).reason is RefusalReason.NO_ROOM
+    assert refused(inventory, gpu_job(1, 1)).reason is Reason.NO_ROOM
 
 
 def test_the_score_counts_victims_by_priority_and_how_long_they_have_been_running() -> None:
@@ -253,12 +254,12 @@ def test_a_job_without_gpus_evicts_from_machines_without_gpus_before_it_takes_on
     [
         (
             gpu_job(1, 9),
-            RefusalReason.NO_MACHINE_FITS,
+            Reason.NO_MACHINE_FITS,
             "job job-0: no machine of region here could hold one task of 9 GPUs, its share of CPUs, its share of memory",
         ),
         (
             gpu_job(5, 4, model=H100),
-            RefusalReason.CLUSTERS_TOO_SMALL,
+            Reason.CLUSTERS_TOO_SMALL,
             (
                 "job job-0 asks for 5 tasks of 4 H100 GPUs, its share of CPUs, its share of memory: the largest cluster "
                 "of region here, c0, could hold 4 when empty"
@@ -266,7 +267,7 @@ def test_a_job_without_gpus_evicts_from_machines_without_gpus_before_it_takes_on
         ),
         (
             cpu_job(3, 64, 2.5),
-            RefusalReason.NO_ROOM,
+            Reason.NO_ROOM,
             (
                 "job job-0 asks for 3 tasks of 64 CPUs, 2.5 GiB: no cluster of region here has room for more than 2 "
                 "(c0), even with all evicted that is worse than priority 0, level 0"
@@ -274,9 +275,7 @@ def test_a_job_without_gpus_evicts_from_machines_without_gpus_before_it_takes_on
         ),
     ],
 )
-def test_a_refusal_says_what_was_asked_and_what_there_is(
-    job: JobSpecification, reason: RefusalReason, sentence: str
-) -> None:
+def test_a_refusal_says_what_was_asked_and_what_there_is(job: JobSpecification, reason: Reason, sentence: str) -> None:
     machines = [gpu_machine("g0"), gpu_machine("g1"), cpu_machine("m0")]
     inventory = inventory_of(cluster("c0", machines), cluster("c1", [gpu_machine("g2", gpus=4)]))
     hold(inventory, "keeps", tasks_on("m0", cpus=1, cluster_name="c0"), priority=0)
@@ -287,7 +286,7 @@ def test_a_refusal_says_what_was_asked_and_what_there_is(
 def test_jobs_that_fit_alone_but_not_together_are_refused_as_such() -> None:
     inventory = inventory_of(cluster("c", [gpu_machine("m0")]))
     refusal = refused(inventory, gpu_job(1, 8), gpu_job(1, 4))
-    assert refusal.reason is RefusalReason.NO_ROOM_TOGETHER
+    assert refusal.reason is Reason.NO_ROOM_TOGETHER
     assert refusal.room == ()
     assert "has room for each job of the workload alone" in refusal.sentence
 
@@ -295,7 +294,7 @@ def test_jobs_that_fit_alone_but_not_together_are_refused_as_such() -> None:
 def test_a_job_that_fails_alone_is_named_even_when_others_were_placed_before_it() -> None:
     inventory = inventory_of(cluster("c", [gpu_machine("m0"), cpu_machine("m1", cpus=4)]))
     refusal = refused(inventory, gpu_job(1, 4), cpu_job(30, 4))
-    assert (refusal.reason, refusal.job, refusal.room) == (RefusalReason.CLUSTERS_TOO_SMALL, "job-1", (25,))
+    assert (refusal.reason, refusal.job, refusal.room) == (Reason.CLUSTERS_TOO_SMALL, "job-1", (25,))
 
 
 def test_requests_that_are_none_raise() -> None:
@@ -329,4 +328,4 @@ def test_a_region_without_machines_refuses_everything() -> None:
     for empty in (region(), region(cluster("c")), region(cluster("c", []))):
         inventory = RegionCapacity(empty)
         inventory.check()
-        assert refused(inventory, gpu_job(1, 1)).reason is RefusalReason.NO_MACHINE_FITS
+        assert refused(inventory, gpu_job(1, 1)).reason is Reason.NO_MACHINE_FITS

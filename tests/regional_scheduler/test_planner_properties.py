@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from domain.diagnosis import Reason
 from domain.fleet import Region
 from domain.identifiers import JobName
 from domain.placement import Holding
@@ -16,7 +17,7 @@ from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place
-from regional_scheduler.planner import Refusal, RefusalReason, plan_workload
+from regional_scheduler.planner import Refusal, plan_workload
 from regional_scheduler.queries import query_of
 from tests.cluster_manager.fleets import cluster, gpu_machine, hold, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import (
@@ -230,9 +231,9 @@ def test_never_refuses_a_job_that_brute_force_can_place(
         ]
         assert all(told >= there for told, there in zip(outcome.room, rooms, strict=True))
         assert outcome.reason in {
-            RefusalReason.NO_MACHINE_FITS,
-            RefusalReason.CLUSTERS_TOO_SMALL,
-            RefusalReason.NO_ROOM,
+            Reason.NO_MACHINE_FITS,
+            Reason.CLUSTERS_TOO_SMALL,
+            Reason.NO_ROOM,
         }
 
 

@@ -1,0 +1,133 @@
+"""Why a workload waits or is refused: one reason to count by, with the numbers, the place and since when.
+
+A sentence for people stands beside each diagnosis, made where it is made; programs read the diagnosis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from domain.events import JsonValue
+from domain.identifiers import ClusterId, JobName, RegionId, TableId
+
+
+class Reason(StrEnum):
+    """From the most lasting to the most passing; the values stand in event logs and in the database."""
+
+    REGION_NOT_ALLOWED = "region_not_allowed"
+    """The workload names other regions."""
+    NO_SUCH_GPU_MODEL = "no_such_gpu_model"
+    """No machine of the region has GPUs of the model."""
+    TASK_TOO_LARGE = "task_too_large"
+    """No machine of the region could ever hold one task."""
+    TOO_MANY_TASKS = "too_many_tasks"
+    """No cluster of the region could ever hold all tasks of the job."""
+    JOBS_DO_NOT_FIT_TOGETHER = "jobs_do_not_fit_together"
+    """Each job fits into the empty region, but not all of them at once."""
+    NO_DATA = "no_data"
+    """Nothing but input tables is missing: the region may run the workload once they are there."""
+    NO_MACHINE_FITS = "no_machine_fits"
+    """No machine that takes work now could hold one task, even with nothing else on it."""
+    CLUSTERS_TOO_SMALL = "clusters_too_small"
+    """No cluster could hold all tasks of the job on machines that take work now, even with nothing else in it."""
+    NO_ROOM_TOGETHER = "no_room_together"
+    """Each job finds room as things are, but not all of them together."""
+    KNOWN_TO_FAIL = "known_to_fail"
+    """The same job or a smaller one found no room, and nothing has changed that since; nothing was planned."""
+    NO_ROOM = "no_room"
+    """A job alone finds no room in any cluster, even with everything evicted that it may evict."""
+    NO_ANSWER = "no_answer"
+    """No region answered at all."""
+
+
+_PERMANENCE = tuple(Reason)
+
+
+class Quantity(StrEnum):
+    """What there may be too little of."""
+
+    TASKS = "tasks"
+    GPUS = "gpus"
+    CPUS = "cpus"
+    MEMORY_GIB = "memory_gib"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """So much is asked for, and so much is there at most."""
+
+    quantity: Quantity
+    asked: float
+    available: float
+
+    @property
+    def missing_share(self) -> float:
+        """What part of what is asked for is missing, from 0 to 1."""
+        return max(0.0, 1 - self.available / self.asked) if self.asked > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why one region has no place for a workload (or, without a region, why none has)."""
+
+    reason: Reason
+    region: RegionId | None = None
+    cluster: ClusterId | None = None
+    """The cluster that comes closest."""
+    job: JobName | None = None
+    """The job that finds no place."""
+    field: str = ""
+    """The field of the specification that asks for too much, like jobs[0].tasks."""
+    numbers: tuple[Numbers, ...] = ()
+    tables: tuple[TableId, ...] = ()
+    """The input tables that the region lacks."""
+    since_s: float | None = None
+    """When it was found. None: it depends on nothing that runs."""
+
+    @property
+    def missing_share(self) -> float:
+        """What part is missing of what is most short; 1 when there are no numbers to say so."""
+        return max((number.missing_share for number in self.numbers), default=1.0)
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """As it stands in event logs and in the database: what does not apply is left out."""
+        record: dict[str, JsonValue] = {"reason": self.reason.value}
+        for name in ("region", "cluster", "job", "field", "since_s"):
+            value = getattr(self, name)
+            if value is not None and value != "":
+                record[name] = value
+        if self.numbers:
+            record["numbers"] = {
+                number.quantity.value: {"asked": number.asked, "available": number.available} for number in self.numbers
+            }
+        if self.tables:
+            record["tables"] = [*map(str, self.tables)]
+        return record
+
+
+def closest(diagnoses: Iterable[Diagnosis]) -> Diagnosis | None:
+    """That of the region which comes closest to running the workload; None of none.
+
+    The most passing reason counts first, then the smallest part that is missing, then the name of the region.
+    """
+    return min(diagnoses, key=distance, default=None)
+
+
+def distance(diagnosis: Diagnosis) -> tuple[int, float, str, str]:
+    """How far the region is from running the workload; the smallest is the closest."""
+    return (
+        -_PERMANENCE.index(diagnosis.reason),
+        diagnosis.missing_share,
+        diagnosis.region or "",
+        diagnosis.cluster or "",
+    )
+
+
+def known_to_fail(found: Diagnosis, job: JobName, tasks: int) -> Diagnosis:
+    """Of a job that asks for at least what another one did not find: it finds no more than that one did."""
+    numbers = tuple(
+        replace(number, asked=tasks) if number.quantity is Quantity.TASKS else number for number in found.numbers
+    )
+    return replace(found, reason=Reason.KNOWN_TO_FAIL, job=job, numbers=numbers)
