@@ -249,9 +249,9 @@ class RegionAttempts:
         freed = frozenset(placement.machine for placement in change.released) if change is not None else frozenset()
         if attempt.run.phase is Phase.RUNNING:
             attempt.take(Resized(max(since_s for since_s, _ in changed.values()), attempt.placements))
-        if attempt.state is not State.PREEMPTING:
-            for machine in freed:
-                self._no_longer_leaving(key, machine)
+        # One that is leaving gives up the rest of its machines at its end.
+        for machine in freed - attempt.machines if attempt.state is State.PREEMPTING else freed:
+            self._no_longer_leaving(key, machine)
         return [waiting.key for waiting in self.waiting_on(freed)] + self.waiting_for(key)
 
     def waiting_for(self, key: AttemptKey) -> list[AttemptKey]:

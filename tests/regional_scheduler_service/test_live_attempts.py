@@ -12,6 +12,7 @@ from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import ChangeKind, PlacementChange
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Command, Emulated, EntryPoint, JobSpecification, RetryPolicy, WorkloadSpecification
@@ -263,3 +264,23 @@ def test_a_newcomer_is_blocked_by_those_who_leave_its_machines_and_by_nobody_els
     freed = live.remove(victim.key)
     assert not live.blocked(newcomer)
     assert [attempt.key.workload for attempt in live.waiting_on(freed)] == ["newcomer", "other"]
+
+
+def test_what_a_leaving_attempt_has_given_up_blocks_nobody_once_it_is_gone() -> None:
+    first, second = (TaskPlacement(JobName("main"), n, EAST_A, MachineId(f"m{n}"), (0,), 1000, 1024) for n in (0, 1))
+    shrinks = running(attempt_in(EAST_A))
+    shrinks.placements = (first, second)
+    newcomer = attempt_in(EAST_A, name="w2")
+    newcomer.placements = (second,)
+    live = RegionAttempts([shrinks])
+    live.begin_change(
+        shrinks.key, (first,), PlacementChange(ChangeKind.RESIZED, before=(first, second), released=(second,))
+    )
+    live.add(newcomer)
+    live.begin_eviction(shrinks.key, Eviction(EvictionCause.CANCELLED), 2.0)
+    assert live.blocked(newcomer)
+    live.end_change(shrinks.key, {EAST_A: (3.0, 0.0)})
+    assert not live.blocked(newcomer), "the machine was given up before the attempt is gone"
+    live.remove(shrinks.key)
+    assert not live.blocked(newcomer)
+    assert live.giving_up_on(frozenset({MachineId("m0"), MachineId("m1")}), but=newcomer.key) == ()
