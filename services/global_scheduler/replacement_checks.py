@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from domain.fleet import DEFAULT_MECHANISM
 from domain.tenant import CPU_BUCKET, Tenant
 from formats.fleet_file import GREATEST_MACHINES, FleetFile, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError
@@ -87,6 +88,7 @@ def _fleet_document(message: fleet_pb2.Fleet) -> dict[str, object]:
 def _cluster_document(message: fleet_pb2.Cluster) -> dict[str, object]:
     return {
         "cluster": message.cluster,
+        "mechanism": message.mechanism or DEFAULT_MECHANISM,
         "racks": [
             {"rack": rack.rack, "machines": [_machine_document(machine) for machine in rack.machines]}
             for rack in message.racks

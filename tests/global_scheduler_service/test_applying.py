@@ -170,10 +170,12 @@ def test_bad_fleets_are_refused_by_field(database_url: str) -> None:
             "fleet.regions[0].clusters[0].racks[0].machines[0].gpus",
             "fleet.regions[0].clusters[0].racks[0].machines[1].cpus",
         ]
+        message.regions[1].clusters[0].mechanism = "stacking"
         machines[0].gpus, machines[1].cpus, machines[1].machine = 8, 96.0, machines[0].machine
         error = await refused(service.stub.ApplyFleet(messages.ApplyFleetRequest(fleet=message)))
         assert violated_fields(error) == [
             "fleet.regions[0].clusters[0].racks[0].machines[1]",
+            "fleet.regions[1].clusters[0].mechanism",
             "fleet.tables[0].home",
         ]
 
