@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from global_scheduler.knowledge import PolicyView
-from global_scheduler.levels.policy import LevelPolicy
-
-WORST_LEVEL = int(np.iinfo(np.int16).max)
+from global_scheduler.levels.policy import WORST_LEVEL, LevelPolicy
 
 
 class AssignedLevels(NamedTuple):

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from global_scheduler.knowledge import Floats, Knowledge, PolicyView
-from global_scheduler.levels.policy import CLOCK_SLACK_S, Levels, RunningLevels
+from global_scheduler.levels.policy import CLOCK_SLACK_S, WORST_LEVEL, Levels, RunningLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class AttainedService:
         bounds = self.thresholds_gpu_s
         if not bounds or bounds[0] <= 0 or any(a >= b for a, b in pairwise(bounds)):
             raise ValueError(f"thresholds_gpu_s must be one or more numbers greater than 0 that ascend, not {bounds}")
+        if len(bounds) > WORST_LEVEL:
+            raise ValueError(f"thresholds_gpu_s are {len(bounds)}; at most {WORST_LEVEL} are possible")
 
     def queued_levels(self, queue: PolicyView) -> Levels:
         return self._levels_of(queue.known.attained_gpu_s)

@@ -11,6 +11,9 @@ from global_scheduler.knowledge import Knowledge, PolicyView
 
 Levels = NDArray[np.int64]
 
+WORST_LEVEL = int(np.iinfo(np.int16).max)
+"""Levels are stored as small integers; a rule that may need more of them is refused when it is made."""
+
 CLOCK_SLACK_S = 1e-5
 """A crossing that is so near counts as crossed: sums of clock times are rounded, and must not lead to the same level again."""
 

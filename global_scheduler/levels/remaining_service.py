@@ -11,13 +11,14 @@ What waits stays where it is; what runs gets better, and its level changes when 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from global_scheduler.knowledge import Floats, Knowledge, PolicyView
-from global_scheduler.levels.policy import CLOCK_SLACK_S, Levels, RunningLevels
+from global_scheduler.levels.policy import CLOCK_SLACK_S, WORST_LEVEL, Levels, RunningLevels
 
 _GREATEST_GPU_S = 1e18
 """What is beyond is at one level."""
@@ -38,6 +39,11 @@ class RemainingService:
             raise ValueError(f"first_bucket_gpu_s must be more than 0, not {self.first_bucket_gpu_s:g}")
         if not self.bucket_factor > 1:
             raise ValueError(f"bucket_factor must be more than 1, not {self.bucket_factor:g}")
+        widths = math.log(_GREATEST_GPU_S) - math.log(self.first_bucket_gpu_s)
+        if widths > (WORST_LEVEL - 1) * math.log(self.bucket_factor):
+            raise ValueError(
+                f"bucket_factor {self.bucket_factor:.12g} makes more than {WORST_LEVEL} levels; choose a greater one"
+            )
 
     def queued_levels(self, queue: PolicyView) -> Levels:
         return self._levels_of(queue.remaining_s(self.name), queue.known.gpus)

@@ -107,6 +107,16 @@ def test_what_needs_an_oracle_goes_by_estimates_when_told_to() -> None:
             PrioritySection(ordering="las", levels=LevelsSection(thresholds_gpu_s=[5.0, 1.0])),
             r"\.levels\.thresholds_gpu_s: thresholds_gpu_s must be .* that ascend",
         ),
+        (
+            PrioritySection(
+                ordering="las", levels=LevelsSection(thresholds_gpu_s=[float(n) for n in range(1, 32_769)])
+            ),
+            r"\.levels\.thresholds_gpu_s: thresholds_gpu_s are 32768; at most 32767 are possible",
+        ),
+        (
+            PrioritySection(levels=LevelsSection(rule="remaining_service", bucket_factor=1.000_001)),
+            r"\.levels\.bucket_factor: bucket_factor 1.000001 makes more than 32767 levels; choose a greater one",
+        ),
     ],
 )
 def test_what_a_service_cannot_follow_is_refused_by_field_with_a_remedy(section: PrioritySection, told: str) -> None:
