@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import structlog
 
-from global_scheduler.level_changes import LevelChanges, level_changes
+from global_scheduler.level_changes import level_changes
+from global_scheduler.scan_plan import Reclassification
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.channels import START_CHANNEL
-from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost
@@ -20,6 +21,13 @@ from services.global_scheduler.scan_decision import load_running
 from services.global_scheduler.scan_record import record_level_changes
 
 _RETRY_REAL_S = 1.0
+
+_REST = 3.0
+"""After a look of t seconds the next one waits for three times that at least: where thousands cross one after the
+other, some of them cross that much late, and everybody else has the time in between."""
+
+_CHANGES_AT_ONCE = 1_000
+"""Written in one transaction: calls are answered in between, and no attempt is locked for long."""
 
 _log = structlog.get_logger(__name__)
 
@@ -45,12 +53,14 @@ class LevelTimer:
             await asyncio.Event().wait()
         async with self._database.listen(START_CHANNEL) as subscription:
             while True:
+                started_real_s = asyncio.get_running_loop().time()
                 try:
                     next_change_s = await self.change_levels(lease)
                 except (LeaseLost, DatabaseUnavailable) as error:
                     _log.warning("level changes given up", error=str(error))
                     await asyncio.sleep(_RETRY_REAL_S)
                     continue
+                await asyncio.sleep(_REST * (asyncio.get_running_loop().time() - started_real_s))
                 timeout_s = self._look_real_s
                 if not math.isinf(next_change_s):
                     left_s = self._clock.real_seconds(next_change_s - self._clock.now())
@@ -60,13 +70,14 @@ class LevelTimer:
     async def change_levels(self, lease: Lease) -> float:
         """Changes what has crossed; returns when the next attempt crosses. Infinity: never."""
         now = self._clock.now()
-        decided = await self._database.run(partial(self._decide, now=now), snapshot=True)
-        if decided.changes:
-            await self._database.run(
-                partial(record_level_changes, lease=lease, changes=decided.changes, clock=self._clock)
-            )
+        running = await self._database.run(partial(load_running, now=now, estimates=self._estimates), snapshot=True)
+        # In a thread: calls are answered meanwhile.
+        decided = await asyncio.to_thread(level_changes, running, self._settings.rules, now)
+        for changes in _batched(decided.changes, _CHANGES_AT_ONCE):
+            await self._database.run(partial(record_level_changes, lease=lease, changes=changes, clock=self._clock))
         return decided.next_change_s
 
-    async def _decide(self, connection: AnyConnection, now: float) -> LevelChanges:
-        running = await load_running(connection, now, self._estimates)
-        return level_changes(running, self._settings.rules, now)
+
+def _batched(changes: Sequence[Reclassification], size: int) -> Iterator[Sequence[Reclassification]]:
+    """The changes in parts of at most that size, in order."""
+    return (changes[first : first + size] for first in range(0, len(changes), size))
