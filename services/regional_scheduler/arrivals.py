@@ -14,6 +14,7 @@ from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import holding_of, live_attempt_of
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.session_over import SessionOver
 
 
 class Arrivals:
@@ -52,11 +53,18 @@ class Arrivals:
             self.withdraw(key.workload)
 
     async def give_up(self, connection: AnyConnection, machine: MachineId) -> list[WorkloadId]:
-        """Writes that no place is kept on this machine any more; after the commit `withdraw` does it to memory."""
+        """Writes that no place is kept on this machine any more; after the commit `withdraw` does it to memory.
+
+        Raises SessionOver when one is not kept any more: its attempt may have begun here already, has to leave the
+        machine like the others, and is not in memory yet.
+        """
         there = [
             key.workload
             for key, place in self._memory.reserved.items()
             if any(placement.machine == machine for placement in place.placements)
         ]
-        await reservation_store.take(connection, there)
+        kept = await reservation_store.take(connection, there)
+        gone = [workload for workload in there if workload not in kept]
+        if gone:
+            raise SessionOver(f"no place is kept on {machine} for {gone[0]} any more: it may run there")
         return there

@@ -127,3 +127,18 @@ def test_a_run_that_validates_its_log_checks_the_bounds_of_its_own_settings() ->
     assert done.validation is not None
     assert done.validation.valid
     assert done.validation.checks[Invariant.I15] == 1
+
+
+def test_who_goes_on_elsewhere_may_be_evicted_when_it_has_run_there_for_the_minimum() -> None:
+    """It migrates at 700, when its first attempt could have been evicted for a hundred seconds already."""
+    rows = trace_of(("l", 0.0, 5000.0), ("h", 710.0, 50.0))
+    rows[1] = replace(rows[1], gpus=2)
+    run = checked_run(
+        policies()["mast"],
+        rows,
+        one_region(2, 1),
+        LADDER,
+        bounded(minimum_run_time_s=600.0),
+        actions=(MigrateAt(700.0, WorkloadId("l"), RegionId("r")),),
+    )
+    assert eviction_times(run) == [700.0, 1300.0]
