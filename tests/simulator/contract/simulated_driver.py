@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 
 from data_placement.catalog import Catalog
 from domain.events import Event, EventKind
@@ -153,7 +152,7 @@ class SimulatedDriver:
         """A scan pass and its auctions. Ranks are kept; what is dispatched is not: the recorded course goes on."""
         columns = self._scanner.columns
         pending, plan = self._scanner.scan(now)
-        room = deepcopy(self._room)
+        room = self._like_the_present()
         reclassified = []
         for change in plan.reclassifications:
             reclassified.append(Reclassified(change.key, change.within_quota, change.standing))
@@ -176,6 +175,20 @@ class SimulatedDriver:
         won = {one.workload for one in dispatched}
         left = tuple(position.workload for position in positions if position.workload not in won)
         return Decisions(tuple(reclassified), tuple(positions), dispatched, left)
+
+    def _like_the_present(self) -> RegionRoom:
+        """Other regions in which the same is held. A deep copy would be no copy: tables of a region are views of others."""
+        room = RegionRoom(self._run.fleet, Catalog(self._run.tables))
+        for present, desk in zip(self._room.desks, room.desks, strict=True):
+            before, after = present.inventory, desk.inventory
+            for machine in before.machine_ids:
+                if (state := before.machine_state(machine)) is not after.machine_state(machine):
+                    after.set_machine_state(machine, state)
+            for holding in sorted(before.holdings(), key=lambda holding: not before.is_leaving(holding.key)):
+                after.hold(holding)
+                if before.is_leaving(holding.key):
+                    after.begin_eviction(holding.key)
+        return room
 
     def _auction(self, room: RegionRoom, now: float) -> tuple[Dispatched, ...]:
         dispatched: list[Dispatched] = []
