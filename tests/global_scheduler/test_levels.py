@@ -18,10 +18,10 @@ from global_scheduler.knowledge import (
     PolicyView,
 )
 from global_scheduler.levels import LEVELS
-from global_scheduler.levels.assignment import WORST_LEVEL, queued_levels, running_levels
+from global_scheduler.levels.assignment import queued_levels, running_levels
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.levels.expected_end import ExpectedEnd
-from global_scheduler.levels.policy import LevelPolicy
+from global_scheduler.levels.policy import WORST_LEVEL, LevelPolicy
 from global_scheduler.levels.remaining_service import RemainingService
 from global_scheduler.levels.time_slice import TimeSlice
 
