@@ -12,6 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from formats.fleet_file import read_fleet_file
+from formats.tenants_file import read_tenants
+from services.configuration import load_configuration
 from services.database.embedded import stop_embedded
 from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
@@ -43,8 +46,10 @@ def up(
 ) -> RunningService:
     """Starts the service of this home, unless it is up already; returns when it takes calls.
 
-    `progress` is told what it is busy with. Raises ServiceNotStarted.
+    `progress` is told what it is busy with. Raises ServiceNotStarted, and FormatError for a file that makes no sense,
+    before anything is started.
     """
+    _check_files(options)
     layout = HomeLayout(options.home)
     record = read_host_record(layout.host_record)
     if record is not None and record.process is not None and record.state is HostState.READY:
@@ -69,6 +74,15 @@ def up(
         time.sleep(_POLL_REAL_S)
     os.kill(host, signal.SIGTERM)
     raise ServiceNotStarted(f"not ready after {patience_s:.0f} s, busy with {last_stage or 'nothing yet'}")
+
+
+def _check_files(options: HostOptions) -> None:
+    """Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end."""
+    load_configuration(options.configuration_file)
+    if options.fleet_file is not None:
+        read_fleet_file(options.fleet_file)
+    if options.tenants_file is not None:
+        read_tenants(options.tenants_file)
 
 
 def _spawn_host(options: HostOptions, log: Path) -> int:

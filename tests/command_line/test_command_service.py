@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner, Result
 
 from services.command_line.main import app
 from services.database.embedded import is_running
+from services.runtime.home import HomeLayout
+from services.runtime.host_record import HostRecord, HostState
 
 
 def topmast(*arguments: str, **environment: str) -> Result:
@@ -42,6 +45,39 @@ def test_wrong_usage_is_told(arguments: tuple[str, ...], sentence: str) -> None:
     told = topmast(*arguments)
     assert told.exit_code == 2
     assert sentence in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "sentence"),
+    [
+        ("--config", "priorities:\n  2: {ordering: nonsense}\n", "priorities[2].ordering: there is no policy nonsense"),
+        ("--config", "priorities:\n  2: {ordering: srsf}\n", "set 'estimates: true'"),
+        ("--config", "scan: {period: 5}\n", "scan.period: is not a field that exists here"),
+        ("--fleet", "regions: east\n", "regions: must be a list"),
+        ("--tenants", "tenants:\n  - {tenant: ads, priority: 9}\n", "tenants[0].priority: must be at most 6, not 9"),
+    ],
+)
+def test_up_starts_nothing_with_a_wrong_file(tmp_path: Path, option: str, content: str, sentence: str) -> None:
+    file, home = tmp_path / "wrong.yaml", tmp_path / "home"
+    file.write_text(content)
+    refused = topmast("up", option, str(file), "--home", str(home))
+    assert refused.exit_code == 4
+    assert refused.stderr.startswith(f"topmast: {file}: ")
+    assert sentence in refused.stderr
+    assert not home.exists()
+
+
+def test_up_says_which_files_it_leaves_alone_when_it_is_up_already(tmp_path: Path) -> None:
+    process = psutil.Process()
+    record = HostRecord(process.pid, process.create_time(), HostState.READY, address="127.0.0.1:1")
+    record.write(HomeLayout(tmp_path).host_record)
+    tenants, settings = tmp_path / "tenants.yaml", tmp_path / "scheduler.yaml"
+    tenants.write_text("tenants:\n  - {tenant: ads, priority: 1}\n")
+    settings.write_text("scan: {period_real_s: 1}\n")
+    left = topmast("up", "--home", str(tmp_path), "--tenants", str(tenants), "--config", str(settings))
+    assert left.exit_code == 0, left.stderr
+    assert "were not applied: topmast apply -f FILE" in left.stderr
+    assert "scheduler.yaml was not taken over" in left.stderr
 
 
 def test_down_without_a_service_is_no_error(tmp_path: Path) -> None:

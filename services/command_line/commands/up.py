@@ -78,5 +78,9 @@ def up(
         show_json(service)
         return
     show_line(f"Topmast {'was already' if service.was_running else 'is'} up at {service.address}")
+    if service.was_running and (fleet or tenants):
+        note("the files were not applied: topmast apply -f FILE applies a fleet or tenants to what is up")
+    if service.was_running and configuration:
+        note(f"{configuration} was not taken over: settings are read at the start, after topmast down")
     if fleet is None and not service.was_running:
         note("without --fleet it has the machines that were applied before; if none: topmast apply -f fleet.yaml")
