@@ -57,6 +57,10 @@ def plan_resize(inventory: RegionCapacity, attempt: RunningAttempt, job_name: Jo
     placed = attempt.tasks_of(job_name)
     if not job.tasks <= tasks <= job.greatest_tasks:
         told = f"job {job.name} may have {job.tasks} to {job.greatest_tasks} tasks, not {tasks}"
+        if job.tasks == job.greatest_tasks:
+            told = (
+                f"job {job.name} is not elastic (tasks: {job.tasks}); only a job that was submitted with max_tasks is"
+            )
         raise ImpossibleAction(attempt.key, told)
     if tasks == len(placed):
         return _plan(inventory, attempt, ())

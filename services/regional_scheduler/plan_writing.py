@@ -95,9 +95,10 @@ class PlanWriting:
     def _change(self, action: ScaleIn | ScaleOut | Retune) -> None:
         attempt = self._live.get(action.attempt)
         if attempt is None or attempt.state is not State.RUNNING:
-            raise ImpossibleAction(action.attempt, f"{action.attempt} does not run in region {self._region}")
+            raise ImpossibleAction(action.attempt, f"{action.attempt.workload} does not run in region {self._region}")
         if attempt.change is not None or any(new.key == action.attempt for new in self.writes.changes):
-            raise ImpossibleAction(action.attempt, f"the last change of {action.attempt} is not carried out yet")
+            wait = "is not carried out yet; try again when topmast events tells that it is"
+            raise ImpossibleAction(action.attempt, f"the last change of {action.attempt.workload} {wait}")
         after = placements_after(action, attempt.placements)
         check_gang(action.attempt, attempt.specification, after)
         if {placement.cluster for placement in after} != set(attempt.clusters):

@@ -125,7 +125,9 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         for field in ("cpus", "memory_gib"):
             amount = getattr(request, field) if request.HasField(field) else 1.0
             if not (math.isfinite(amount) and 0 < amount <= GREATEST_AMOUNT):
-                raise InvalidArgument.of(field, f"is {amount}; it must be a positive number")
+                raise InvalidArgument.of(
+                    field, f"is {amount:,g}; it must be more than 0 and at most {GREATEST_AMOUNT:,.0f}"
+                )
         plan: asyncio.Future[Plan] = asyncio.get_running_loop().create_future()
         return await self._act(
             RetuneRequest(

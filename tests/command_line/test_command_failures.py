@@ -32,6 +32,12 @@ def test_what_is_not_there_is_not_found(topmast: Topmast) -> None:
         assert told.stdout == ""
 
 
+def test_a_size_that_no_job_can_have_is_wrong_usage(topmast: Topmast) -> None:
+    told = topmast("resize", "w9", "main=99999999999")
+    assert told.exit_code == 2
+    assert "more tasks than a job can have" in told.stderr
+
+
 def test_nobody_there_says_how_to_start(topmast: Topmast) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"

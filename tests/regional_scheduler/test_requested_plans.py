@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,3 +163,12 @@ def test_a_place_that_is_kept_makes_nobody_its_victim() -> None:
     job = JobSpecification(MAIN, 6, TaskResources(gpus=4, cpus=2.0, memory_gib=8.0), Emulated(1.0))
     greedy = Workload(WorkloadId("greedy"), WorkloadSpecification("greedy", TenantId("t"), (job,)), 2.0)
     assert not isinstance(plan_workload(live.inventory, greedy, Standing(0, 0), 2.0), Plan)
+
+
+def test_a_job_that_is_not_elastic_says_what_makes_it_so() -> None:
+    live = Live()
+    job = JobSpecification(MAIN, 1, TaskResources(gpus=1, cpus=2.0, memory_gib=8.0), Emulated(1.0))
+    rigid = WorkloadSpecification("rigid", TenantId("t"), (job,))
+    attempt = RunningAttempt(AttemptKey(WorkloadId("rigid"), AttemptNumber(1)), rigid, ())
+    with pytest.raises(ImpossibleAction, match=r"is not elastic .* submitted with max_tasks"):
+        plan_resize(live.inventory, attempt, MAIN, 2, 0.0)

@@ -11,6 +11,7 @@ from services.command_line.completion import complete_workload
 from services.command_line.connection import CHANGING_ATTEMPTS, connect
 from services.command_line.options import AddressOption, JsonOption
 from services.command_line.output import show_json, show_line
+from services.command_line.wording import counted
 
 if TYPE_CHECKING:
     from topmast import Change
@@ -28,8 +29,11 @@ MemoryOption = Annotated[
     typer.Option("--memory-gib", min=0.001, help="Memory for each task, in GiB.", show_default="as it has now"),
 ]
 ToOption = Annotated[
-    str, typer.Option("--to", metavar="CLUSTER/REGION", help="A cluster or a region.", show_default="anywhere else")
+    str, typer.Option("--to", metavar="CLUSTER|REGION", help="A cluster or a region.", show_default="anywhere else")
 ]
+
+_MOST_DIGITS = 9
+"""A number of tasks that is longer does not go through the API; jobs have 100,000 at most."""
 
 
 def resize(
@@ -39,9 +43,12 @@ def resize(
     job, equals, tasks = size.rpartition("=")
     if not (equals and job and tasks.isascii() and tasks.isdigit()):
         raise typer.BadParameter(f"'{size}' does not read JOB=TASKS, such as trainer=4", param_hint="JOB=TASKS")
+    if len(tasks) > _MOST_DIGITS:
+        raise typer.BadParameter(f"'{size}' asks for more tasks than a job can have", param_hint="JOB=TASKS")
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
         change = client.resize(workload, job, int(tasks))
-    _show(change, f"{workload}: {job} is being resized to {tasks} tasks", f"{job} has {tasks} tasks already", as_json)
+    told = counted(int(tasks), "task")
+    _show(change, f"{workload}: {job} is being resized to {told}", f"{job} has {told} already", as_json)
 
 
 def retune(
