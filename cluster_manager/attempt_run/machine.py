@@ -150,7 +150,7 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
         return run, ()
     match event:
         case PlaceFreed():
-            moved = run._replace(phase=phase, history=(*run.history, event))
+            moved = _moved(run, event, phase, run.state, run.started_s, run.throughput)
             return moved, (SetUp(run.key, run.facts.progress_at_start),)
         case Started():
             return _start(run, event, phase)
@@ -180,8 +180,30 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
             assert_never(event)
 
 
+def _moved(
+    run: AttemptRun, event: AttemptEvent, phase: Phase, state: State, started_s: float | None, throughput: float
+) -> AttemptRun:
+    """The attempt in another phase. Written out: simulations take this step three times per attempt, and `_replace` is slow."""
+    return AttemptRun(
+        run.facts,
+        phase,
+        state,
+        run.progress,
+        run.checkpoint_progress,
+        run.checkpoint_s,
+        throughput,
+        started_s,
+        run.eviction,
+        run.cancelled,
+        run.task_failed,
+        (*run.history, event),
+    )
+
+
 def _advance(run: AttemptRun, event: Progressed | Completed | Gone) -> AttemptRun:
     """Nothing goes back, and what is saved was reached."""
+    if event.progress <= run.progress and event.checkpoint_progress <= run.checkpoint_progress:
+        return run
     saved = max(run.checkpoint_progress, event.checkpoint_progress)
     return run._replace(progress=max(run.progress, event.progress, saved), checkpoint_progress=saved)
 
@@ -192,7 +214,7 @@ def _start(run: AttemptRun, event: Started, phase: Phase) -> Step:
     state = run.state
     if state is State.DISPATCHED:
         state = next_state(run.key.workload, state, Happening.STARTED)
-    moved = run._replace(phase=phase, state=state, started_s=event.at_s, history=(*run.history, event))
+    moved = _moved(run, event, phase, state, event.at_s, run.throughput)
     return moved, (RecordStart(run.key, event.at_s),)
 
 
@@ -269,4 +291,4 @@ def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
         failed=ended_as == "failed",
         not_before_s=not_before_s,
     )
-    return run._replace(phase=Phase.ENDED, state=state, throughput=0.0, history=(*run.history, event)), (end,)
+    return _moved(run, event, Phase.ENDED, state, run.started_s, 0.0), (end,)

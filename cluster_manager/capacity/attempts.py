@@ -95,12 +95,14 @@ class AttemptTable:
 
     def add(self, live: Live) -> None:
         """Takes an attempt in: gives it a row, stores its entries, and sorts it into the order."""
-        live.row = self._new_row(live)
-        self.by_key[live.holding.key] = live
+        live.row = row = self._new_row(live)
+        holding = live.holding
+        self.by_key[holding.key] = live
         self._store(live)
-        self._evictable_from_s[live.row] = live.holding.evictable_from_s
-        self._rows[live.row, EVICTABLE] = not live.leaving
-        self._rows[live.row, SPARED] = live.holding.spared
+        self._evictable_from_s[row] = holding.evictable_from_s
+        self._rows[row, EVICTABLE] = not live.leaving
+        if holding.spared or self._rows[row, SPARED]:
+            self._rows[row, SPARED] = holding.spared
         self._rank(live)
 
     def remove(self, live: Live) -> None:

@@ -429,6 +429,8 @@ class ClusterCapacity:
 
     def _entries(self, placements: tuple[TaskPlacement, ...]) -> Integers:
         """The placements summed up per machine, in machine order."""
+        if len(placements) == 1:
+            return self._entry_of(placements[0])
         held: dict[int, list[int]] = {}
         for placement in placements:
             number = self.number_of(placement.machine)
@@ -446,6 +448,19 @@ class ClusterCapacity:
             return NO_ENTRIES
         rows = [(*held[number][:RESOURCES], number, held[number][RESOURCES], 0) for number in sorted(held)]
         return np.array(rows, np.int64)
+
+    def _entry_of(self, placement: TaskPlacement) -> Integers:
+        """The same for one task, which most attempts have."""
+        number = self.number_of(placement.machine)
+        if placement.cluster != self.cluster:
+            raise UnknownMachine(placement.machine, f"is in cluster {self.cluster}, not in {placement.cluster}")
+        gpu_bits = 0
+        for gpu in placement.gpu_indices:
+            if not 0 <= gpu < MOST_GPUS or gpu_bits >> gpu & 1:
+                raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
+            gpu_bits |= 1 << gpu
+        gpus = len(placement.gpu_indices)
+        return np.array([(gpus, placement.millicpus, placement.mebibytes, number, gpu_bits, 0)], np.int64)
 
     def _refuse(self, entries: Integers, entry: int, what: int) -> None:
         """Raises what `first_conflict` found."""

@@ -228,8 +228,8 @@ class Recorder:
             for span in (*row.before, (row.entries, row.since_s, row.ended_s))
         ]
         held = np.concatenate(
-            [entries[:, (MACHINE, GPUS)] for _, entries, _, _ in spans] or [np.zeros((0, 2), np.int64)]
-        )
+            [entries for _, entries, _, _ in spans] or [np.zeros((0, max(MACHINE, GPUS) + 1), np.int64)]
+        )[:, (MACHINE, GPUS)]
         span = np.repeat(np.arange(len(spans)), [len(entries) for _, entries, _, _ in spans])
         with_gpus = held[:, 1] > 0
         held, span = held[with_gpus], span[with_gpus]
