@@ -323,6 +323,11 @@ class RegionCapacity:
         """
         return self._shared.counted.of(kind)
 
+    @property
+    def forgotten_counts(self) -> int:
+        """While it stays, `free_counts` that were handed out before are still those of their kinds."""
+        return self._shared.counted.forgotten
+
     def is_short(self, counts: Integers, tasks: int, standing: Standing) -> bool:
         """True when these `free_counts` are not enough for so many tasks, and there is nothing to evict for them."""
         # Most regions that are asked often have one cluster.

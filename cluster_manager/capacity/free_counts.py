@@ -14,8 +14,10 @@ from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, ClusterArrays, In
 from cluster_manager.capacity.task_kinds import MOST_TASKS, NEED_COLUMNS, TaskKind
 from cluster_manager.kernels.compiled import compiled, compiled_part
 
-MOST_KINDS = 64
+MOST_KINDS = 256
 """So many are kept up to date at most: each costs every charge some nanoseconds per machine."""
+QUESTIONS_REMEMBERED = 16 * MOST_KINDS
+"""A kind that was not asked for among so many questions gives way to another one."""
 
 
 @compiled_part
@@ -73,20 +75,30 @@ def count_all(cluster: ClusterArrays, table: Integers) -> int:
 
 
 class CountedKinds:
-    """The kinds that are counted in some clusters, and the counts: a row for each cluster."""
+    """The kinds that are counted in some clusters, and the counts: a row for each cluster.
 
-    __slots__ = ("_clusters", "_numbers", "counts", "tables")
+    When too many kinds have been asked for, a new one takes the place of the kind that was last asked for the longest
+    time ago, unless that is still asked for now and then: a queue of very many kinds must not have them all counted
+    anew in turn.
+    """
+
+    __slots__ = ("_asked", "_clusters", "_owners", "_places", "_questions", "counts", "forgotten", "tables")
 
     def __init__(self, clusters: int, shapes: int) -> None:
-        self._numbers: dict[int, int] = {}
+        self._places: dict[int, int] = {}
+        self._owners: list[int] = []
+        self._asked = np.zeros(MOST_KINDS, np.int64)
+        self._questions = 0
         self._clusters: list[ClusterArrays] = []
         self.tables = np.zeros((MOST_KINDS, shapes, NEED_COLUMNS), np.int64)
         self.counts = np.zeros((clusters, MOST_KINDS), np.int64)
+        self.forgotten = 0
+        """How many kinds are counted no more; while it stays, the counts handed out are those of their kinds."""
 
     @property
     def kinds(self) -> int:
         """How many kinds are counted."""
-        return len(self._numbers)
+        return len(self._owners)
 
     def add_cluster(self, arrays: ClusterArrays) -> FreeCounts:
         """Counts in this cluster too; the clusters come in the order of their rows."""
@@ -94,20 +106,37 @@ class CountedKinds:
         return FreeCounts(self, arrays, len(self._clusters) - 1)
 
     def of(self, kind: TaskKind) -> Integers | None:
-        """[cluster] for how many tasks of the kind there is capacity now; None when too many kinds are counted.
+        """[cluster] for how many tasks of the kind there is capacity now; None when too many kinds are asked for.
 
-        The array changes with the clusters.
+        The array changes with the clusters, and is another kind's once `forgotten` has changed.
         """
-        number = self._numbers.get(kind.number)
-        if number is None:
-            if len(self._numbers) == MOST_KINDS:
+        self._questions += 1
+        place = self._places.get(kind.number)
+        if place is None:
+            place = self._place_for(kind.number)
+            if place is None:
                 return None
-            number = self._numbers[kind.number] = len(self._numbers)
-            self.tables[number] = kind.needs.table
+            self.tables[place] = kind.needs.table
             for row, arrays in enumerate(self._clusters):
-                self.counts[row, number] = count_all(arrays, kind.needs.table)
-        counts: Integers = self.counts[:, number]
+                self.counts[row, place] = count_all(arrays, kind.needs.table)
+        self._asked[place] = self._questions
+        counts: Integers = self.counts[:, place]
         return counts
+
+    def _place_for(self, number: int) -> int | None:
+        """A place that is free, or that of the kind that nothing asks for any more."""
+        place = len(self._owners)
+        if place < MOST_KINDS:
+            self._owners.append(number)
+        else:
+            place = int(self._asked.argmin())
+            if self._questions - int(self._asked[place]) <= QUESTIONS_REMEMBERED:
+                return None
+            del self._places[self._owners[place]]
+            self._owners[place] = number
+            self.forgotten += 1
+        self._places[number] = place
+        return place
 
 
 class FreeCounts:

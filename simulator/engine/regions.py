@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cluster_manager.capacity.tables import Integers
 from data_placement.catalog import Catalog
@@ -43,6 +44,10 @@ class RegionDesk:
         return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, catalog))
 
 
+_KindCounts: TypeAlias = tuple[RegionCapacity, Integers | None, int, int]
+"""A region, its counts for a kind of tasks, how many tasks there are, and how many counts it had forgotten by then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Win:
     """A region has the best plan."""
@@ -73,7 +78,7 @@ class RegionRoom:
         """How often a region was asked for room."""
         self.plans = 0
         """How often it had to plan to answer."""
-        self._rooms: dict[int, tuple[tuple[RegionCapacity, Integers | None, int], ...]] = {}
+        self._rooms: dict[int, tuple[_KindCounts, ...]] = {}
 
     @property
     def releases(self) -> int:
@@ -111,17 +116,24 @@ class RegionRoom:
         rooms = self._rooms.get(work.kind)
         if rooms is None:
             rooms = self._rooms[work.kind] = self._rooms_for(work)
-        for inventory, room, tasks in rooms:
+        for inventory, room, tasks, forgotten in rooms:
+            if inventory.forgotten_counts != forgotten:
+                del self._rooms[work.kind]
+                return self.finds_nothing(work, standing)
             if room is None or not inventory.is_short(room, tasks, standing):
                 return False
         self.lookups += len(rooms)
         return True
 
-    def _rooms_for(self, work: SimulatedWorkload) -> tuple[tuple[RegionCapacity, Integers | None, int], ...]:
-        """In each eligible region, the room for tasks like those of the first job, and how many there are."""
+    def _rooms_for(self, work: SimulatedWorkload) -> tuple[_KindCounts, ...]:
+        """In each eligible region, the counts for tasks like those of the first job, and how many there are."""
         job = work.workload.specification.jobs[0]
         inventories = [self.desks[position].inventory for position in work.eligible]
-        return tuple((inventory, inventory.free_counts(inventory.kind_of(job)), job.tasks) for inventory in inventories)
+        found: list[_KindCounts] = []
+        for inventory in inventories:
+            counts = inventory.free_counts(inventory.kind_of(job))
+            found.append((inventory, counts, job.tasks, inventory.forgotten_counts))
+        return tuple(found)
 
     def auction(self, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
         """The winner of one lot among the eligible regions: the best score, ties go to the first by name."""
