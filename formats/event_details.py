@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from domain.diagnosis import Diagnosis
 from domain.events import JsonValue
 from domain.placement import TaskPlacement
 from domain.workload import Emulated, WorkloadSpecification
+
+
+def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, JsonValue]:
+    """What a `waiting` or `awaiting_data` event says of why. None: a policy left it waiting, not lack of room."""
+    details: dict[str, JsonValue] = {"reason": sentence}
+    return details if diagnosis is None else details | {"diagnosis": diagnosis.as_json()}
 
 
 def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonValue]:

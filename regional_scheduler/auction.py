@@ -83,6 +83,11 @@ class AwaitingData:
     """That of the region which lacks nothing but tables; of several, the first by name."""
     sentence: str
 
+    @property
+    def tables(self) -> tuple[TableId, ...]:
+        """Everything that is missing anywhere, sorted."""
+        return tuple(sorted({table for _, tables in self.missing_tables for table in tables}))
+
 
 Verdict = Won | Waiting | AwaitingData
 

@@ -9,6 +9,7 @@
 from topmast.actions import Change
 from topmast.async_client import AsyncClient
 from topmast.client import Client
+from topmast.diagnoses import Diagnosis, DiagnosisNumbers
 from topmast.errors import (
     AlreadyExistsError,
     DeadlineError,
@@ -55,6 +56,8 @@ __all__ = [
     "Client",
     "Cluster",
     "DeadlineError",
+    "Diagnosis",
+    "DiagnosisNumbers",
     "Emulated",
     "Event",
     "Fleet",

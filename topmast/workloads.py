@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from topmast.diagnoses import Diagnosis, diagnosis_from_proto
 from topmast.specifications import WorkloadSpecification, specification_from_proto
 from topmast.v1 import global_scheduler_pb2, workload_pb2
 
@@ -116,6 +117,8 @@ class QueuePosition:
     within_quota: bool
     rank: int | None
     reason: str
+    diagnosis: Diagnosis | None
+    """Why the last auction refused it; None: none has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,13 @@ def workload_from_proto(message: workload_pb2.Workload) -> Workload:
 
 def position_from_proto(message: workload_pb2.QueuePosition) -> QueuePosition:
     return QueuePosition(
-        message.priority, message.level, message.credit, message.within_quota, message.rank or None, message.reason
+        message.priority,
+        message.level,
+        message.credit,
+        message.within_quota,
+        message.rank or None,
+        message.reason,
+        diagnosis_from_proto(message.diagnosis) if message.HasField("diagnosis") else None,
     )
 
 

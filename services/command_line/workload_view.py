@@ -11,7 +11,7 @@ from services.command_line.wording import counted, duration, moment, number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from topmast import Attempt, JobSpecification, Workload
+    from topmast import Attempt, Diagnosis, JobSpecification, Workload
 
 
 def list_table(workloads: Iterable[Workload]) -> Table:
@@ -53,6 +53,7 @@ def details_table(workload: Workload) -> Table:
         ("ended", moment(workload.ended_s)),
         ("region", workload.region),
         ("queue", queue_words(workload)),
+        ("diagnosis", diagnosis_words(workload.queue_position.diagnosis) if workload.queue_position else ""),
         ("progress", progress_words(workload)),
         ("failures", str(workload.failures) if workload.failures else ""),
         *((f"job {job.name}", job_words(job)) for job in workload.specification.jobs),
@@ -90,6 +91,25 @@ def queue_words(workload: Workload) -> str:
     quota = "within" if position.within_quota else "over"
     words = f"{place}, priority {position.priority}, level {position.level}, {quota} quota"
     return f"{words}; {position.reason}" if position.reason else words
+
+
+def diagnosis_words(diagnosis: Diagnosis | None) -> str:
+    """no_room: 3 of 8 tasks in east/e1, job train, since 12:00; "" without one."""
+    if diagnosis is None:
+        return ""
+    parts = [f"{number(found.available)} of {number(found.asked)} {found.quantity}" for found in diagnosis.numbers]
+    place = "/".join(name for name in (diagnosis.region, diagnosis.cluster) if name)
+    if place:
+        parts.append(f"in {place}")
+    if diagnosis.job:
+        parts.append(f"job {diagnosis.job}")
+    if diagnosis.field:
+        parts.append(diagnosis.field)
+    if diagnosis.tables:
+        parts.append(f"without {' '.join(diagnosis.tables)}")
+    if diagnosis.since_s is not None:
+        parts.append(f"since {moment(diagnosis.since_s)}")
+    return f"{diagnosis.reason}: {', '.join(parts)}" if parts else diagnosis.reason
 
 
 def progress_words(workload: Workload) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from domain.diagnosis import Diagnosis
 from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import TRANSITIONS, Happening
 from domain.rank import QueuePosition, Standing
@@ -81,6 +82,16 @@ class Award:
     tenant: TenantId
     checkpoint_progress: float
     failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A workload that no region can place, and why: NO_PLACE or NO_DATA."""
+
+    workload: WorkloadId
+    happening: Happening
+    sentence: str
+    diagnosis: Diagnosis
 
 
 async def open_round(connection: AnyConnection, *, lock: bool) -> StoredRound | None:
@@ -268,9 +279,9 @@ async def _store_bids(connection: AnyConnection, outcome: RoundOutcome, response
 
 
 async def mark_undecided(
-    connection: AnyConnection, marks: Sequence[tuple[WorkloadId, Happening, str]], *, refresh_reasons: bool
+    connection: AnyConnection, marks: Sequence[Undecided], *, refresh_reasons: bool
 ) -> set[WorkloadId]:
-    """Stores what the auction said of (workload, NO_PLACE or NO_DATA, reason); returns those whose state is new.
+    """Stores why these have no place, beside the new state; returns those whose state is new.
 
     The numbers in a reason change all the time. Unless `refresh_reasons`, only a new state is worth a write.
     """
@@ -279,13 +290,15 @@ async def mark_undecided(
     rows = [(row.value, happening.value, after.value) for (row, happening), after in TRANSITIONS.items()]
     cursor = await connection.execute(
         """WITH life (before, happening, after) AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[])),
-                u AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]) AS u (workload, happening, reason)),
-                before AS (SELECT q.workload, q.state, life.after, u.reason
+                u AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::jsonb[])
+                              AS u (workload, happening, reason, diagnosis)),
+                before AS (SELECT q.workload, q.state, life.after, u.reason, u.diagnosis
                              FROM queue_entries q JOIN u USING (workload)
                              JOIN life ON life.before = q.state AND life.happening = u.happening
                             WHERE q.state <> life.after OR (%s AND q.reason <> u.reason)
                             ORDER BY q.workload FOR UPDATE OF q),
-                changed AS (UPDATE queue_entries q SET state = before.after, reason = before.reason
+                changed AS (UPDATE queue_entries q SET state = before.after, reason = before.reason,
+                                   diagnosis = before.diagnosis
                               FROM before WHERE before.workload = q.workload
                          RETURNING q.workload, q.state)
            SELECT changed.workload FROM changed JOIN before USING (workload) WHERE changed.state <> before.state""",
@@ -293,9 +306,10 @@ async def mark_undecided(
             [row[0] for row in rows],
             [row[1] for row in rows],
             [row[2] for row in rows],
-            [mark[0] for mark in marks],
-            [mark[1].value for mark in marks],
-            [mark[2] for mark in marks],
+            [mark.workload for mark in marks],
+            [mark.happening.value for mark in marks],
+            [mark.sentence for mark in marks],
+            [Jsonb(mark.diagnosis.as_json()) for mark in marks],
             refresh_reasons,
         ),
     )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from psycopg.rows import TupleRow
 
+from domain.diagnosis import Diagnosis
 from domain.events import EventKind
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import State
@@ -24,6 +25,7 @@ from global_scheduler.view_builder import PendingRows, RunningRows
 from services.database import event_store
 from services.database.columns import joined, packed, split, unpacked
 from services.database.connection import AnyConnection
+from services.database.diagnosis_documents import diagnosis_from_document
 from services.database.state_guards import quoted
 
 SCAN_PASSES_KEPT = 1_000
@@ -85,6 +87,8 @@ class QueueLine:
     submitted_s: float
     gpus: int
     reason: str
+    diagnosis: Diagnosis | None
+    """Why the last auction refused it; the reason is the sentence."""
     rank: int
     """1 is the head."""
     position: QueuePosition
@@ -259,7 +263,8 @@ async def list_head(connection: AnyConnection, limit: int, tenant: TenantId | No
     if tenant is None:
         cursor = await connection.execute(
             f"""SELECT q.*, w.name, w.gpus, row_number() OVER (ORDER BY {_qualified("q")}) AS rank
-                  FROM (SELECT workload, tenant, submitted_s, state, reason, priority, level, credit, within_quota
+                  FROM (SELECT workload, tenant, submitted_s, state, reason, priority, level, credit, within_quota,
+                               diagnosis
                           FROM queue_entries WHERE priority IS NOT NULL ORDER BY {_ORDER} LIMIT %s) AS q
                   JOIN workloads w USING (workload) ORDER BY rank""",
             (limit,),
@@ -267,7 +272,7 @@ async def list_head(connection: AnyConnection, limit: int, tenant: TenantId | No
     else:
         cursor = await connection.execute(
             f"""SELECT q.workload, q.tenant, q.submitted_s, q.state, q.reason, q.priority, q.level, q.credit,
-                       q.within_quota, w.name, w.gpus, q.rank
+                       q.within_quota, q.diagnosis, w.name, w.gpus, q.rank
                   FROM (SELECT *, row_number() OVER (ORDER BY {_ORDER}) AS rank
                           FROM queue_entries WHERE priority IS NOT NULL) AS q
                   JOIN workloads w USING (workload) WHERE q.tenant = %s ORDER BY q.rank LIMIT %s""",
@@ -284,13 +289,14 @@ def _queue_line(row: TupleRow) -> QueueLine:
     workload = WorkloadId(row[0])
     return QueueLine(
         workload=workload,
-        name=row[9],
+        name=row[10],
         tenant=TenantId(row[1]),
         state=State(row[3]),
         submitted_s=row[2],
-        gpus=row[10],
+        gpus=row[11],
         reason=row[4],
-        rank=row[11],
+        diagnosis=None if row[9] is None else diagnosis_from_document(row[9]),
+        rank=row[12],
         position=QueuePosition(workload, Standing(row[5], row[6]), row[7], row[2], row[8]),
     )
 

@@ -12,12 +12,14 @@ from dataclasses import astuple, dataclass
 from psycopg.rows import TupleRow
 from sqlalchemy import ColumnElement, Float, Select, Table, func, select, tuple_, union_all
 
+from domain.diagnosis import Diagnosis
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
+from services.database.diagnosis_documents import diagnosis_from_document
 from services.database.state_guards import in_states
 from services.database.tables.attempts import ATTEMPTS, PLACEMENTS
 from services.database.tables.definition import NAME
@@ -55,6 +57,8 @@ class StoredWorkload:
     cancel_requested: bool
     position: QueuePosition | None
     """While it is queued and a scan pass has ranked it."""
+    diagnosis: Diagnosis | None
+    """Why the last auction refused it, while it is queued; the reason is the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ _SELECT = select(
     QUEUE_ENTRIES.c.level,
     QUEUE_ENTRIES.c.credit,
     QUEUE_ENTRIES.c.within_quota,
+    QUEUE_ENTRIES.c.diagnosis,
 ).select_from(_WORKLOADS)
 
 _NEWEST_FIRST = (WORKLOADS.c.submitted_s.desc(), WORKLOADS.c.workload.desc())
@@ -136,7 +141,7 @@ async def get(connection: AnyConnection, workload: WorkloadId) -> StoredWorkload
 
 
 def _stored_workload(row: TupleRow) -> StoredWorkload:
-    priority, level, credit, within_quota = row[14:]
+    priority, level, credit, within_quota, diagnosis = row[14:]
     workload = WorkloadId(row[0])
     return StoredWorkload(
         workload=workload,
@@ -156,6 +161,7 @@ def _stored_workload(row: TupleRow) -> StoredWorkload:
         position=None
         if priority is None
         else QueuePosition(workload, Standing(priority, level), credit, row[4], within_quota),
+        diagnosis=None if diagnosis is None else diagnosis_from_document(diagnosis),
     )
 
 

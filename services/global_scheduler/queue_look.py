@@ -84,7 +84,7 @@ def _entry_message(line: QueueLine) -> messages.QueueEntry:
         name=line.name,
         tenant=line.tenant,
         state=state_to_proto(line.state),
-        position=position_message(line.position, line.rank, _in_short(line.position, line.reason)),
+        position=position_message(line.position, line.rank, _in_short(line.position, line.reason), line.diagnosis),
         submitted_s=line.submitted_s,
         gpus=line.gpus,
     )

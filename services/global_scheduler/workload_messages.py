@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from domain.diagnosis import Diagnosis
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
 from services.database.workload_reader import AttemptRecord, StoredWorkload
+from services.wire.diagnoses import diagnosis_to_proto
 from services.wire.workloads import placement_to_proto, state_to_proto
 from topmast.v1 import workload_pb2
 
@@ -34,14 +36,17 @@ def workload_message(
     )
     message.specification.ParseFromString(stored.specification)
     if stored.state in QUEUED:
-        message.queue_position.CopyFrom(position_message(stored.position, rank, why_pending))
+        message.queue_position.CopyFrom(position_message(stored.position, rank, why_pending, stored.diagnosis))
     return message
 
 
-def position_message(position: QueuePosition | None, rank: int, why_pending: str) -> workload_pb2.QueuePosition:
+def position_message(
+    position: QueuePosition | None, rank: int, why_pending: str, diagnosis: Diagnosis | None
+) -> workload_pb2.QueuePosition:
     """`position` None: not ranked yet."""
+    told = None if diagnosis is None else diagnosis_to_proto(diagnosis)
     if position is None:
-        return workload_pb2.QueuePosition(rank=NOT_RANKED, reason=why_pending)
+        return workload_pb2.QueuePosition(rank=NOT_RANKED, reason=why_pending, diagnosis=told)
     return workload_pb2.QueuePosition(
         priority=position.standing.priority,
         level=position.standing.level,
@@ -49,6 +54,7 @@ def position_message(position: QueuePosition | None, rank: int, why_pending: str
         within_quota=position.within_quota,
         rank=rank,
         reason=why_pending,
+        diagnosis=told,
     )
 
 

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from domain.clock import Clock
-from domain.events import Event, EventKind, JsonValue
+from domain.events import Event, EventKind
 from domain.identifiers import WorkloadId
 from domain.life_cycle import Happening
 from domain.workload import Workload
+from formats.event_details import undecided_details
 from regional_scheduler.auction import AwaitingData, NotYet, RoundOutcome, Waiting, close_round
 from regional_scheduler.rounds import AuctionSettings, Lot, RegionResponse, Round, open_round
 from services.configuration import AuctionConfiguration
 from services.database import auction_store, event_store, lease_store
 from services.database.auction_documents import lot_from_document
-from services.database.auction_store import AuctionProgress, SortKey, StoredRound
+from services.database.auction_store import AuctionProgress, SortKey, StoredRound, Undecided
 from services.database.channels import AUCTION_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
@@ -114,10 +115,11 @@ class Auctioneer:
         """Workloads that nobody can place say so: their state, and an event when it is a new one."""
         undecided = [verdict for verdict in outcome.verdicts if isinstance(verdict, (Waiting, AwaitingData))]
         marks = [
-            (
+            Undecided(
                 verdict.lot.workload.workload,
                 Happening.NO_DATA if isinstance(verdict, AwaitingData) else Happening.NO_PLACE,
                 verdict.sentence,
+                verdict.diagnosis,
             )
             for verdict in undecided
         ]
@@ -205,9 +207,9 @@ def _as_round(stored: StoredRound, lots: Sequence[Lot]) -> Round:
 
 def _undecided_event(verdict: Waiting | AwaitingData, now: float) -> Event:
     workload: Workload = verdict.lot.workload
-    details: dict[str, JsonValue] = {"reason": verdict.sentence}
+    details = undecided_details(verdict.sentence, verdict.diagnosis)
     if isinstance(verdict, AwaitingData):
-        details["tables"] = [*sorted({str(table) for _, tables in verdict.missing_tables for table in tables})]
+        details["tables"] = [*verdict.tables]
     return Event(
         now,
         EventKind.AWAITING_DATA if isinstance(verdict, AwaitingData) else EventKind.WAITING,

@@ -11,7 +11,8 @@ from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
-from formats.event_details import placement_details, submitted_details
+from formats.event_details import placement_details, submitted_details, undecided_details
+from regional_scheduler.auction import AwaitingData, Verdict, Won
 from simulator.engine.workloads import SimulatedWorkload
 
 EventSink: TypeAlias = Callable[[Event], None]
@@ -37,11 +38,13 @@ class SimulatedEvents:
         details: dict[str, JsonValue] = {"credit": work.credit, "within_quota": work.within_quota}
         self._tell(work, EventKind.RANKED, now, details, standing=standing, attempt=False)
 
-    def waiting(self, work: SimulatedWorkload, reason: str, now: float) -> None:
-        self._tell(work, EventKind.WAITING, now, {"reason": reason}, attempt=False)
+    def waiting(self, work: SimulatedWorkload, verdict: Verdict, now: float) -> None:
+        diagnosis = None if isinstance(verdict, Won) else verdict.diagnosis
+        self._tell(work, EventKind.WAITING, now, undecided_details(verdict.sentence, diagnosis), attempt=False)
 
-    def awaiting_data(self, work: SimulatedWorkload, tables: Sequence[str], reason: str, now: float) -> None:
-        details: dict[str, JsonValue] = {"tables": list(tables), "reason": reason}
+    def awaiting_data(self, work: SimulatedWorkload, verdict: AwaitingData, now: float) -> None:
+        details = undecided_details(verdict.sentence, verdict.diagnosis)
+        details["tables"] = [*verdict.tables]
         self._tell(work, EventKind.AWAITING_DATA, now, details, attempt=False)
 
     def dispatched(

@@ -84,4 +84,4 @@ class Scheduling:
                 work.happens(Happening.NO_PLACE)
                 if world.log is not None:
                     verdict = world.room.verdict(self._walk.lot_of(work), work.eligible, now)
-                    world.log.waiting(work, verdict.sentence, now)
+                    world.log.waiting(work, verdict, now)

@@ -94,8 +94,7 @@ class Submission:
         verdict = self._world.room.verdict(self._walk.lot_of(work), (), now)
         log = self._world.log
         if isinstance(verdict, AwaitingData) and log is not None:
-            tables = sorted({str(table) for _, missing in verdict.missing_tables for table in missing})
-            log.awaiting_data(work, tables, verdict.sentence, now)
+            log.awaiting_data(work, verdict, now)
 
 
 def only_data_is_missing(world: World, work: SimulatedWorkload) -> bool:

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
-from domain.diagnosis import Diagnosis, Reason
-from domain.identifiers import AttemptNumber, ClusterId, GpuModel, RegionId, TableId, WorkloadId
+from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
+from domain.identifiers import AttemptNumber, ClusterId, GpuModel, JobName, RegionId, TableId, WorkloadId
 from domain.life_cycle import Happening
 from domain.placement import Score
 from domain.rank import QueuePosition, Standing
@@ -22,8 +23,9 @@ from regional_scheduler.rounds import (
     Round,
     open_round,
 )
-from services.database import auction_store
+from services.database import auction_store, queue_store, workload_reader
 from services.database.auction_documents import lot_document, lot_from_document
+from services.database.auction_store import Undecided
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from tests.database.small_world import specification, submission, submit
@@ -52,6 +54,10 @@ def round_over(lots: list[Lot], number: int = 1) -> Round:
 def bid(load: float) -> Bid:
     return Bid(Score(load=load, fragmentation=2.0), PlanSummary((ClusterId("east-a"),), machines=2, evictions=1))
 
+
+FULL = Diagnosis(
+    Reason.NO_ROOM, EAST, ClusterId("east-a"), JobName("train"), numbers=(Numbers(Quantity.TASKS, 8, 3),), since_s=9.5
+)
 
 ANSWERS_OF_EAST = (
     bid(0.25),
@@ -157,9 +163,16 @@ def test_an_undecided_workload_changes_its_state_once_and_its_reason_when_asked(
             name = WorkloadId("w000001")
 
             async def mark(reason: str, *, refresh_reasons: bool) -> set[WorkloadId]:
-                return await auction_store.mark_undecided(
-                    connection, [(name, Happening.NO_PLACE, reason)], refresh_reasons=refresh_reasons
-                )
+                found = replace(FULL, numbers=(Numbers(Quantity.TASKS, 8, int(reason[0])),))
+                undecided = Undecided(name, Happening.NO_PLACE, reason, found)
+                return await auction_store.mark_undecided(connection, [undecided], refresh_reasons=refresh_reasons)
+
+            async def available() -> float:
+                stored = await workload_reader.get(connection, name)
+                assert stored is not None
+                assert stored.diagnosis is not None
+                assert stored.diagnosis.reason is Reason.NO_ROOM
+                return stored.diagnosis.numbers[0].available
 
             async def reason() -> str:
                 cursor = await connection.execute("SELECT reason FROM queue_entries")
@@ -170,8 +183,30 @@ def test_an_undecided_workload_changes_its_state_once_and_its_reason_when_asked(
             assert await mark("3 GPUs are idle", refresh_reasons=False) == {name}
             assert await mark("4 GPUs are idle", refresh_reasons=False) == set()
             assert await reason() == "3 GPUs are idle"
+            assert await available() == 3
             assert await mark("4 GPUs are idle", refresh_reasons=True) == set()
             assert await reason() == "4 GPUs are idle"
+            assert await available() == 4
+
+    asyncio.run(scenario())
+
+
+def test_the_queue_tells_the_diagnosis_as_it_was_stored(database_url: str) -> None:
+    """With the tenant and without: two statements."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await submit(connection, [submission(1), submission(2)])
+            await connection.execute("UPDATE queue_entries SET priority = 1")
+            undecided = Undecided(WorkloadId("w000001"), Happening.NO_PLACE, "full", FULL)
+            await auction_store.mark_undecided(connection, [undecided], refresh_reasons=False)
+            for tenant in (None, submission(1).specification.tenant):
+                lines = await queue_store.list_head(connection, 10, tenant)
+                assert {line.workload: (line.reason, line.diagnosis) for line in lines} == {
+                    "w000001": ("full", FULL),
+                    "w000002": ("", None),
+                }
+                assert [line.rank for line in lines] == [1, 2]
 
     asyncio.run(scenario())
 

@@ -459,6 +459,86 @@ class Attempt(_message.Message):
 Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
 
 @_typing.final
+class DiagnosisNumbers(_message.Message):
+    """So much is asked for, and so much is there at most."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUANTITY_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    AVAILABLE_FIELD_NUMBER: _builtins.int
+    quantity: _builtins.str
+    """tasks, gpus, cpus or memory_gib."""
+    asked: _builtins.float
+    available: _builtins.float
+    def __init__(
+        self,
+        *,
+        quantity: _builtins.str = ...,
+        asked: _builtins.float = ...,
+        available: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "available", b"available", "quantity", b"quantity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiagnosisNumbers: _TypeAlias = DiagnosisNumbers  # noqa: Y015
+
+@_typing.final
+class Diagnosis(_message.Message):
+    """Why a workload has no place, for programs: what docs/events.md says of a diagnosis."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """no_room, no_data, ..."""
+    region: _builtins.str
+    """The region and the cluster that come closest; empty: there is none to name."""
+    cluster: _builtins.str
+    job: _builtins.str
+    """The job that finds no place, and the field that asks for too much."""
+    field: _builtins.str
+    since_s: _builtins.float
+    """When it was found; not set: it depends on nothing that runs."""
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DiagnosisNumbers]: ...
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Input tables that the region lacks."""
+
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        region: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        job: _builtins.str = ...,
+        field: _builtins.str = ...,
+        numbers: _abc.Iterable[Global___DiagnosisNumbers] | None = ...,
+        tables: _abc.Iterable[_builtins.str] | None = ...,
+        since_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since_s", b"_since_s", "since_s", b"since_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_s", b"_since_s", "cluster", b"cluster", "field", b"field", "job", b"job", "numbers", b"numbers", "reason", b"reason", "region", b"region", "since_s", b"since_s", "tables", b"tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__since_s: _TypeAlias = _typing.Literal["since_s"]  # noqa: Y015
+    _WhichOneofArgType__since_s: _TypeAlias = _typing.Literal["_since_s", b"_since_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_s) -> _WhichOneofReturnType__since_s | None: ...
+
+Global___Diagnosis: _TypeAlias = Diagnosis  # noqa: Y015
+
+@_typing.final
 class QueuePosition(_message.Message):
     """Where a queued workload stands."""
 
@@ -470,6 +550,7 @@ class QueuePosition(_message.Message):
     WITHIN_QUOTA_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DIAGNOSIS_FIELD_NUMBER: _builtins.int
     priority: _builtins.int
     level: _builtins.int
     credit: _builtins.float
@@ -478,6 +559,10 @@ class QueuePosition(_message.Message):
     """1 is the head of the queue; 0: not ranked yet."""
     reason: _builtins.str
     """Why it is pending, in one sentence."""
+    @_builtins.property
+    def diagnosis(self) -> Global___Diagnosis:
+        """Why the last auction refused it; not set: none has."""
+
     def __init__(
         self,
         *,
@@ -487,10 +572,11 @@ class QueuePosition(_message.Message):
         within_quota: _builtins.bool = ...,
         rank: _builtins.int = ...,
         reason: _builtins.str = ...,
+        diagnosis: Global___Diagnosis | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diagnosis", b"diagnosis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "level", b"level", "priority", b"priority", "rank", b"rank", "reason", b"reason", "within_quota", b"within_quota"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "diagnosis", b"diagnosis", "level", b"level", "priority", b"priority", "rank", b"rank", "reason", b"reason", "within_quota", b"within_quota"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from services.command_line.connection import connect
 from services.command_line.options import AddressOption, JsonOption, TenantFilter
 from services.command_line.output import Table, note, show, show_json
 from services.command_line.wording import moment
+from services.command_line.workload_view import diagnosis_words
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many of the first.")]
 
@@ -36,10 +37,11 @@ def queue(
             "within" if entry.position.within_quota else "over",
             str(entry.gpus),
             moment(entry.submitted_s),
+            diagnosis_words(entry.position.diagnosis),
             entry.position.reason,
         )
         for entry in told.entries
     ]
     head = ("rank", "workload", "name", "tenant", "state", "priority", "level", "credit", "quota", "gpus", "submitted")
-    show(Table("Queue", (*head, "reason"), rows, right=frozenset({0, 5, 6, 7, 9})))
+    show(Table("Queue", (*head, "diagnosis", "reason"), rows, right=frozenset({0, 5, 6, 7, 9})))
     note(f"{len(rows)} of {told.queued} queued, as of scan pass {told.scan_pass} at {moment(told.scan_pass_s)}")

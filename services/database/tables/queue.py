@@ -27,6 +27,8 @@ QUEUE_ENTRIES: Final = Table(
     # PENDING, WAITING or AWAITING_DATA.
     required("state", NAME, server_default=text(quoted({State.PENDING}))),
     required("reason", Text, server_default=text("''")),
+    # domain.diagnosis.Diagnosis, beside the sentence; null: no auction has refused it.
+    optional("diagnosis", DOCUMENT),
     # Null: not seen by a scan pass yet, so not in any auction.
     optional("priority", SmallInteger),
     required("level", SmallInteger, server_default=text("0")),

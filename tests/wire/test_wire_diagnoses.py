@@ -1,0 +1,45 @@
+"""A diagnosis arrives at the client as it is in the service."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
+from domain.identifiers import ClusterId, JobName, RegionId, TableId
+from services.command_line.workload_view import diagnosis_words
+from services.wire.diagnoses import diagnosis_to_proto
+from topmast import diagnoses
+from topmast.v1 import workload_pb2
+
+FULL = Diagnosis(
+    Reason.NO_ROOM,
+    RegionId("east"),
+    ClusterId("e1"),
+    JobName("train"),
+    numbers=(Numbers(Quantity.TASKS, 8, 3),),
+    since_s=0.0,
+)
+
+
+def received(diagnosis: Diagnosis) -> diagnoses.Diagnosis:
+    sent = diagnosis_to_proto(diagnosis).SerializeToString()
+    return diagnoses.diagnosis_from_proto(workload_pb2.Diagnosis.FromString(sent))
+
+
+def test_everything_that_is_said_arrives() -> None:
+    assert received(FULL) == diagnoses.Diagnosis(
+        "no_room", "east", "e1", "train", "", (diagnoses.DiagnosisNumbers("tasks", 8, 3),), (), 0.0
+    )
+    data = Diagnosis(Reason.NO_DATA, RegionId("east"), field="tables", tables=(TableId("clicks"), TableId("views")))
+    assert received(data) == diagnoses.Diagnosis("no_data", "east", "", "", "tables", (), ("clicks", "views"), None)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_its_name_on_the_wire(reason: Reason) -> None:
+    assert received(Diagnosis(reason)).reason == reason.value
+
+
+def test_people_read_the_reason_the_numbers_and_the_place() -> None:
+    assert diagnosis_words(received(FULL)).startswith("no_room: 3 of 8 tasks, in east/e1, job train, since 1970")
+    assert diagnosis_words(received(Diagnosis(Reason.NO_ANSWER))) == "no_answer"
+    assert diagnosis_words(None) == ""
