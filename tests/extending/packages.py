@@ -52,10 +52,17 @@ def package_of(title: str, page: Path = PAGE) -> ExamplePackage:
     text = section(title, page)
     (about,) = [tomllib.loads(block) for block in blocks(text, "toml") if "[project]" in block]
     project = about["project"]
-    modules = {}
-    for block in blocks(text, "python"):
-        named = re.search(r"^# module: (\w+)$", block, re.MULTILINE)
-        if named:
-            modules[named[1]] = block
+    modules = modules_of(title, page)
     assert sorted(modules) == sorted(about["tool"]["setuptools"]["py-modules"])
     return ExamplePackage(project["name"], project["entry-points"], modules)
+
+
+def modules_of(title: str, page: Path = PAGE) -> dict[str, str]:
+    """The Python blocks of a section that name their module, by that name."""
+    found = {}
+    for block in blocks(section(title, page), "python"):
+        named = re.search(r"^# module: (\w+)$", block, re.MULTILINE)
+        if named:
+            found[named[1]] = block
+    assert found, f"section {title} shows no module"
+    return found
