@@ -2,7 +2,7 @@
 
 A policy gives every entry an ordering credit; the greatest goes first, equal ones by submit time and id. So the
 one order (priority, level, -credit, submit time, id) holds under every policy, here, in the database and in the
-auction. Gittins and finish-time-fair policies are further files of this folder.
+auction.
 """
 
 from __future__ import annotations
