@@ -123,7 +123,7 @@ class RunningRegion:
 
     def start(self, workload: Workload, standing: Standing) -> bool:
         """Places a workload if that needs no eviction; says whether it was."""
-        plan = plan_workload(self.inventory, workload, standing, NOW_S)
+        plan = plan_workload(self.inventory, workload, standing, NOW_S, within_quota=False)
         if not isinstance(plan, Plan) or plan.evictions:
             return False
         started_s = NOW_S - float(self.source.generator.exponential(4 * 3600.0))

@@ -138,7 +138,7 @@ class Replay:
                 staying.append(waiting)
                 continue
             self.hits_checked += refused
-            plan = plan_workload(self.inventory, waiting.workload, waiting.standing, now_s)
+            plan = plan_workload(self.inventory, waiting.workload, waiting.standing, now_s, within_quota=False)
             if isinstance(plan, Refusal):
                 staying.append(waiting)
                 if not refused:

@@ -35,7 +35,7 @@ __all__ = ["Refusal", "plan_workload"]
 
 
 def plan_workload(
-    region: RegionCapacity, workload: Workload, standing: Standing, now: float, *, within_quota: bool = False
+    region: RegionCapacity, workload: Workload, standing: Standing, now: float, *, within_quota: bool
 ) -> Plan | Refusal:
     """The plan of the best score found for the whole workload, or why there is none. The region is as before.
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from domain.fleet import MachineState
-from domain.identifiers import ClusterId, JobName, TenantId
+from domain.identifiers import ClusterId, JobName
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.placement_changes import ImpossibleAction, check_gang, name_of, placements_after
 from domain.plan import Action, Migrate, Plan, Retune, ScaleIn, ScaleOut, TaskAmounts, reclaim_class
@@ -37,6 +37,8 @@ class RunningAttempt:
     key: AttemptKey
     specification: WorkloadSpecification
     placements: tuple[TaskPlacement, ...]
+    guaranteed: bool
+    """Whether it was within its tenant's quota when it was dispatched: so are the tasks that it gets."""
 
     def job(self, name: JobName) -> JobSpecification:
         """Raises ImpossibleAction when the workload has no such job."""
@@ -71,7 +73,7 @@ def plan_resize(inventory: RegionCapacity, attempt: RunningAttempt, job_name: Jo
     numbers = [number for number in range(job.greatest_tasks) if number not in taken][: tasks - len(placed)]
     clusters = list(dict.fromkeys(placement.cluster for placement in placed))
     for cluster in clusters:
-        added = _place_in(inventory, attempt.specification.tenant, (replace(job, tasks=len(numbers)),), cluster, now)
+        added = _place_in(inventory, attempt, (replace(job, tasks=len(numbers)),), cluster, now)
         if added:
             renumbered = [p._replace(task=number) for p, number in zip(added, numbers, strict=True)]
             return _plan(inventory, attempt, (ScaleOut(attempt.key, tuple(renumbered)),))
@@ -114,11 +116,11 @@ def plan_migration(inventory: RegionCapacity, attempt: RunningAttempt, cluster: 
             if machine in inventory.number_of_machine:
                 inventory.set_machine_state(machine, MachineState.DRAINING)
         if cluster is not None:
-            placements = _place_in(inventory, attempt.specification.tenant, attempt.specification.jobs, cluster, now)
+            placements = _place_in(inventory, attempt, attempt.specification.jobs, cluster, now)
             why = f"cluster {cluster} has no room for it"
         else:
             workload = Workload(attempt.key.workload, attempt.specification, now)
-            found = plan_workload(inventory, workload, _EVICTS_NOTHING, now)
+            found = plan_workload(inventory, workload, _EVICTS_NOTHING, now, within_quota=attempt.guaranteed)
             placements = () if isinstance(found, Refusal) else found.placements
             why = found.sentence if isinstance(found, Refusal) else ""
     if not placements:
@@ -132,7 +134,7 @@ def _plan(inventory: RegionCapacity, attempt: RunningAttempt, actions: tuple[Act
 
 
 def _place_in(
-    inventory: RegionCapacity, tenant: TenantId, jobs: Sequence[JobSpecification], cluster: ClusterId, now: float
+    inventory: RegionCapacity, attempt: RunningAttempt, jobs: Sequence[JobSpecification], cluster: ClusterId, now: float
 ) -> tuple[TaskPlacement, ...]:
     """Where all tasks of these jobs fit in the cluster without evictions, each job's numbered from 0; else empty."""
     if cluster not in inventory.cluster_ids:
@@ -141,7 +143,8 @@ def _place_in(
     placements: list[TaskPlacement] = []
     with inventory.supposing():
         for job in jobs:
-            query = query_of(inventory, job, tenant, _EVICTS_NOTHING, now, within_quota=False)
+            tenant, guaranteed = attempt.specification.tenant, attempt.guaranteed
+            query = query_of(inventory, job, tenant, _EVICTS_NOTHING, now, within_quota=guaranteed)
             found = find_best_place(inventory, query, position)
             if not isinstance(found, FoundPlace):
                 return ()

@@ -117,7 +117,7 @@ class RequestedActions:
             if attempt.key.workload == workload:
                 if attempt.state is not State.RUNNING:
                     raise ActionRefused(f"{workload} is {attempt.state.value} and does not run; wait until it does")
-                return RunningAttempt(attempt.key, attempt.specification, attempt.placements)
+                return RunningAttempt(attempt.key, attempt.specification, attempt.placements, attempt.within_quota)
         raise ActionRefused(f"{workload} does not run in region {self._memory.region.region}")
 
     async def _running_anywhere(self, connection: AnyConnection, workload: str) -> RunningAttempt:
@@ -131,7 +131,7 @@ class RequestedActions:
             if stored.key.workload == workload:
                 names = await self._memory.specifications.workloads(connection, [stored.key.workload])
                 specification = names[stored.key.workload].specification
-                return RunningAttempt(stored.key, specification, stored.placements)
+                return RunningAttempt(stored.key, specification, stored.placements, stored.within_quota)
         raise ActionRefused(f"{workload} does not run any more")
 
 

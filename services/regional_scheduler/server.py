@@ -20,7 +20,7 @@ from domain.placement import AttemptKey
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import capacity_mebibytes, capacity_millicpus
-from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from domain.workload import Workload, WorkloadSpecification
 from formats.workload_checks import check_workload
 from regional_scheduler.planner import plan_workload
@@ -90,7 +90,9 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         if abandoned is not None:
             return messages.PlanWorkloadResponse(placeable=False, reason=abandoned.sentence)
         now = self._clock.now()
-        plan = plan_workload(memory.inventory, Workload(_PLANNED_AS, specification, now), standing, now)
+        within_quota = _within_quota(standing, memory.tenants[specification.tenant])
+        workload = Workload(_PLANNED_AS, specification, now)
+        plan = plan_workload(memory.inventory, workload, standing, now, within_quota=within_quota)
         if isinstance(plan, Refusal):
             return messages.PlanWorkloadResponse(placeable=False, reason=plan.sentence)
         return plan_to_proto(plan, _what_it_takes(plan))
@@ -212,6 +214,11 @@ def _standing(
     if not HIGHEST_PRIORITY <= request.priority <= LOWEST_PRIORITY:
         raise InvalidArgument.of("priority", f"must be between {HIGHEST_PRIORITY} and {LOWEST_PRIORITY}")
     return Standing(request.priority, request.level)
+
+
+def _within_quota(standing: Standing, tenant: Tenant) -> bool:
+    """Workloads over their tenant's quota are at the lowest priority; at any other one it is planned as within."""
+    return standing.priority != LOWEST_PRIORITY or tenant.priority == LOWEST_PRIORITY
 
 
 def _what_it_takes(plan: Plan) -> str:

@@ -57,7 +57,7 @@ class ActionRequests:
         here = self._world.room.desks[work.region].inventory
         holding = here.holding(work.key)
         placements = holding.placements if holding is not None else ()
-        running = RunningAttempt(work.key, work.workload.specification, placements)
+        running = RunningAttempt(work.key, work.workload.specification, placements, work.within_quota)
         match action:
             case ResizeAt():
                 return work.region, plan_resize(here, running, action.job, action.tasks, now)

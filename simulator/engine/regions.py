@@ -21,8 +21,6 @@ from domain.workload import WorkloadSpecification
 from regional_scheduler.auction import Verdict, bid_rank, decide_lot
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.negative_cache import NegativeCache
-from regional_scheduler.planner import plan_workload
-from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Lot
 from simulator.engine.workloads import SimulatedWorkload
@@ -153,11 +151,6 @@ class RegionRoom:
         if not self._remembers:
             self._forget()
         return best
-
-    def finds_room(self, lot: Lot, region: int, now: float) -> bool:
-        """Whether the region as it is, tentative changes included, has a plan for the lot. Remembers nothing."""
-        inventory = self.desks[region].inventory
-        return not isinstance(plan_workload(inventory, lot.workload, lot.position.standing, now), Refusal)
 
     def idle_gpus(self, region: int) -> int:
         """GPUs that nobody holds on machines that take work."""

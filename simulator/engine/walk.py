@@ -328,7 +328,8 @@ class Walk:
     def _plan(self, work: SimulatedWorkload, region: int) -> Plan | None:
         """Asks the planner itself: the negative cache knows nothing of what is tentative."""
         inventory = self._room.desks[region].inventory
-        plan = plan_workload(inventory, work.workload, self.standing_of(work), self.now)
+        standing = self.standing_of(work)
+        plan = plan_workload(inventory, work.workload, standing, self.now, within_quota=work.within_quota)
         return plan if isinstance(plan, Plan) else None
 
 

@@ -238,12 +238,14 @@ class World:
         match step:
             case Submit(jobs_, standing):
                 workload = workload_of(self.next_name(), *jobs_)
-                plan = plan_workload(self.inventory, workload, standing, self.now_s)
+                plan = plan_workload(self.inventory, workload, standing, self.now_s, within_quota=False)
                 if isinstance(plan, Plan):
                     self.carry_out(plan, standing)
             case Fill(job, standing):
                 for _ in range(30):
-                    plan = plan_workload(self.inventory, workload_of(self.next_name(), job), standing, self.now_s)
+                    plan = plan_workload(
+                        self.inventory, workload_of(self.next_name(), job), standing, self.now_s, within_quota=False
+                    )
                     if not isinstance(plan, Plan) or plan.evictions:
                         break
                     self.carry_out(plan, standing)

@@ -96,7 +96,7 @@ def test_a_mechanism_that_evicts_nothing_leaves_its_cluster_alone() -> None:
         capacity, "b", tasks_on("f0", range(8), cluster_name="fitted"), tasks_on("f1", range(8), cluster_name="fitted")
     )
     assert planned(capacity, workload_of("w", gpu_job(1, 8, H100)), within_quota=True).evictions == (key_of("a"),)
-    refused = plan_workload(capacity, workload_of("w", gpu_job(1, 8, A100)), BEST, 0.0)
+    refused = plan_workload(capacity, workload_of("w", gpu_job(1, 8, A100)), BEST, 0.0, within_quota=False)
     assert isinstance(refused, Refusal)
     assert refused.room == (0, 0)
 
@@ -108,7 +108,7 @@ def test_a_refusal_is_forgotten_when_the_mechanism_says_that_capacity_may_have_g
     for name, machine in (("a", "f0"), ("b", "f1")):
         keys.append(hold(capacity, name, tasks_on(machine, range(8), cluster_name="fitted"), priority=0))
     workload = workload_of("w", gpu_job(2, 8, A100))
-    refused = plan_workload(capacity, workload, WORST, 0.0)
+    refused = plan_workload(capacity, workload, WORST, 0.0, within_quota=False)
     assert isinstance(refused, Refusal)
     cache.remember(workload, WORST, refused)
     assert cache.fails(workload, WORST)

@@ -25,7 +25,7 @@ def job(
 
 
 def outcome_of(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGHEST) -> Plan | Refusal:
-    return plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S)
+    return plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S, within_quota=False)
 
 
 def plan_of(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGHEST) -> Plan:
@@ -183,7 +183,7 @@ def test_the_negative_cache_filters_the_same_or_a_larger_size() -> None:
     cache = NegativeCache()
     inventory.watch(cache)
     refused = workload_of("refused", job(2, 2, cpus=1.0, memory_gib=4.0))
-    outcome = plan_workload(inventory, refused, HIGHEST, NOW_S)
+    outcome = plan_workload(inventory, refused, HIGHEST, NOW_S, within_quota=False)
     assert isinstance(outcome, Refusal)
     cache.remember(refused, HIGHEST, outcome)
     larger = (
@@ -205,7 +205,7 @@ def test_the_negative_cache_is_cleared_with_each_scan_pass() -> None:
     inventory = holding_machines(("w", 8, 0, 1.0))
     cache = NegativeCache()
     refused = workload_of("refused", job(1, 1))
-    outcome = plan_workload(inventory, refused, HIGHEST, NOW_S)
+    outcome = plan_workload(inventory, refused, HIGHEST, NOW_S, within_quota=False)
     assert isinstance(outcome, Refusal)
     cache.remember(refused, HIGHEST, outcome)
     assert cache.fails(refused, HIGHEST)

@@ -270,7 +270,13 @@ def auction_one_at_a_time(
                     only_data_missing |= abandoned.reason is Reason.NO_DATA
                     continue
                 may_run = True
-                planned = plan_workload(world.inventories[name], lot.workload, lot.position.standing, now)
+                planned = plan_workload(
+                    world.inventories[name],
+                    lot.workload,
+                    lot.position.standing,
+                    now,
+                    within_quota=lot.position.within_quota,
+                )
                 if isinstance(planned, Plan):
                     plans.append(planned)
             if plans:

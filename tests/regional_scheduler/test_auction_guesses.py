@@ -55,7 +55,7 @@ def hold(inventory: RegionCapacity, plan: Plan) -> None:
 
 def test_the_outline_counts_idle_gpus_on_machines_that_take_work() -> None:
     inventory = RegionCapacity(region_of((A100, 8), (A100, 8), (V100, 4), (V100, 4), (NO_GPU_MODEL, 0)))
-    plan = plan_workload(inventory, workload_of(0, gpu_job(1, 3)), STANDING, 0.0)
+    plan = plan_workload(inventory, workload_of(0, gpu_job(1, 3)), STANDING, 0.0, within_quota=False)
     assert isinstance(plan, Plan)
     hold(inventory, plan)
     inventory.set_machine_state(MachineId("m3"), MachineState.DRAINING)
@@ -66,7 +66,7 @@ def test_the_outline_counts_idle_gpus_on_machines_that_take_work() -> None:
 
 def test_a_full_region_has_an_empty_outline() -> None:
     inventory = RegionCapacity(region_of((A100, 2)))
-    plan = plan_workload(inventory, workload_of(0, gpu_job(2, 1)), STANDING, 0.0)
+    plan = plan_workload(inventory, workload_of(0, gpu_job(2, 1)), STANDING, 0.0, within_quota=False)
     assert isinstance(plan, Plan)
     hold(inventory, plan)
     assert outline_of(inventory).idle == ()
@@ -102,7 +102,7 @@ def test_never_differs_from_the_planner_where_the_outline_tells_everything(
     shadow = IdleOutline(outline_of(inventory).idle)
     for number, (tasks, gpus, consolidate) in enumerate(jobs):
         job = gpu_job(tasks, gpus, consolidate=consolidate)
-        plan = plan_workload(inventory, workload_of(number, job), STANDING, 0.0)
+        plan = plan_workload(inventory, workload_of(number, job), STANDING, 0.0, within_quota=False)
         place = shadow.find([job])
         assert isinstance(plan, Plan) == (place is not None)
         if isinstance(plan, Plan) and place is not None:

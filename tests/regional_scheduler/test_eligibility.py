@@ -326,7 +326,7 @@ def test_a_workload_too_contrived_to_judge_has_the_benefit_of_the_doubt() -> Non
 def test_never_refuses_what_the_planner_can_place(small: Region, asked: list[JobSpecification]) -> None:
     jobs = tuple(job(one.tasks, one.resources, f"job-{index}") for index, one in enumerate(asked))
     workload = Workload(WorkloadId("w"), specification(*jobs), 0.0)
-    if isinstance(plan_workload(RegionCapacity(small), workload, Standing(0, 0), 0.0), Plan):
+    if isinstance(plan_workload(RegionCapacity(small), workload, Standing(0, 0), 0.0, within_quota=False), Plan):
         assert could_ever_host(EmptyRegion(small), workload.specification)
 
 

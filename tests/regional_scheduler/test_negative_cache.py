@@ -41,7 +41,7 @@ def refuse(
     inventory: RegionCapacity, cache: NegativeCache, *jobs: JobSpecification, standing: Standing = MIDDLE
 ) -> Refusal:
     workload = workload_of("refused", *jobs)
-    refusal = plan_workload(inventory, workload, standing, 0.0)
+    refusal = plan_workload(inventory, workload, standing, 0.0, within_quota=False)
     assert isinstance(refusal, Refusal)
     cache.remember(workload, standing, refusal)
     return refusal

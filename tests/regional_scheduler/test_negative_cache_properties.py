@@ -60,7 +60,7 @@ def test_never_refuses_a_workload_that_could_be_placed(
     ended = 0
     for step in history:
         for workload, standing in questions:
-            plan = plan_workload(world.inventory, workload, standing, world.now_s)
+            plan = plan_workload(world.inventory, workload, standing, world.now_s, within_quota=False)
             if cache.fails(workload, standing):
                 assert isinstance(plan, Refusal), plan
             elif isinstance(plan, Refusal):
@@ -84,12 +84,15 @@ def test_never_says_of_a_larger_job_that_it_fails_when_it_does_not(
     world = World.of(region)
     world.take(fill)
     cache = NegativeCache()
-    refusal = plan_workload(world.inventory, workload_of("smaller", smaller), better, world.now_s)
+    refusal = plan_workload(world.inventory, workload_of("smaller", smaller), better, world.now_s, within_quota=False)
     if isinstance(refusal, Refusal):
         cache.remember(workload_of("smaller", smaller), better, refusal)
     if cache.fails(workload_of("larger", larger), worse):
         event("covered")
-        assert isinstance(plan_workload(world.inventory, workload_of("larger", larger), worse, world.now_s), Refusal)
+        assert isinstance(
+            plan_workload(world.inventory, workload_of("larger", larger), worse, world.now_s, within_quota=False),
+            Refusal,
+        )
 
 
 @settings(max_examples=60)
@@ -106,7 +109,7 @@ def test_never_changes_what_is_decided(region: Region, history: list[Submit]) ->
             workload, standing = workload_of(world.next_name(), *step.jobs), step.standing
             if caching and cache.fails(workload, standing):
                 continue
-            outcome = plan_workload(world.inventory, workload, standing, world.now_s)
+            outcome = plan_workload(world.inventory, workload, standing, world.now_s, within_quota=False)
             if isinstance(outcome, Refusal):
                 cache.remember(workload, standing, outcome)
             else:

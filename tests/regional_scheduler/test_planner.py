@@ -35,14 +35,14 @@ def cpu_job(tasks: int, cpus: float, memory_gib: float = 1.0) -> JobSpecificatio
 
 
 def planned(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGH) -> Plan:
-    plan = plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S)
+    plan = plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S, within_quota=False)
     assert isinstance(plan, Plan), plan
     inventory.check()
     return plan
 
 
 def refused(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = HIGH) -> Refusal:
-    refusal = plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S)
+    refusal = plan_workload(inventory, workload_of("newcomer", *jobs), standing, NOW_S, within_quota=False)
     assert isinstance(refusal, Refusal), refusal
     inventory.check()
     return refusal
@@ -308,9 +308,9 @@ def test_requests_that_are_none_raise() -> None:
         JobSpecification(JobName("job"), 1, TaskResources(cpus=1.0), Emulated(1.0)),
     ):
         with pytest.raises(ValueError, match="job-0"):
-            plan_workload(inventory, workload_of("w", job), HIGH, NOW_S)
+            plan_workload(inventory, workload_of("w", job), HIGH, NOW_S, within_quota=False)
     with pytest.raises(ValueError, match="workload w has no jobs"):
-        plan_workload(inventory, workload_of("w"), HIGH, NOW_S)
+        plan_workload(inventory, workload_of("w"), HIGH, NOW_S, within_quota=False)
 
 
 def test_absurdly_large_requests_are_refused() -> None:

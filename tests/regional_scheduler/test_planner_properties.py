@@ -64,7 +64,7 @@ def cases(draw: st.DrawFn) -> list[Planned]:
     newcomers = draw(st.lists(st.tuples(workloads(), standings()), min_size=3, max_size=6))
     planned = []
     for workload, standing in newcomers:
-        outcome = plan_workload(world.inventory, workload, standing, world.now_s)
+        outcome = plan_workload(world.inventory, workload, standing, world.now_s, within_quota=False)
         evicting = isinstance(outcome, Plan) and len(outcome.evictions) > 0
         event(f"{type(outcome).__name__}{' evicting' * evicting}, {len(workload.specification.jobs)} jobs")
         planned.append(Planned(world, workload, standing, outcome))
@@ -185,7 +185,9 @@ def test_never_changes_the_inventory_and_never_decides_otherwise_the_second_time
     inventory.check()
     arrays = [array.copy() for array in all_arrays(inventory)]
     for case in planned:
-        assert plan_workload(inventory, case.workload, case.standing, case.world.now_s) == case.outcome
+        assert (
+            plan_workload(inventory, case.workload, case.standing, case.world.now_s, within_quota=False) == case.outcome
+        )
     after_it = all_arrays(inventory)
     assert all(np.array_equal(old, new) for old, new in zip(arrays, after_it, strict=True))
 
@@ -214,7 +216,7 @@ def test_never_refuses_a_job_that_brute_force_can_place(
     for step in history:
         world.take(step)
     workload = workload_of("newcomer", job)
-    outcome = plan_workload(world.inventory, workload, standing, world.now_s)
+    outcome = plan_workload(world.inventory, workload, standing, world.now_s, within_quota=False)
     leaving = world.leaving
     staying = [h for h in world.inventory.holdings() if h.key in leaving or not standing < h.standing]
     machines = plain_machines(tiny, world.states, staying)
@@ -245,7 +247,9 @@ def test_never_evicts_more_than_brute_force_would(sizes: list[tuple[int, int]], 
     world = world_of_single_machine_workloads(sizes)
     resources = TaskResources(gpus=1, cpus=0.0, memory_gib=0.0)
     job = JobSpecification(JobName("job"), wanted, resources, Emulated(1.0))
-    outcome = plan_workload(world.inventory, workload_of("newcomer", job), Standing(0, 0), world.now_s)
+    outcome = plan_workload(
+        world.inventory, workload_of("newcomer", job), Standing(0, 0), world.now_s, within_quota=False
+    )
     assert isinstance(outcome, Plan) == (wanted <= sum(size for size, _ in sizes))
     if isinstance(outcome, Refusal):
         return

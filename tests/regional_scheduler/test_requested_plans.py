@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pytest
@@ -72,7 +72,7 @@ class Live:
         holding = self.inventory.holding(attempt.key)
         assert holding is not None
         check_gang(attempt.key, attempt.specification, holding.placements)
-        self.running[name] = RunningAttempt(attempt.key, attempt.specification, holding.placements)
+        self.running[name] = replace(attempt, placements=holding.placements)
 
 
 Step: TypeAlias = tuple[str, int, int]
@@ -93,12 +93,12 @@ def submit(live: Live, tasks: int) -> None:
     job = JobSpecification(MAIN, 1 + tasks % 3, resources, Emulated(1.0), max_tasks=6)
     workload = Workload(name, WorkloadSpecification(name, TenantId("t"), (job,)), live.now)
     standing = Standing(3, 0)
-    plan = plan_workload(live.inventory, workload, standing, live.now)
+    plan = plan_workload(live.inventory, workload, standing, live.now, within_quota=True)
     if not isinstance(plan, Plan):
         return
     lot = Lot(workload, QueuePosition(name, standing, 0.0, live.now, within_quota=True), AttemptNumber(1))
     assert live.apply(plan, lot)
-    live.running[name] = RunningAttempt(lot.key, workload.specification, plan.placements)
+    live.running[name] = RunningAttempt(lot.key, workload.specification, plan.placements, guaranteed=True)
 
 
 def take(live: Live, step: Step) -> None:
@@ -116,7 +116,7 @@ def take(live: Live, step: Step) -> None:
         live.inventory.release(attempt.key)
         live.inventory.release(successor)
         live.inventory.hold(Holding(successor, Standing(3, 0), live.now, holding.placements))
-        live.running[name] = RunningAttempt(successor, attempt.specification, holding.placements)
+        live.running[name] = replace(attempt, key=successor, placements=holding.placements)
     elif free:
         name = free[which % len(free)]
         attempt = live.running[name]
@@ -162,13 +162,13 @@ def test_a_place_that_is_kept_makes_nobody_its_victim() -> None:
     assert live.apply(plan)
     job = JobSpecification(MAIN, 6, TaskResources(gpus=4, cpus=2.0, memory_gib=8.0), Emulated(1.0))
     greedy = Workload(WorkloadId("greedy"), WorkloadSpecification("greedy", TenantId("t"), (job,)), 2.0)
-    assert not isinstance(plan_workload(live.inventory, greedy, Standing(0, 0), 2.0), Plan)
+    assert not isinstance(plan_workload(live.inventory, greedy, Standing(0, 0), 2.0, within_quota=False), Plan)
 
 
 def test_a_job_that_is_not_elastic_says_what_makes_it_so() -> None:
     live = Live()
     job = JobSpecification(MAIN, 1, TaskResources(gpus=1, cpus=2.0, memory_gib=8.0), Emulated(1.0))
     rigid = WorkloadSpecification("rigid", TenantId("t"), (job,))
-    attempt = RunningAttempt(AttemptKey(WorkloadId("rigid"), AttemptNumber(1)), rigid, ())
+    attempt = RunningAttempt(AttemptKey(WorkloadId("rigid"), AttemptNumber(1)), rigid, (), guaranteed=True)
     with pytest.raises(ImpossibleAction, match=r"is not elastic .* submitted with max_tasks"):
         plan_resize(live.inventory, attempt, MAIN, 2, 0.0)
