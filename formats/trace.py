@@ -16,7 +16,7 @@ from typing import TextIO, TypeVar
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TableId, TenantId, WorkloadId
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError, in_quotes, suggestion
-from formats.row_ledger import BadRow, RowLedger
+from formats.row_report import BadRow, RowReport
 from formats.text_stream import read_lines, write_text_stream
 from formats.trace_cells import BadCell, name_cell, number_cell, positive_cell, whole_cell
 
@@ -72,7 +72,7 @@ class TraceReader:
     """The rows of a trace, once, in the order of the file. What was left out is known when they are all read.
 
     `names` says what the file calls a column, where that is not one of the usual names. Raises FormatError for a
-    header that cannot be used, and with `strict` at the first bad row. A `ledger` that is given says where to count,
+    header that cannot be used, and with `strict` at the first bad row. A `row_report` that is given says where to count,
     and how strictly.
     """
 
@@ -84,31 +84,31 @@ class TraceReader:
         strict: bool = False,
         default_tenant: TenantId | None = None,
         names: Mapping[str, str] = NO_NAMES,
-        ledger: RowLedger | None = None,
+        row_report: RowReport | None = None,
     ) -> None:
         self.source = source
-        self.ledger = ledger if ledger is not None else RowLedger(source, strict=strict)
+        self.row_report = row_report if row_report is not None else RowReport(source, strict=strict)
         self._default_tenant = default_tenant
         self._names = names
         self._reader = csv.reader(lines, strict=True)
         self._header = self._read_header()
         self._places = self._find_columns()
         self._plain = self._plain_places()
-        self.ledger.ignored_columns = self.ignored_columns
+        self.row_report.ignored_columns = self.ignored_columns
 
     @property
     def rows(self) -> int:
         """Good rows so far."""
-        return self.ledger.rows
+        return self.row_report.rows
 
     @property
     def bad_rows(self) -> int:
-        return self.ledger.bad_rows
+        return self.row_report.bad_rows
 
     @property
     def shown_bad_rows(self) -> list[BadRow]:
         """The first of them."""
-        return self.ledger.shown_bad_rows
+        return self.row_report.shown_bad_rows
 
     @property
     def ignored_columns(self) -> tuple[str, ...]:
@@ -117,18 +117,18 @@ class TraceReader:
         return tuple(name for index, name in enumerate(self._header) if index not in used)
 
     def __iter__(self) -> Iterator[TraceRow]:
-        ledger = self.ledger
+        row_report = self.row_report
         while True:
             try:
                 for cells in self._reader:
                     if cells:
                         row = self._parse(cells)
-                        ledger.rows += 1
+                        row_report.rows += 1
                         yield row
             except csv.Error as error:
-                ledger.bad(self._reader.line_num, "the row", f"is not CSV: {error}")
+                row_report.bad(self._reader.line_num, "the row", f"is not CSV: {error}")
             except BadCell as error:
-                ledger.bad(self._reader.line_num, self._name_in_file(error.column), error.description)
+                row_report.bad(self._reader.line_num, self._name_in_file(error.column), error.description)
             else:
                 return
 
@@ -186,7 +186,7 @@ class TraceReader:
         else:
             values = {column: cells[place].strip() for column, place in self._places.items()}
             row = _parse_row(values, self._default_tenant)
-        self.ledger.claim("workload_id", row.workload_id)
+        self.row_report.claim("workload_id", row.workload_id)
         return row
 
 

@@ -28,7 +28,7 @@ _PLUGINS: Final = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 _GRPC_SUFFIXES: Final = ("_pb2_grpc.py", "_pb2_grpc.pyi")
 
 
-class GenerationFailed(Exception):
+class ProtosNotGenerated(Exception):
     """The compiler or one of its plug-ins is missing, or refused the protos."""
 
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="topmast-protos-") as folder:
             generate(Path(folder))
             fresh = contents_of(Path(folder) / _API)
-    except GenerationFailed as failure:
+    except ProtosNotGenerated as failure:
         print(failure, file=sys.stderr)
         return 1
     differences = differences_between(contents_of(_ROOT / _API), fresh)
@@ -53,10 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def generate(into: Path) -> None:
-    """Compile every proto into ``into/topmast/v1``; raises GenerationFailed."""
+    """Compile every proto into ``into/topmast/v1``; raises ProtosNotGenerated."""
     sources = sorted((_PROTOS / _API).glob("*.proto"))
     if not sources:
-        raise GenerationFailed(f"there is no proto in {(_PROTOS / _API).relative_to(_ROOT)}")
+        raise ProtosNotGenerated(f"there is no proto in {(_PROTOS / _API).relative_to(_ROOT)}")
     descriptors = into / "descriptors.bin"
     command = [
         "protoc",
@@ -71,7 +71,7 @@ def generate(into: Path) -> None:
         *(str(source) for source in sources),
     ]
     if protoc.main(command) != 0:
-        raise GenerationFailed("the protos do not compile; the compiler's reason stands above")
+        raise ProtosNotGenerated("the protos do not compile; the compiler's reason stands above")
     for stem in stems_without_services(descriptors):
         for suffix in _GRPC_SUFFIXES:
             (into / f"{stem}{suffix}").unlink()
@@ -83,7 +83,7 @@ def plugin_path(name: str) -> str:
     search = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     found = shutil.which(name, path=search)
     if found is None:
-        raise GenerationFailed(f"{name} is not installed here; run 'make install' and use its environment")
+        raise ProtosNotGenerated(f"{name} is not installed here; run 'make install' and use its environment")
     return found
 
 

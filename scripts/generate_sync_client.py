@@ -92,7 +92,7 @@ MODULES: Final = (
 )
 
 
-class GenerationFailed(Exception):
+class ClientNotGenerated(Exception):
     """A source does not fit the rules any more, or ruff is missing or refused the result."""
 
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     package = _ROOT / "topmast"
     try:
         fresh = {module.generated: generate(module, package) for module in MODULES}
-    except GenerationFailed as failure:
+    except ClientNotGenerated as failure:
         print(failure, file=sys.stderr)
         return 1
     stale = stale_modules(fresh, package)
@@ -130,7 +130,7 @@ def stale_modules(fresh: Mapping[str, str], package: Path) -> tuple[str, ...]:
 
 
 def generate(module: Module, package: Path) -> str:
-    """The text of the generated module; raises GenerationFailed."""
+    """The text of the generated module; raises ClientNotGenerated."""
     source = (package / module.source).read_text(encoding="utf-8")
     header = f"# Generated from {module.source} by `make client`; never edited.\n"
     return tidied(header + synchronous(source, module.phrases), f"topmast/{module.generated}")
@@ -139,11 +139,11 @@ def generate(module: Module, package: Path) -> str:
 def synchronous(source: str, phrases: Mapping[str, str]) -> str:
     """The source with blocking calls in place of awaited ones.
 
-    Raises GenerationFailed when a phrase does not stand in it exactly once, or when the result still speaks of asyncio.
+    Raises ClientNotGenerated when a phrase does not stand in it exactly once, or when the result still speaks of asyncio.
     """
     for old, new in phrases.items():
         if source.count(old) != 1:
-            raise GenerationFailed(f"this should stand in the source once: {old!r}")
+            raise ClientNotGenerated(f"this should stand in the source once: {old!r}")
         source = source.replace(old, new)
     line_starts = [0, 0]
     for line in io.StringIO(source):
@@ -159,7 +159,7 @@ def synchronous(source: str, phrases: Mapping[str, str]) -> str:
     left = _OF_ASYNCIO.search(translated)
     if left is not None:
         line = translated[left.start() :].partition("\n")[0]
-        raise GenerationFailed(f"this still speaks of asyncio; a phrase is missing for it: {line!r}")
+        raise ClientNotGenerated(f"this still speaks of asyncio; a phrase is missing for it: {line!r}")
     return translated
 
 
@@ -205,14 +205,14 @@ def _closing_bracket(tokens: Sequence[TokenInfo], opening: int) -> int:
             depth += (tokens[index].string in "([{") - (tokens[index].string in ")]}")
             if not depth:
                 return index
-    raise GenerationFailed(f"line {tokens[opening].start[0]}: the bracket is never closed")
+    raise ClientNotGenerated(f"line {tokens[opening].start[0]}: the bracket is never closed")
 
 
 def tidied(source: str, path: str) -> str:
     """The module as ruff leaves it: no needless import, sorted imports, `yield from`, our format."""
     ruff = shutil.which("ruff", path=sysconfig.get_path("scripts")) or shutil.which("ruff")
     if ruff is None:
-        raise GenerationFailed("ruff is not installed here; run 'make install' and use its environment")
+        raise ClientNotGenerated("ruff is not installed here; run 'make install' and use its environment")
     fix = ["check", "--quiet", "--no-cache", "--select=F401,I001,UP028", "--fix", "--unsafe-fixes"]
     for command in (fix, ["format", "--quiet", "--no-cache"]):
         run = subprocess.run(
@@ -224,7 +224,7 @@ def tidied(source: str, path: str) -> str:
             check=False,
         )
         if run.returncode != 0:
-            raise GenerationFailed(f"ruff refuses {path}: {run.stderr or run.stdout}")
+            raise ClientNotGenerated(f"ruff refuses {path}: {run.stderr or run.stdout}")
         source = run.stdout
     return source
 

@@ -21,7 +21,7 @@ from services.cluster_manager.status_messages import (
     status_to_proto,
     task_from_proto,
 )
-from services.execution.change_feed import Subscription
+from services.execution.change_feed import ChangeReader
 from services.execution.executor import (
     Change,
     Executor,
@@ -102,7 +102,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         self._executor = executor
         self._gate = gate
         self._token = token
-        self._watches: set[Subscription[Change]] = set()
+        self._watches: set[ChangeReader[Change]] = set()
 
     def end_watches(self) -> None:
         """Ends every status stream, in order."""

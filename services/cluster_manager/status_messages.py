@@ -14,9 +14,9 @@ from services.execution.executor import (
     AttemptPhase,
     AttemptStatus,
     Change,
-    LogChunk,
     LogRequest,
     MachineStatus,
+    TaskLogChunk,
     TaskReference,
 )
 from services.wire.malformed_message import MalformedMessage
@@ -60,7 +60,7 @@ def changes_to_proto(changes: Iterable[Change], *, complete: bool) -> cluster_ma
     return message
 
 
-def log_chunk_to_proto(chunk: LogChunk) -> cluster_manager_pb2.ReadLogsResponse:
+def log_chunk_to_proto(chunk: TaskLogChunk) -> cluster_manager_pb2.ReadLogsResponse:
     return cluster_manager_pb2.ReadLogsResponse(
         attempt=chunk.attempt, job=chunk.job, task=chunk.task, chunk=chunk.chunk
     )

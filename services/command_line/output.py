@@ -35,7 +35,7 @@ encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     """Rows of text under a head; the columns in `right` are aligned to the right. `title` is for terminals."""
 
     title: str
@@ -75,7 +75,7 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def show(*tables: Table) -> None:
+def show(*tables: TextTable) -> None:
     """Prints tables: with lines and colours on a terminal, else plain, with an empty line between two."""
     if not is_terminal():
         print("\n\n".join(table.plain() for table in tables), flush=True)
@@ -113,7 +113,7 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Progress:
+class StageDisplay:
     """Says what a command is busy with: a spinner on a terminal, a line per stage elsewhere."""
 
     def __init__(self, what: str) -> None:

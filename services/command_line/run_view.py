@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from services.command_line.output import Table, note
+from services.command_line.output import TextTable, note
 from services.command_line.wording import counted
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ def figures_of_run(run: FinishedRun) -> RunFigures:
     return figures_of(run.record, run.cost)
 
 
-def figures_view(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
+def figures_view(labels: Sequence[str], figures: Sequence[RunFigures]) -> TextTable:
     """A column for each run."""
     from simulator.report.overview import figures_table
 
     shown = figures_table(labels, figures)
-    return Table("Figures", ("figure", *shown.head[1:]), shown.rows, right=frozenset(range(1, len(shown.head))))
+    return TextTable("Figures", ("figure", *shown.head[1:]), shown.rows, right=frozenset(range(1, len(shown.head))))
 
 
-def pairs_view(comparison: Comparison) -> Table:
+def pairs_view(comparison: Comparison) -> TextTable:
     """A row for each policy against the baseline: which won, and what it came to with its 95 % confidence interval."""
     head = (
         f"against {comparison.policies[0]}",
@@ -54,7 +54,7 @@ def pairs_view(comparison: Comparison) -> Table:
         )
         for pair in comparison.pairs
     ]
-    return Table("Comparison", head, rows, right=frozenset(range(1, len(head))))
+    return TextTable("Comparison", head, rows, right=frozenset(range(1, len(head))))
 
 
 def _ratio(contrast: Contrast | None) -> tuple[str, str]:
@@ -79,7 +79,7 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         "trace": str(inputs.source.trace) if inputs.source.trace is not None else None,
         "format": inputs.trace.format,
         "workloads": inputs.workloads,
-        "bad_rows": inputs.trace.ledger.bad_rows,
+        "bad_rows": inputs.trace.row_report.bad_rows,
         "machines": sum(1 for region in regions for _ in region.machines()),
         "region_gpus": {str(region): gpus for region, gpus in gpus_of_regions(inputs.fleet)},
         "tenants": str(inputs.source.tenants) if inputs.source.tenants is not None else None,

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 def tell_rows(trace: Trace) -> None:
     """Rows that were left out, adjusted or bad, with the first of the bad ones."""
-    ledger = trace.ledger
-    for reason, count in ledger.left_out.items():
+    row_report = trace.row_report
+    for reason, count in row_report.left_out.items():
         note(f"left out: {count:,} {reason}")
-    for way, count in ledger.adjusted.items():
+    for way, count in row_report.adjusted.items():
         note(f"adjusted: {count:,} {way}")
-    if not ledger.bad_rows:
+    if not row_report.bad_rows:
         return
-    note(f"bad: {counted(ledger.bad_rows, 'row')}, left out")
-    for bad in ledger.shown_bad_rows:
+    note(f"bad: {counted(row_report.bad_rows, 'row')}, left out")
+    for bad in row_report.shown_bad_rows:
         note(f"  {bad}")
-    if ledger.bad_rows > len(ledger.shown_bad_rows):
-        note(f"  and {ledger.bad_rows - len(ledger.shown_bad_rows):,} more")
+    if row_report.bad_rows > len(row_report.shown_bad_rows):
+        note(f"  and {row_report.bad_rows - len(row_report.shown_bad_rows):,} more")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from services.command_line.output import Table
+from services.command_line.output import TextTable
 from services.command_line.wording import duration, number
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _CHART_WIDTH = 72
 _CHART_HEIGHT = 8
 
 
-def summary_tables(trace: Trace, summary: TraceSummary) -> list[Table]:
+def summary_tables(trace: Trace, summary: TraceSummary) -> list[TextTable]:
     """Everything that `inspect` shows but the chart and the bad rows."""
     overview = [
         ("format", trace.format),
@@ -36,7 +36,7 @@ def summary_tables(trace: Trace, summary: TraceSummary) -> list[Table]:
         ("GPUs wanted at once, max", number(summary.wanted_gpus_max)),
     ]
     tables = [
-        Table("Trace", ("what", "value"), overview, frozenset({1})),
+        TextTable("Trace", ("what", "value"), overview, frozenset({1})),
         _spreads(summary.gpus, summary.duration_s),
         _groups("By GPUs", "gpus", summary.by_gpus),
         _groups("By tenant", "tenant", summary.by_tenant),
@@ -62,9 +62,9 @@ def load_chart(load: LoadSeries) -> str:
     return "\n".join(lines)
 
 
-def _spreads(gpus: Spread, duration_s: Spread) -> Table:
+def _spreads(gpus: Spread, duration_s: Spread) -> TextTable:
     head = ("of GPU workloads", "mean", "p10", "p50", "p90", "p95", "p99", "max")
-    return Table(
+    return TextTable(
         "Size and length",
         head,
         [
@@ -79,7 +79,7 @@ def _values(spread: Spread) -> tuple[float, ...]:
     return (spread.mean, spread.p10, spread.p50, spread.p90, spread.p95, spread.p99, spread.max)
 
 
-def _groups(title: str, name: str, groups: Sequence[Group]) -> Table:
+def _groups(title: str, name: str, groups: Sequence[Group]) -> TextTable:
     total = sum(group.gpu_hours for group in groups) or 1.0
     rows = [
         (group.name, f"{group.workloads:,}", number(round(group.gpu_hours)), f"{group.gpu_hours / total:.1%}")
@@ -90,7 +90,7 @@ def _groups(title: str, name: str, groups: Sequence[Group]) -> Table:
         hours = sum(group.gpu_hours for group in rest)
         workloads = sum(group.workloads for group in rest)
         rows.append((f"{len(rest)} more", f"{workloads:,}", number(round(hours)), f"{hours / total:.1%}"))
-    return Table(title, (name, "workloads", "GPU-hours", "share"), rows, frozenset({1, 2, 3}))
+    return TextTable(title, (name, "workloads", "GPU-hours", "share"), rows, frozenset({1, 2, 3}))
 
 
 def _resampled(values: Sequence[float], width: int) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from services.command_line.output import Table
+from services.command_line.output import TextTable
 from services.command_line.wording import counted, duration, moment, number
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from topmast import Attempt, Diagnosis, JobSpecification, Workload
 
 
-def list_table(workloads: Iterable[Workload]) -> Table:
+def list_table(workloads: Iterable[Workload]) -> TextTable:
     """One row each."""
-    return Table(
+    return TextTable(
         "Workloads",
         ("workload", "name", "tenant", "state", "region", "gpus", "submitted", "reason"),
         [
@@ -41,7 +41,7 @@ def gpus_of(workload: Workload) -> int:
     return sum(job.tasks * job.gpus for job in workload.specification.jobs)
 
 
-def details_table(workload: Workload) -> Table:
+def details_table(workload: Workload) -> TextTable:
     """Everything about it but its attempts."""
     rows = [
         ("workload", workload.workload),
@@ -61,7 +61,7 @@ def details_table(workload: Workload) -> Table:
         ("regions", ", ".join(workload.specification.regions)),
         ("labels", ", ".join(f"{key}={value}" for key, value in workload.specification.labels.items())),
     ]
-    return Table("", ("field", "value"), [row for row in rows if row[1]])
+    return TextTable("", ("field", "value"), [row for row in rows if row[1]])
 
 
 def job_words(job: JobSpecification) -> str:
@@ -125,9 +125,9 @@ def is_emulated(workload: Workload) -> bool:
     return all(job.emulated is not None for job in workload.specification.jobs)
 
 
-def attempts_table(attempts: Iterable[Attempt]) -> Table:
+def attempts_table(attempts: Iterable[Attempt]) -> TextTable:
     """One row per run."""
-    return Table(
+    return TextTable(
         "Attempts",
         ("attempt", "region", "clusters", "machines", "started", "ran", "end", "from", "to", "reason"),
         [
@@ -149,9 +149,9 @@ def attempts_table(attempts: Iterable[Attempt]) -> Table:
     )
 
 
-def placements_table(attempt: Attempt) -> Table:
+def placements_table(attempt: Attempt) -> TextTable:
     """Where the tasks of an attempt are."""
-    return Table(
+    return TextTable(
         f"Placement of attempt {attempt.attempt}",
         ("job", "task", "cluster", "machine", "gpus", "cpus", "memory"),
         [

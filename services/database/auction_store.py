@@ -85,7 +85,7 @@ class Award:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class Unplaceable:
     """A workload that no region can place, and why: NO_PLACE or NO_DATA."""
 
     workload: WorkloadId
@@ -279,7 +279,7 @@ async def _store_bids(connection: AnyConnection, outcome: RoundOutcome, response
 
 
 async def mark_undecided(
-    connection: AnyConnection, marks: Sequence[Undecided], *, refresh_reasons: bool
+    connection: AnyConnection, marks: Sequence[Unplaceable], *, refresh_reasons: bool
 ) -> set[WorkloadId]:
     """Stores why these have no place, beside the new state; returns those whose state is new.
 

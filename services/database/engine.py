@@ -18,7 +18,7 @@ from services.database.backoff import Backoff
 from services.database.commit_marks import CommitMarks, Slot
 from services.database.connection import AnyConnection, ConnectionPool, PooledConnection
 from services.database.errors import DatabaseUnavailable, is_final, is_passing
-from services.database.watcher import HealthListener, Subscription, Watcher
+from services.database.watcher import HealthListener, NotificationListener, Subscription
 
 _log = structlog.get_logger(__name__)
 
@@ -63,7 +63,7 @@ class Database:
         self.url = url
         self._give_up_after_s = give_up_after_s
         self._pool = ConnectionPool(url, connections)
-        self._watcher = Watcher(url)
+        self._watcher = NotificationListener(url)
         self._marks = CommitMarks()
         self._channels_to_wake: set[str] = set()
         self._wake_requested = asyncio.Event()

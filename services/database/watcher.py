@@ -47,7 +47,7 @@ class Subscription:
         return True
 
 
-class Watcher:
+class NotificationListener:
     """Listens as long as it is open; connects again, with growing pauses, whenever the connection is lost."""
 
     def __init__(self, url: str) -> None:

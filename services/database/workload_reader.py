@@ -83,7 +83,7 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadFilter:
+class StoredWorkloadFilter:
     """Which workloads to list; what is None or empty excludes nothing."""
 
     tenant: TenantId | None = None
@@ -94,11 +94,11 @@ class WorkloadFilter:
     submitted_before_s: float | None = None
 
 
-ALL_WORKLOADS = WorkloadFilter()
+ALL_WORKLOADS = StoredWorkloadFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadPage:
+class StoredWorkloadPage:
     """Some workloads, the newest first; `next_page_token` is empty on the last page."""
 
     workloads: tuple[StoredWorkload, ...]
@@ -169,8 +169,8 @@ def _stored_workload(row: TupleRow) -> StoredWorkload:
 
 
 async def list_page(
-    connection: AnyConnection, wanted: WorkloadFilter, page_size: int, page_token: str = ""
-) -> WorkloadPage:
+    connection: AnyConnection, wanted: StoredWorkloadFilter, page_size: int, page_token: str = ""
+) -> StoredWorkloadPage:
     """A page of the workloads that pass the filter, the newest first.
 
     Pages show each workload once, also while others are submitted between them. Raises BadPageToken when the token
@@ -192,7 +192,7 @@ async def list_page(
     names = _that_fit(listed[:page_size])
     cursor = await execute(connection, _SELECT.where(any_of(WORKLOADS.c.workload, names)).order_by(*_NEWEST_FIRST))
     page = tuple([_stored_workload(row) for row in await cursor.fetchall()])
-    return WorkloadPage(page, _make_token(page[-1], wanted) if len(listed) > len(names) else "")
+    return StoredWorkloadPage(page, _make_token(page[-1], wanted) if len(listed) > len(names) else "")
 
 
 def _that_fit(listed: Sequence[TupleRow]) -> list[str]:
@@ -207,7 +207,7 @@ def _that_fit(listed: Sequence[TupleRow]) -> list[str]:
     return names
 
 
-def _conditions(wanted: WorkloadFilter) -> list[ColumnElement[bool]]:
+def _conditions(wanted: StoredWorkloadFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.tenant is not None:
         conditions.append(WORKLOADS.c.tenant == wanted.tenant)
@@ -229,16 +229,16 @@ def _conditions(wanted: WorkloadFilter) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _fingerprint(wanted: WorkloadFilter) -> str:
+def _fingerprint(wanted: StoredWorkloadFilter) -> str:
     return hashlib.blake2b(repr(astuple(wanted)).encode(), digest_size=6).hexdigest()
 
 
-def _make_token(last: StoredWorkload, wanted: WorkloadFilter) -> str:
+def _make_token(last: StoredWorkload, wanted: StoredWorkloadFilter) -> str:
     content = json.dumps([last.submitted_s, last.workload, _fingerprint(wanted)])
     return base64.urlsafe_b64encode(content.encode()).decode()
 
 
-def _read_token(token: str, wanted: WorkloadFilter) -> tuple[float, str]:
+def _read_token(token: str, wanted: StoredWorkloadFilter) -> tuple[float, str]:
     try:
         submitted_s, workload, fingerprint = json.loads(base64.urlsafe_b64decode(token.encode()))
         place = float(submitted_s), str(workload)

@@ -47,7 +47,7 @@ class UnknownTenants(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class NewWorkload:
     """A workload to be accepted, already judged."""
 
     workload: WorkloadId
@@ -71,7 +71,7 @@ class SubmissionResult:
 # ---------------------------------------------------------------- submission
 
 
-async def insert_submissions(connection: AnyConnection, submissions: Sequence[Submission]) -> list[SubmissionResult]:
+async def insert_submissions(connection: AnyConnection, submissions: Sequence[NewWorkload]) -> list[SubmissionResult]:
     """Accepts all of them or none: workloads, jobs, queue entries and `submitted` events.
 
     A submission whose idempotency key its tenant has used before, with the same digest, changes nothing and gets the
@@ -115,7 +115,7 @@ _Key = tuple[TenantId, str]
 _Known = dict[_Key, tuple[WorkloadId, bytes | None]]
 
 
-async def _find_keys(connection: AnyConnection, submissions: Iterable[Submission]) -> psycopg.AsyncCursor[TupleRow]:
+async def _find_keys(connection: AnyConnection, submissions: Iterable[NewWorkload]) -> psycopg.AsyncCursor[TupleRow]:
     keys = [(s.specification.tenant, s.idempotency_key) for s in submissions if s.idempotency_key is not None]
     return await connection.execute(
         """SELECT w.tenant, w.idempotency_key, w.workload, w.body_digest
@@ -129,10 +129,10 @@ def _keys(rows: Iterable[TupleRow]) -> _Known:
     return {(TenantId(row[0]), row[1]): (WorkloadId(row[2]), None if row[3] is None else bytes(row[3])) for row in rows}
 
 
-def _sort_out(submissions: Sequence[Submission], known: _Known) -> tuple[list[SubmissionResult], list[Submission]]:
+def _sort_out(submissions: Sequence[NewWorkload], known: _Known) -> tuple[list[SubmissionResult], list[NewWorkload]]:
     """What each submission comes to, and which are new."""
     results: list[SubmissionResult] = []
-    new: list[Submission] = []
+    new: list[NewWorkload] = []
     for submission in submissions:
         if submission.idempotency_key is None:
             earlier = None
@@ -151,7 +151,7 @@ def _sort_out(submissions: Sequence[Submission], known: _Known) -> tuple[list[Su
     return results, new
 
 
-async def _copy_workloads(connection: AnyConnection, new: Sequence[Submission]) -> None:
+async def _copy_workloads(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
     async with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -186,7 +186,7 @@ def _declared_s(specification: WorkloadSpecification) -> float | None:
     return max(declared) if len(declared) == len(entry_points) else None
 
 
-async def _copy_jobs(connection: AnyConnection, new: Sequence[Submission]) -> None:
+async def _copy_jobs(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
     async with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -213,7 +213,7 @@ async def _copy_jobs(connection: AnyConnection, new: Sequence[Submission]) -> No
                 )
 
 
-async def _copy_queue_entries(connection: AnyConnection, new: Sequence[Submission]) -> None:
+async def _copy_queue_entries(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
     async with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -238,7 +238,7 @@ async def _copy_queue_entries(connection: AnyConnection, new: Sequence[Submissio
             )
 
 
-async def _copy_events(connection: AnyConnection, new: Sequence[Submission]) -> None:
+async def _copy_events(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
     async with (
         connection.cursor() as cursor,
         cursor.copy("COPY events (t, event, workload, tenant, details) FROM STDIN (FORMAT BINARY)") as copy,

@@ -19,21 +19,21 @@ class ChangeFeed(Generic[ChangeT]):
 
     def __init__(self, slot_of: Callable[[ChangeT], Hashable]) -> None:
         self._slot_of = slot_of
-        self._subscriptions: list[Subscription[ChangeT]] = []
+        self._subscriptions: list[ChangeReader[ChangeT]] = []
 
     def publish(self, change: ChangeT) -> None:
         slot = self._slot_of(change)
         for subscription in self._subscriptions:
             subscription.put(slot, change)
 
-    def attach(self, subscription: Subscription[ChangeT]) -> None:
+    def attach(self, subscription: ChangeReader[ChangeT]) -> None:
         self._subscriptions.append(subscription)
 
-    def detach(self, subscription: Subscription[ChangeT]) -> None:
+    def detach(self, subscription: ChangeReader[ChangeT]) -> None:
         self._subscriptions.remove(subscription)
 
 
-class Subscription(Generic[ChangeT]):
+class ChangeReader(Generic[ChangeT]):
     """What one reader has not fetched yet, of one feed or of several.
 
     A context manager: leaving it unsubscribes. Only for use on the event loop of the publishers.

@@ -9,16 +9,16 @@ from domain.identifiers import MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from services.clock import ServiceClock
 from services.execution.attempt_register import AttemptRegister
-from services.execution.change_feed import ChangeFeed, Subscription
+from services.execution.change_feed import ChangeFeed, ChangeReader
 from services.execution.emulation import Emulation
 from services.execution.executor import (
     AttemptOrder,
     AttemptStatus,
     Change,
-    LogChunk,
     LogRequest,
     MachineStatus,
     StopAdvice,
+    TaskLogChunk,
     TaskReference,
     UnknownAttempt,
     slot_of_change,
@@ -84,8 +84,8 @@ class EmulatedExecutor:
     def knows_workload(self, workload: WorkloadId) -> bool:
         return self._emulation.knows_workload(workload)
 
-    def subscribe(self) -> Subscription[Change]:
-        return Subscription(self.feed)
+    def subscribe(self) -> ChangeReader[Change]:
+        return ChangeReader(self.feed)
 
     async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
         raise _has_no_tasks(task.key)
@@ -93,11 +93,11 @@ class EmulatedExecutor:
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
         raise _has_no_tasks(task.key)
 
-    async def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:
+    async def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:
         """Emulated attempts print nothing. Raises UnknownAttempt when there is none of that workload."""
         if not self.knows_workload(request.workload):
             raise _has_no_tasks(AttemptKey(request.workload, request.attempt))
-        chunks: tuple[LogChunk, ...] = ()
+        chunks: tuple[TaskLogChunk, ...] = ()
         for chunk in chunks:
             yield chunk
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from domain.identifiers import AttemptNumber, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
-from services.execution.change_feed import Subscription
+from services.execution.change_feed import ChangeReader
 
 
 class AttemptPhase(StrEnum):
@@ -137,7 +137,7 @@ class LogRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class LogChunk:
+class TaskLogChunk:
     """Some of what a task printed (standard output and error together), in the order in which it was printed."""
 
     attempt: AttemptNumber
@@ -214,7 +214,7 @@ class Executor(Protocol):
         """Every machine about which something is known, sorted by name."""
         ...
 
-    def subscribe(self) -> Subscription[Change]:
+    def subscribe(self) -> ChangeReader[Change]:
         """Every change from now on; close it when done. Take `statuses()` in the same step for what was before."""
         ...
 
@@ -226,7 +226,7 @@ class Executor(Protocol):
         """A task tells of a complete checkpoint. Raises StaleOrder or UnknownAttempt."""
         ...
 
-    def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:
+    def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:
         """What tasks printed. Raises UnknownAttempt when nothing is known of such an attempt."""
         ...
 

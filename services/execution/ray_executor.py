@@ -13,18 +13,18 @@ from domain.placement import AttemptKey, TaskPlacement
 from services.clock import ServiceClock
 from services.execution.attempt_register import AttemptRegister
 from services.execution.background_tasks import BackgroundTasks
-from services.execution.change_feed import ChangeFeed, Subscription
+from services.execution.change_feed import ChangeFeed, ChangeReader
 from services.execution.executor import (
     AttemptOrder,
     AttemptPhase,
     AttemptStatus,
     Change,
     ImpossibleOrder,
-    LogChunk,
     LogRequest,
     MachineStatus,
     StaleOrder,
     StopAdvice,
+    TaskLogChunk,
     TaskReference,
     UnknownAttempt,
     slot_of_change,
@@ -184,8 +184,8 @@ class RayExecutor:
         """Two executors of one cluster have one fence; to be called before `start`."""
         self._register = register
 
-    def subscribe(self) -> Subscription[Change]:
-        return Subscription(self.feed)
+    def subscribe(self) -> ChangeReader[Change]:
+        return ChangeReader(self.feed)
 
     async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
         return self._attempt_of(task).heartbeat(task, progress, steps_per_second)
@@ -196,7 +196,7 @@ class RayExecutor:
         )
         self._attempt_of(task).checkpoint_saved(progress)
 
-    def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:
+    def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:
         known = [key.attempt for key in self._attempts if key.workload == request.workload]
 
         def ended(key: AttemptKey) -> bool:

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Sequence
 
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, TaskPlacement
-from services.execution.change_feed import Subscription
+from services.execution.change_feed import ChangeReader
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import (
     AttemptOrder,
     AttemptStatus,
     Change,
     Executor,
-    LogChunk,
     LogRequest,
     MachineStatus,
     StopAdvice,
+    TaskLogChunk,
     TaskReference,
     sorted_by_key,
 )
@@ -66,8 +66,8 @@ class RoutingExecutor:
                 told[status.machine] = status
         return tuple(status for _, status in sorted(told.items()))
 
-    def subscribe(self) -> Subscription[Change]:
-        return Subscription(self._emulated.feed, self._processes.feed)
+    def subscribe(self) -> ChangeReader[Change]:
+        return ChangeReader(self._emulated.feed, self._processes.feed)
 
     async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
         return await self._executor_of(task.key).heartbeat(task, progress, steps_per_second)
@@ -75,7 +75,7 @@ class RoutingExecutor:
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
         await self._executor_of(task.key).checkpoint_saved(task, progress, path)
 
-    def read_logs(self, request: LogRequest) -> AsyncIterator[LogChunk]:
+    def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:
         if self._emulated.knows_workload(request.workload):
             return self._emulated.read_logs(request)
         return self._processes.read_logs(request)

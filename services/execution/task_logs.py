@@ -8,7 +8,7 @@ from pathlib import Path
 
 from domain.identifiers import AttemptNumber
 from domain.placement import AttemptKey
-from services.execution.executor import LogChunk, LogRequest, UnknownAttempt
+from services.execution.executor import LogRequest, TaskLogChunk, UnknownAttempt
 from services.execution.task_paths import LoggedTask, TaskPaths
 
 _CHUNK_BYTES = 65_536
@@ -17,7 +17,7 @@ _LOOK_AGAIN_S = 0.2
 
 async def read_task_logs(
     paths: TaskPaths, request: LogRequest, known: Sequence[AttemptNumber], ended: Callable[[AttemptKey], bool]
-) -> AsyncIterator[LogChunk]:
+) -> AsyncIterator[TaskLogChunk]:
     """The output of the tasks asked for, task by task; with `follow`, then whatever is added until the attempt ends.
 
     `known` are the attempts of the workload that may not have printed yet. Raises UnknownAttempt when there is
@@ -40,7 +40,7 @@ async def read_task_logs(
                 offsets[task.log] = await asyncio.to_thread(_offset_of_tail, task.log, request.tail_lines)
             while chunk := await asyncio.to_thread(_read, task.log, offsets[task.log]):
                 offsets[task.log] += len(chunk)
-                yield LogChunk(number, task.job, task.task, chunk)
+                yield TaskLogChunk(number, task.job, task.task, chunk)
         if last_look:
             return
         await asyncio.sleep(_LOOK_AGAIN_S)

@@ -1,7 +1,7 @@
-"""What runs beside each task: an actor that starts the user's process through a warden and knows how it ended.
+"""What runs beside each task: an actor that starts the user's process through a reaper and knows how it ended.
 
 It lives on when the cluster manager dies, so that the process does too, and answers the next one; it keeps the exit
-code until the attempt is forgotten. When it dies itself, the warden ends the process.
+code until the attempt is forgotten. When it dies itself, the reaper ends the process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import ray
 
 from domain.placement import TaskPlacement
 from domain.workload import Command, Emulated, EntryPoint, PythonCallable
-from services.execution import warden
+from services.execution import task_reaper
 from services.execution.cpu_affinity import limit_cpus
 from services.execution.executor import AttemptOrder
 from services.execution.task_environment import Rendezvous, task_environment, task_file
@@ -106,7 +106,7 @@ class TaskRunner:
         self._rendezvous: Rendezvous | None = None
         self._paths: TaskPaths | None = None
         self._session_address = ""
-        self._warden: Process | None = None
+        self._reaper: Process | None = None
         self._process_id = 0
         self._watching: asyncio.Task[None] | None = None
         self._kill: asyncio.TimerHandle | None = None
@@ -189,7 +189,7 @@ class TaskRunner:
         paths.checkpoint_directory(key.workload).mkdir(parents=True, exist_ok=True)
         self._write_task_file()
         entry_point = next(job.entry_point for job in self._order.specification.jobs if job.name == placement.job)
-        launch: warden.Launch = {
+        launch: task_reaper.Launch = {
             "arguments": arguments_of(entry_point),
             "environment": task_environment(
                 self._order,
@@ -203,8 +203,8 @@ class TaskRunner:
             "directory": str(start.working_directory),
             "log": str(log),
         }
-        self._warden = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(Path(warden.__file__))),
+        self._reaper = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(Path(task_reaper.__file__))),
             stdin=PIPE,
             stdout=PIPE,
             start_new_session=True,
@@ -212,7 +212,7 @@ class TaskRunner:
         self._command(json.dumps(launch).encode() + b"\n")
         answer = await self._answer()
         if "process_id" not in answer:
-            await self._ended(COULD_NOT_START, f"could not start: {answer.get('failure', 'its warden was killed')}")
+            await self._ended(COULD_NOT_START, f"could not start: {answer.get('failure', 'its reaper was killed')}")
             return
         self._process_id = int(answer["process_id"])
         self._limit_cpus()
@@ -224,7 +224,7 @@ class TaskRunner:
         if "exit_code" in answer:
             await self._ended(int(answer["exit_code"]), "")
             return
-        # The warden was killed; the kernel has killed the main process, this ends what it had started.
+        # The reaper was killed; the kernel has killed the main process, this ends what it had started.
         with suppress(ProcessLookupError):
             os.killpg(self._process_id, signal.SIGKILL)
         await self._ended(-signal.SIGKILL, "the process that watched over it was killed")
@@ -256,16 +256,16 @@ class TaskRunner:
             self._changed.notify_all()
 
     async def _answer(self) -> dict[str, str | int]:
-        """The next line from the warden; empty when it is gone."""
-        if self._warden is None or self._warden.stdout is None:
+        """The next line from the reaper; empty when it is gone."""
+        if self._reaper is None or self._reaper.stdout is None:
             return {}
-        line = await self._warden.stdout.readline()
+        line = await self._reaper.stdout.readline()
         answer: dict[str, str | int] = json.loads(line) if line else {}
         return answer
 
     def _command(self, line: bytes) -> None:
-        if self._warden is not None and self._warden.stdin is not None and not self._warden.stdin.is_closing():
-            self._warden.stdin.write(line)
+        if self._reaper is not None and self._reaper.stdin is not None and not self._reaper.stdin.is_closing():
+            self._reaper.stdin.write(line)
 
     def _limit_cpus(self) -> None:
         if self._tuned and self._process_id and self._report.state is not RunnerState.ENDED:

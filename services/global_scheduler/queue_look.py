@@ -10,7 +10,7 @@ from domain.rank import QueuePosition
 from services.database import queue_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.queue_store import QueueLine
-from services.database.workload_reader import StoredWorkload, WorkloadFilter
+from services.database.workload_reader import StoredWorkload, StoredWorkloadFilter
 from services.global_scheduler.workload_messages import NOT_RANKED, position_message, workload_message
 from services.wire.workloads import state_to_proto
 from topmast.v1 import global_scheduler_pb2 as messages
@@ -38,7 +38,7 @@ class QueueLook:
         return workload_message(stored, rank, self._why_pending(stored), attempts)
 
     async def page(
-        self, connection: AnyConnection, wanted: WorkloadFilter, page_size: int, page_token: str
+        self, connection: AnyConnection, wanted: StoredWorkloadFilter, page_size: int, page_token: str
     ) -> messages.ListWorkloadsResponse:
         """Raises BadPageToken."""
         page = await workload_reader.list_page(connection, wanted, page_size, page_token)

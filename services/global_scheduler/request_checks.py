@@ -11,7 +11,7 @@ from domain.identifiers import IDENTIFIER_PATTERN, RegionId, TenantId, WorkloadI
 from domain.life_cycle import State
 from formats.problems import FieldProblem, in_quotes, suggestion
 from services.database.event_store import EventFilter
-from services.database.workload_reader import WorkloadFilter
+from services.database.workload_reader import StoredWorkloadFilter
 from services.grpc_errors import InvalidArgument
 from services.wire.malformed_message import MalformedMessage
 from services.wire.workloads import state_from_proto
@@ -104,12 +104,12 @@ def workload_named(value: str) -> WorkloadId:
     return WorkloadId(name or "")
 
 
-def list_filter(request: messages.ListWorkloadsRequest) -> tuple[WorkloadFilter, int]:
+def list_filter(request: messages.ListWorkloadsRequest) -> tuple[StoredWorkloadFilter, int]:
     """Which workloads, and how many at once; raises InvalidArgument."""
     checks = Checks()
     tenant = checks.name("tenant", request.tenant)
     region = checks.name("region", request.region)
-    wanted = WorkloadFilter(
+    wanted = StoredWorkloadFilter(
         tenant=None if tenant is None else TenantId(tenant),
         states=checks.states("states", request.states),
         region=None if region is None else RegionId(region),

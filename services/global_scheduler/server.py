@@ -29,7 +29,7 @@ from services.global_scheduler.request_checks import (
     workload_named,
 )
 from services.global_scheduler.snapshot_stream import snapshot_stream
-from services.global_scheduler.submission import GREATEST_BATCH, SubmissionDesk
+from services.global_scheduler.submission import GREATEST_BATCH, SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
@@ -57,7 +57,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self,
         database: Database,
         clock: Clock,
-        desk: SubmissionDesk,
+        batcher: SubmissionBatcher,
         surroundings: SurroundingsKeeper,
         look: QueueLook,
         watchers: WorkloadWatchers,
@@ -67,7 +67,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         """`require_ready` raises Unavailable while calls cannot be answered."""
         self._database = database
         self._clock = clock
-        self._desk = desk
+        self._batcher = batcher
         self._surroundings = surroundings
         self._look = look
         self._watchers = watchers
@@ -79,7 +79,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self, request: messages.SubmitWorkloadRequest, context: Context
     ) -> messages.SubmitWorkloadResponse:
         self._require_ready()
-        (result,) = await self._desk.submit([request], lambda _: "")
+        (result,) = await self._batcher.submit([request], lambda _: "")
         return messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed)
 
     async def SubmitWorkloads(
@@ -92,7 +92,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
             )
         if not request.requests:
             return messages.SubmitWorkloadsResponse()
-        results = await self._desk.submit(request.requests, lambda index: f"requests[{index}].")
+        results = await self._batcher.submit(request.requests, lambda index: f"requests[{index}].")
         return messages.SubmitWorkloadsResponse(
             responses=[
                 messages.SubmitWorkloadResponse(workload=result.workload, existed=result.existed) for result in results

@@ -21,7 +21,7 @@ from formats.problems import FieldProblem
 from formats.workload_checks import check_workload
 from services.database import workload_store
 from services.database.engine import Database
-from services.database.workload_store import IdempotencyConflict, Submission, SubmissionResult, UnknownTenants
+from services.database.workload_store import IdempotencyConflict, NewWorkload, SubmissionResult, UnknownTenants
 from services.global_scheduler.surroundings import Surroundings
 from services.grpc_errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
 from services.wire.malformed_message import MalformedMessage
@@ -68,11 +68,11 @@ class WorkloadNames:
 class _Waiting:
     """One call that waits for its workloads to be stored."""
 
-    submissions: list[Submission]
+    submissions: list[NewWorkload]
     stored: asyncio.Future[list[SubmissionResult]]
 
 
-class SubmissionDesk:
+class SubmissionBatcher:
     """Takes submissions. `run` stores them until cancelled."""
 
     def __init__(self, database: Database, clock: Clock, surroundings: Callable[[], Surroundings]) -> None:
@@ -133,10 +133,10 @@ class SubmissionDesk:
 
     def _judge(
         self, requests: Sequence[global_scheduler_pb2.SubmitWorkloadRequest], path: Callable[[int], str]
-    ) -> list[Submission]:
+    ) -> list[NewWorkload]:
         surroundings = self._surroundings()
         now = self._clock.now()
-        submissions: list[Submission] = []
+        submissions: list[NewWorkload] = []
         problems: list[FieldProblem] = []
         for index, request in enumerate(requests):
             found, specification, serialized = _read(request, surroundings)
@@ -151,7 +151,7 @@ class SubmissionDesk:
                         "NO_REGION_CAN_HOST", field, f"{field}: no region could ever host this: {refusal.sentence}"
                     )
                 submissions.append(
-                    Submission(
+                    NewWorkload(
                         workload=self._names.next(),
                         specification=specification,
                         serialized=serialized,

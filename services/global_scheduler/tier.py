@@ -15,7 +15,7 @@ from services.global_scheduler.level_timer import LevelTimer
 from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.scan_loop import ScanLoop
 from services.global_scheduler.server import GlobalSchedulerServicer
-from services.global_scheduler.submission import SubmissionDesk
+from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import Unavailable
@@ -35,14 +35,14 @@ class GlobalSchedulerTier:
         self._lease: Lease | None = None
         self._changed = asyncio.Event()
         self._surroundings = SurroundingsKeeper(database)
-        self._desk = SubmissionDesk(database, clock, self._surroundings.present)
+        self._batcher = SubmissionBatcher(database, clock, self._surroundings.present)
         self._watchers = WorkloadWatchers(database)
         self._scan_loop = ScanLoop(database, clock, configuration)
         self._level_timer = LevelTimer(database, clock, configuration)
         servicer = GlobalSchedulerServicer(
             database,
             clock,
-            self._desk,
+            self._batcher,
             self._surroundings,
             QueueLook(self._scan_loop.explain),
             self._watchers,
@@ -81,7 +81,7 @@ class GlobalSchedulerTier:
         tasks = [
             asyncio.ensure_future(keeper.keep(lease)),  # ends when the lease is lost
             asyncio.ensure_future(self._keep_surroundings()),
-            asyncio.ensure_future(self._desk.run()),
+            asyncio.ensure_future(self._batcher.run()),
             asyncio.ensure_future(self._watchers.run()),
             asyncio.ensure_future(self._scan_loop.run(lease)),
             asyncio.ensure_future(self._level_timer.run(lease)),
@@ -94,7 +94,7 @@ class GlobalSchedulerTier:
         finally:
             self._set_lease(None)
             await _end(tasks)
-            self._desk.refuse_waiting(Unavailable("this global scheduler stops; try again"))
+            self._batcher.refuse_waiting(Unavailable("this global scheduler stops; try again"))
 
     # ------------------------------------------------------------ readiness
 

@@ -21,7 +21,7 @@ from services.database.event_follower import follow
 _log = structlog.get_logger(__name__)
 
 
-class Watcher:
+class WorkloadWatcher:
     """One client that watches one workload."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class WorkloadWatchers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._watchers: dict[WorkloadId, list[Watcher]] = {}
+        self._watchers: dict[WorkloadId, list[WorkloadWatcher]] = {}
         self._anybody = asyncio.Event()
 
     @property
@@ -54,9 +54,9 @@ class WorkloadWatchers:
         return sum(map(len, self._watchers.values()))
 
     @asynccontextmanager
-    async def watch(self, workload: WorkloadId) -> AsyncIterator[Watcher]:
+    async def watch(self, workload: WorkloadId) -> AsyncIterator[WorkloadWatcher]:
         """A watcher of that workload, as long as the context lasts."""
-        watcher = Watcher()
+        watcher = WorkloadWatcher()
         self._watchers.setdefault(workload, []).append(watcher)
         self._anybody.set()
         try:

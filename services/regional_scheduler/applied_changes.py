@@ -25,7 +25,7 @@ from services.database.engine import Database
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.loading import load_revisions
-from services.regional_scheduler.order_desk import OrderDesk
+from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.region_memory import RegionMemory, Revisions
 from services.regional_scheduler.session_over import SessionOver
 
@@ -46,13 +46,13 @@ class AppliedChanges:
     """Fleet, tenants and tables of which the database has newer revisions than the region's memory."""
 
     def __init__(
-        self, database: Database, memory: RegionMemory, inbox: Inbox, absent: AbsentClusters, desk: OrderDesk
+        self, database: Database, memory: RegionMemory, inbox: Inbox, absent: AbsentClusters, sender: OrderSender
     ) -> None:
         self._database = database
         self._memory = memory
         self._inbox = inbox
         self._absent = absent
-        self._desk = desk
+        self._sender = sender
 
     async def take_over(self, now_real_s: float) -> None:
         """Brings the memory to the present revisions, if it was said that there may be newer ones.
@@ -99,7 +99,7 @@ class AppliedChanges:
             raise SessionOver(f"what the region holds does not fit its machines any more: {error}") from error
         memory.region, memory.inventory, memory.bidder = region, inventory, bidder
         self._absent.machines_changed(now_real_s)
-        self._desk.clusters_changed(region)
+        self._sender.clusters_changed(region)
 
 
 def _exchanged(

@@ -10,7 +10,7 @@ from services.database import reservation_store
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
 from services.database.reservation_store import ReservedPlace
-from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.loading import holding_of, live_attempt_of
 from services.regional_scheduler.region_memory import RegionMemory
@@ -20,9 +20,9 @@ from services.regional_scheduler.session_over import SessionOver
 class Arrivals:
     """Changes the region's memory to what the database says of its reservations."""
 
-    def __init__(self, memory: RegionMemory, agenda: Agenda) -> None:
+    def __init__(self, memory: RegionMemory, due_attempts: DueAttempts) -> None:
         self._memory = memory
-        self._agenda = agenda
+        self._due_attempts = due_attempts
 
     def admit(self, successor: LiveAttempt, preempted_s: Mapping[str, tuple[float, ...]]) -> None:
         """The attempt begins in the place that was kept for it; `preempted_s` has what `preemptions` says of it."""
@@ -30,7 +30,7 @@ class Arrivals:
         self.withdraw(successor.key.workload)
         inventory.hold(holding_of(successor, inventory.rule, preempted_s))
         self._memory.live.add(successor)
-        self._agenda.give_orders(successor.key)
+        self._due_attempts.give_orders(successor.key)
 
     def withdraw(self, workload: WorkloadId) -> None:
         """No place is kept for the workload any more."""

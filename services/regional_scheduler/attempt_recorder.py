@@ -7,10 +7,10 @@ from domain.placement import AttemptKey
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
-from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.arrivals import Arrivals
+from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.gang_reports import end_of, start_of
-from services.regional_scheduler.order_desk import OrderDesk
+from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
@@ -29,9 +29,9 @@ class AttemptRecorder:
         database: Database,
         lease: Lease,
         memory: RegionMemory,
-        agenda: Agenda,
+        due_attempts: DueAttempts,
         reports: ReportTaker,
-        desk: OrderDesk,
+        sender: OrderSender,
         arrivals: Arrivals,
         clock: Clock,
     ) -> None:
@@ -39,19 +39,19 @@ class AttemptRecorder:
         self._database = database
         self._lease = lease
         self._memory = memory
-        self._agenda = agenda
+        self._due_attempts = due_attempts
         self._reports = reports
-        self._desk = desk
+        self._sender = sender
         self._clock = clock
         self._progress_due_real_s = 0.0
 
     async def record(self, now_real_s: float) -> None:
         """One transaction for everything that is news; nothing when there is none."""
-        progress_is_due = self._agenda.has_progress and now_real_s >= self._progress_due_real_s
-        if not (self._agenda.has_news or self._reports.has_checkpoints or progress_is_due):
+        progress_is_due = self._due_attempts.has_progress and now_real_s >= self._progress_due_real_s
+        if not (self._due_attempts.has_news or self._reports.has_checkpoints or progress_is_due):
             return
         live = self._memory.live
-        reported = [attempt for key in self._agenda.take_records() if (attempt := live.get(key)) is not None]
+        reported = [attempt for key in self._due_attempts.take_records() if (attempt := live.get(key)) is not None]
         checkpoints = self._reports.take_checkpoints()
         self._progress_due_real_s = now_real_s + PROGRESS_REAL_S
         if not reported:
@@ -66,7 +66,7 @@ class AttemptRecorder:
             live.move(key, run)
         for key, since in recorded.changed:
             for waiting in live.end_change(key, since):
-                self._agenda.give_orders(waiting)
+                self._due_attempts.give_orders(waiting)
         for start in recorded.started:
             self._memory.inventory.begin_run(start.key, start.started_s)
         for end in recorded.ended:
@@ -88,10 +88,10 @@ class AttemptRecorder:
             return
         self._memory.inventory.release(key)
         for cluster in attempt.clusters:
-            self._desk.forget(cluster, (key,))
+            self._sender.forget(cluster, (key,))
         waiting_changes = self._memory.live.waiting_for(key)
         freed = self._memory.live.remove(key)
         for waiting_change in waiting_changes:
-            self._agenda.give_orders(waiting_change)
+            self._due_attempts.give_orders(waiting_change)
         for waiting in self._memory.live.waiting_on(freed):
-            self._agenda.give_orders(waiting.key)
+            self._due_attempts.give_orders(waiting.key)

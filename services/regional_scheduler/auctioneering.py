@@ -20,7 +20,7 @@ from regional_scheduler.rounds import AuctionSettings, Lot, RegionResponse, Roun
 from services.configuration import AuctionConfiguration
 from services.database import auction_store, event_store, lease_store
 from services.database.auction_documents import lot_from_document
-from services.database.auction_store import AuctionProgress, SortKey, StoredRound, Undecided
+from services.database.auction_store import AuctionProgress, SortKey, StoredRound, Unplaceable
 from services.database.channels import AUCTION_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
@@ -115,7 +115,7 @@ class Auctioneer:
         """Workloads that nobody can place say so: their state, and an event when it is a new one."""
         undecided = [verdict for verdict in outcome.verdicts if isinstance(verdict, (Waiting, AwaitingData))]
         marks = [
-            Undecided(
+            Unplaceable(
                 verdict.lot.workload.workload,
                 Happening.NO_DATA if isinstance(verdict, AwaitingData) else Happening.NO_PLACE,
                 verdict.sentence,

@@ -16,7 +16,7 @@ from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.cluster_link import MachineReport
-from services.regional_scheduler.evictor import Evictor
+from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import MachineRequest
 from services.regional_scheduler.machine_states import machine_state, record_machine_happening
 from services.regional_scheduler.region_memory import RegionMemory
@@ -35,7 +35,7 @@ class MachineMaintenance:
         database: Database,
         lease: Lease,
         memory: RegionMemory,
-        evictor: Evictor,
+        eviction_writer: EvictionWriter,
         absent: AbsentClusters,
         arrivals: Arrivals,
         clock: Clock,
@@ -44,7 +44,7 @@ class MachineMaintenance:
         self._database = database
         self._lease = lease
         self._memory = memory
-        self._evictor = evictor
+        self._eviction_writer = eviction_writer
         self._absent = absent
         self._clock = clock
 
@@ -100,15 +100,15 @@ class MachineMaintenance:
             if not keep_running:
                 there = self._memory.live.on(machine)
                 if cause is EvictionCause.MACHINE_LOST:
-                    lost = await self._evictor.write_lost(connection, there)
-                leaving = await self._evictor.write(connection, there, Eviction(cause))
+                    lost = await self._eviction_writer.write_lost(connection, there)
+                leaving = await self._eviction_writer.write(connection, there, Eviction(cause))
         if state is not None and self._absent.knows(machine):
             # Of one that was added a moment ago the state is taken over with the machine.
             self._absent.set_state(machine, state)
-        self._evictor.begin_lost(lost)
+        self._eviction_writer.begin_lost(lost)
         for workload in without_place:
             self._arrivals.withdraw(workload)
-        self._evictor.begin(leaving, Eviction(cause))
+        self._eviction_writer.begin(leaving, Eviction(cause))
         return leaving
 
     async def _check_happened(self, connection: AnyConnection, machine: MachineId, happening: MachineHappening) -> None:

@@ -1,4 +1,4 @@
-"""Takes in what cluster managers tell: into the book at once, onto the agenda what follows from it."""
+"""Takes in the reports of cluster managers: the attempts change at once, and what follows from that becomes due."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from domain.clock import Clock
 from domain.identifiers import ClusterId
 from services.execution.executor import AttemptStatus
 from services.regional_scheduler.absent_clusters import AbsentClusters
-from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.cluster_link import ClusterReport, LinkLost, LinkMessage, MachineReport
+from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.gang_reports import take_report
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
-from services.regional_scheduler.order_desk import OrderDesk
+from services.regional_scheduler.order_sender import OrderSender
 
 
 class ReportTaker:
-    """What is not for the book waits here to be taken: new checkpoints, and reports about machines."""
+    """What no attempt takes in waits here to be taken: new checkpoints, and reports about machines."""
 
     def __init__(
-        self, live: RegionAttempts, agenda: Agenda, desk: OrderDesk, absent: AbsentClusters, clock: Clock
+        self, live: RegionAttempts, due_attempts: DueAttempts, sender: OrderSender, absent: AbsentClusters, clock: Clock
     ) -> None:
         self._live = live
-        self._agenda = agenda
-        self._desk = desk
+        self._due_attempts = due_attempts
+        self._sender = sender
         self._absent = absent
         self._clock = clock
         self._checkpoints: list[RecordCheckpoint] = []
@@ -46,18 +46,18 @@ class ReportTaker:
     def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
         """Takes in messages in the order in which they came."""
         for message in messages:
-            if message.cluster not in self._desk.links:
+            if message.cluster not in self._sender.links:
                 continue  # The cluster left the region meanwhile.
             match message:
                 case ClusterReport():
                     self._take_report(message)
                 case LinkLost():
                     self._absent.lost(message.cluster, now_real_s)
-                    self._desk.disconnected(message.cluster)
+                    self._sender.disconnected(message.cluster)
 
     def _take_report(self, report: ClusterReport) -> None:
         if report.complete:
-            self._desk.connected(report.cluster, report.connection)
+            self._sender.connected(report.cluster, report.connection)
             self._absent.reached(report.cluster)
             named = {status.key for status in report.attempts}
             for attempt in self._live:
@@ -70,14 +70,14 @@ class ReportTaker:
                 unknown.append(status)
             else:
                 self._take_status(reported, report.cluster, status)
-        self._desk.dismiss(report.cluster, unknown)
+        self._sender.dismiss(report.cluster, unknown)
         self._machine_reports.extend(report.machines)
 
     def _not_known_there(self, attempt: LiveAttempt, cluster: ClusterId) -> None:
         attempt.reports.pop(cluster, None)
         attempt.perhaps_known.discard(cluster)
         if cluster in attempt.clusters:
-            self._agenda.look_at(attempt)
+            self._due_attempts.look_at(attempt)
 
     def _take_status(self, attempt: LiveAttempt, cluster: ClusterId, status: AttemptStatus) -> None:
         before = attempt.reports.get(cluster)
@@ -86,8 +86,8 @@ class ReportTaker:
             # Progress is written now and then as it stands; orders follow from where the attempt stands.
             if isinstance(action, RecordCheckpoint):
                 self._checkpoints.append(action)
-        self._agenda.give_orders(attempt.key)
+        self._due_attempts.give_orders(attempt.key)
         if before is None or before.phase is not status.phase or attempt.started_s is None:
-            self._agenda.record(attempt.key)
+            self._due_attempts.record(attempt.key)
         else:
-            self._agenda.record_progress(attempt.key)
+            self._due_attempts.record_progress(attempt.key)

@@ -28,7 +28,7 @@ from services.regional_scheduler.action_requests import (
     ResizeRequest,
     RetuneRequest,
 )
-from services.regional_scheduler.evictor import Evictor
+from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.recording import begin_evictions
@@ -40,11 +40,13 @@ from services.tiers.fenced_transaction import fenced_transaction
 class RequestedActions:
     """Answers requests, one after the other."""
 
-    def __init__(self, database: Database, lease: Lease, memory: RegionMemory, evictor: Evictor, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, lease: Lease, memory: RegionMemory, eviction_writer: EvictionWriter, clock: Clock
+    ) -> None:
         self._database = database
         self._lease = lease
         self._memory = memory
-        self._evictor = evictor
+        self._eviction_writer = eviction_writer
         self._clock = clock
 
     async def answer(self, requests: Iterable[ActionRequest]) -> None:
@@ -77,7 +79,7 @@ class RequestedActions:
             writing.add(plan)
             await self._write(connection, writing.writes, now)
         apply_plan(self._memory.inventory, plan, now)
-        self._evictor.carry_out(writing.writes)
+        self._eviction_writer.carry_out(writing.writes)
         return plan
 
     async def _write(self, connection: AnyConnection, writes: PlannedWrites, now: float) -> None:

@@ -22,18 +22,18 @@ from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
 from services.regional_scheduler.absent_clusters import AbsentClusters
-from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.attempt_recorder import PROGRESS_REAL_S, AttemptRecorder
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.dispatching import dispatch_awards
-from services.regional_scheduler.evictor import Evictor
+from services.regional_scheduler.due_attempts import DueAttempts
+from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
-from services.regional_scheduler.order_desk import OrderDesk
+from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.plan_writing import migration_to
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
@@ -61,18 +61,22 @@ class RegionSession:
         self._clock = clock
         self._poll_real_s = configuration.auction.poll_real_s
         self._now_real_s = asyncio.get_running_loop().time
-        self._agenda = Agenda()
+        self._due_attempts = DueAttempts()
         self._absent = AbsentClusters(memory, self._now_real_s())
-        self._desk = OrderDesk(memory.region, memory.live, self._agenda, self._cluster_address, inbox.put, lease.token)
-        self._reports = ReportTaker(memory.live, self._agenda, self._desk, self._absent, clock)
-        self._applied = AppliedChanges(database, memory, inbox, self._absent, self._desk)
-        self._arrivals = Arrivals(memory, self._agenda)
-        self._recorder = AttemptRecorder(
-            database, lease, memory, self._agenda, self._reports, self._desk, self._arrivals, clock
+        self._sender = OrderSender(
+            memory.region, memory.live, self._due_attempts, self._cluster_address, inbox.put, lease.token
         )
-        self._evictor = Evictor(memory, self._agenda, clock)
-        self._machines = MachineMaintenance(database, lease, memory, self._evictor, self._absent, self._arrivals, clock)
-        self._actions = RequestedActions(database, lease, memory, self._evictor, clock)
+        self._reports = ReportTaker(memory.live, self._due_attempts, self._sender, self._absent, clock)
+        self._applied = AppliedChanges(database, memory, inbox, self._absent, self._sender)
+        self._arrivals = Arrivals(memory, self._due_attempts)
+        self._recorder = AttemptRecorder(
+            database, lease, memory, self._due_attempts, self._reports, self._sender, self._arrivals, clock
+        )
+        self._eviction_writer = EvictionWriter(memory, self._due_attempts, clock)
+        self._machines = MachineMaintenance(
+            database, lease, memory, self._eviction_writer, self._absent, self._arrivals, clock
+        )
+        self._actions = RequestedActions(database, lease, memory, self._eviction_writer, clock)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction)
 
@@ -80,13 +84,13 @@ class RegionSession:
         """Runs until the session is over: raises SessionOver, LeaseLost or DatabaseUnavailable."""
         try:
             # A link that fails (other than by losing its cluster manager) ends the session: a new one has new links.
-            await until_one_ends(self._loop(), self._desk.run())
+            await until_one_ends(self._loop(), self._sender.run())
         finally:
             self.inbox.close()
 
     async def _loop(self) -> None:
         for attempt in self.memory.live:
-            self._agenda.look_at(attempt)
+            self._due_attempts.look_at(attempt)
         while True:
             await self._loop_once()
 
@@ -109,16 +113,16 @@ class RegionSession:
         # 6. Move the auction on: answer, close, or open a round.
         again_in_real_s = await self._auction()
         # 7. Tell the cluster managers. Everything they hear is in the database already.
-        self._desk.send_due(self._clock.now())
+        self._sender.send_due(self._clock.now())
         # 8. Now and then see whether the memory agrees with itself.
         await self._invariants.look(self._now_real_s())
         # 9. Wait for something to happen, unless there is more to do.
-        if not (dispatched or self._agenda.has_news or self._agenda.has_orders):
+        if not (dispatched or self._due_attempts.has_news or self._due_attempts.has_orders):
             await self._wait(again_in_real_s)
 
     async def _wait(self, auction_in_real_s: float | None) -> None:
         timeout_real_s = self._poll_real_s
-        if self._agenda.has_progress:
+        if self._due_attempts.has_progress:
             timeout_real_s = min(timeout_real_s, PROGRESS_REAL_S)
         if auction_in_real_s is not None:
             timeout_real_s = min(timeout_real_s, auction_in_real_s + 0.01)
@@ -135,11 +139,11 @@ class RegionSession:
         async with fenced_transaction(self._database, self._lease) as connection:
             cancelled = await attempt_store.cancellations_requested(connection, region)
             standings = await attempt_store.standings(connection, region)
-            leaving = await self._evictor.write(connection, cancelled, cancellation)
+            leaving = await self._eviction_writer.write(connection, cancelled, cancellation)
             departing = await reservation_store.of_departing(connection, region)
             departures = [(_before(place.key), migration_to(place)) for place in departing]
             for key, migration in departures:
-                await self._evictor.write(connection, [key], migration)
+                await self._eviction_writer.write(connection, [key], migration)
             reserved = await reservation_store.in_region(connection, region)
             arrived = [key for key in standings if self.memory.live.get(key) is None]
             stored = await attempt_store.load_live(connection, region) if arrived else []
@@ -150,10 +154,10 @@ class RegionSession:
             if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):
                 self.memory.inventory.set_standing(key, standing)
                 attempt.standing, attempt.within_quota = standing, within_quota
-        self._evictor.begin(leaving, cancellation)
+        self._eviction_writer.begin(leaving, cancellation)
         for key, migration in departures:
             if key not in leaving:
-                self._evictor.begin([key], migration)
+                self._eviction_writer.begin([key], migration)
         self._arrivals.compare(stored, reserved, preempted_s)
 
     async def _look_at_time(self) -> None:
@@ -188,8 +192,8 @@ class RegionSession:
             )
         for attempt in dispatched.attempts:
             memory.live.add(attempt)
-            self._agenda.give_orders(attempt.key)
-        self._evictor.carry_out(dispatched.writes)
+            self._due_attempts.give_orders(attempt.key)
+        self._eviction_writer.carry_out(dispatched.writes)
         return True
 
     async def _auction(self) -> float | None:

@@ -18,7 +18,7 @@ from domain.table import Table
 from domain.tenant import HIGHEST_PRIORITY, Tenant
 from formats.fleet_file import FleetFile
 from formats.problems import FieldProblem, FormatError
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.snapshot_file import read_snapshot
 from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
 from formats.trace import TraceRow
@@ -101,7 +101,7 @@ def read_inputs(source: InputSource) -> SimulationInputs:
     """Everything that does not depend on policy and seed; raises FormatError that names the field."""
     snapshot = read_snapshot(source.snapshot) if source.snapshot is not None else None
     described = _fleet_of(source, snapshot)
-    trace = Trace((), "snapshot", RowLedger(str(source.name)))
+    trace = Trace((), "snapshot", RowReport(str(source.name)))
     rows: tuple[TraceRow, ...] = ()
     if source.trace is not None:
         trace = read_trace_file(source.trace, source.options)

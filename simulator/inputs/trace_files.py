@@ -9,7 +9,7 @@ from pathlib import Path
 
 from domain.identifiers import TenantId
 from formats.problems import FieldProblem, FormatError
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.text_stream import read_lines
 from formats.trace import TraceRow
 from simulator.inputs.importers.alibaba_v2020 import AlibabaV2020, read_job_table
@@ -48,14 +48,14 @@ class Trace:
 
     rows: tuple[TraceRow, ...]
     format: str
-    ledger: RowLedger
+    row_report: RowReport
     """What became of the file's rows."""
     clock_zero_s: float = 0.0
     """Seconds since the epoch that are 0 on the trace's clock, where the file has dates; else 0."""
 
 
 class TraceStream:
-    """The rows of a file, once, in its order and with its own times; `ledger` is complete when all are read.
+    """The rows of a file, once, in its order and with its own times; `row_report` is complete when all are read.
 
     Raises FormatError when the file cannot be read, is of no known format, or is bad where `strict` asks.
     """
@@ -65,9 +65,9 @@ class TraceStream:
         first = [line for _, line in islice(numbered, HEAD_LINES)]
         head = FileHead(tuple(line[:HEAD_CHARACTERS].rstrip("\r\n") for line in first))
         self.source = str(path)
-        self.ledger = RowLedger(self.source, strict=options.strict)
+        self.row_report = RowReport(self.source, strict=options.strict)
         self.importer = _prepared(_importer(head, self.source, options), options)
-        self._rows = self.importer.rows(chain(first, (line for _, line in numbered)), self.ledger)
+        self._rows = self.importer.rows(chain(first, (line for _, line in numbered)), self.row_report)
         self._gpus_only = options.gpus_only
 
     def __iter__(self) -> Iterator[TraceRow]:
@@ -85,11 +85,11 @@ def read_trace_file(path: Path, options: TraceOptions = READ_ALL) -> Trace:
     stream = TraceStream(path, options)
     rows = sorted(stream, key=submission_order)
     if not rows:
-        raise FormatError(stream.source, [FieldProblem("", _nothing(stream.ledger))])
+        raise FormatError(stream.source, [FieldProblem("", _nothing(stream.row_report))])
     zero_s = rows[0].submit_s // DAY_S * DAY_S if stream.importer.epoch else 0.0
     if zero_s:
         rows = [replace(row, submit_s=row.submit_s - zero_s) for row in rows]
-    return Trace(tuple(rows), stream.importer.name, stream.ledger, zero_s)
+    return Trace(tuple(rows), stream.importer.name, stream.row_report, zero_s)
 
 
 def submission_order(row: TraceRow) -> tuple[float, str]:
@@ -124,13 +124,13 @@ def _prepared(importer: Importer, options: TraceOptions) -> Importer:
     if not isinstance(importer, AlibabaV2020):
         description = f"goes with pai_task_table.csv only; the trace is of the format {importer.name}"
         raise FormatError(str(options.job_table), [FieldProblem("", description)])
-    ledger = RowLedger(str(options.job_table), strict=options.strict)
+    row_report = RowReport(str(options.job_table), strict=options.strict)
     lines = (line for _, line in read_lines(options.job_table))
-    return replace(importer, jobs=read_job_table(lines, ledger))
+    return replace(importer, jobs=read_job_table(lines, row_report))
 
 
-def _nothing(ledger: RowLedger) -> str:
-    reasons = [f"{count} {reason}" for reason, count in ledger.left_out.items()]
-    if ledger.bad_rows:
-        reasons.insert(0, f"{ledger.bad_rows} rows are bad, the first one: {ledger.shown_bad_rows[0]}")
+def _nothing(row_report: RowReport) -> str:
+    reasons = [f"{count} {reason}" for reason, count in row_report.left_out.items()]
+    if row_report.bad_rows:
+        reasons.insert(0, f"{row_report.bad_rows} rows are bad, the first one: {row_report.shown_bad_rows[0]}")
     return f"has no workload to run ({'; '.join(reasons) or 'there are no rows'})"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
 from domain.events import JsonValue
-from simulator.report.panel import Panel, Picture, Table, colour, numbers, texts
+from simulator.report.panel import FigureTable, Panel, Picture, colour, numbers, texts
 from simulator.report.wording import NOTHING, count_of, duration, gpu_hours, number, percent
 from simulator.results.comparison import Aggregate, Comparison, Contrast, JobDifference, PairedComparison
 
@@ -65,7 +65,7 @@ def _ratio_panel(comparison: Comparison) -> Panel:
         f"Against {baseline}",
         explanation,
         (Picture("", tuple(traces), layout),),
-        (Table(head, tuple(rows)),),
+        (FigureTable(head, tuple(rows)),),
     )
 
 
@@ -150,7 +150,7 @@ def _winners_panel(comparison: Comparison) -> Panel:
     )
 
 
-def _counts_table(pairs: Sequence[PairedComparison]) -> Table:
+def _counts_table(pairs: Sequence[PairedComparison]) -> FigureTable:
     head = (
         "policy", "workloads in both", "won", "lost", "same", "won of those that differ", "gained", "forgone",
         "completed only here", "completed only there",
@@ -170,17 +170,17 @@ def _counts_table(pairs: Sequence[PairedComparison]) -> Table:
         )
         for pair in pairs
     )
-    return Table(head, rows)
+    return FigureTable(head, rows)
 
 
-def _job_tables(pair: PairedComparison) -> tuple[Table, Table]:
+def _job_tables(pair: PairedComparison) -> tuple[FigureTable, FigureTable]:
     return (
         _job_table(f"{pair.policy}: those that won most", pair, pair.top_winners),
         _job_table(f"{pair.policy}: those that lost most", pair, pair.top_losers),
     )
 
 
-def _job_table(caption: str, pair: PairedComparison, jobs: Sequence[JobDifference]) -> Table:
+def _job_table(caption: str, pair: PairedComparison, jobs: Sequence[JobDifference]) -> FigureTable:
     rows = tuple(
         (
             job.workload,
@@ -192,7 +192,7 @@ def _job_table(caption: str, pair: PairedComparison, jobs: Sequence[JobDifferenc
         )
         for job in jobs
     )
-    return Table(
+    return FigureTable(
         ("workload", "tenant", "GPUs", f"under {pair.baseline}", f"under {pair.policy}", "difference"), rows, caption
     )
 
@@ -203,7 +203,7 @@ def _seeds_panel(comparison: Comparison, seeds: int) -> Panel:
     names = list(figures[policies[0]])
     rows = tuple((_words(name), *(_aggregate(name, figures[policy][name]) for policy in policies)) for name in names)
     explanation = f"Means over {count_of(seeds, 'seed')} ± the standard deviation."
-    return Panel("seeds", "Over all seeds", explanation, (), (Table(("figure", *policies), rows),))
+    return Panel("seeds", "Over all seeds", explanation, (), (FigureTable(("figure", *policies), rows),))
 
 
 def _words(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from domain.events import JsonValue
-from simulator.report.panel import LabelledRun, Panel, Picture, Table, colour, numbers, texts
+from simulator.report.panel import FigureTable, LabelledRun, Panel, Picture, colour, numbers, texts
 from simulator.report.ranking import largest_and_others
 from simulator.report.wording import duration, log_duration_axis, number
 from simulator.results.figures import rows_of
@@ -78,7 +78,7 @@ def _distribution_panel(
         "xaxis": log_duration_axis(what),
         "yaxis": {"title": {"text": "% of workloads"}, "range": [0, 101]},
     }
-    table = Table(
+    table = FigureTable(
         ("share of workloads", *(label for label, _ in drawn)),
         tuple(
             (f"{100 * level:g} %", *(duration(float(_quantiles(values, np.array([level]))[0])) for _, values in drawn))
@@ -173,7 +173,7 @@ def _boxes(
     )
     head = (axis, "run", "workloads", "mean", "5 %", "25 %", "50 %", "75 %", "95 %")
     pictures = (Picture("", tuple(traces), layout),) if rows else ()
-    return Panel(name, title, explanation, pictures, (Table(head, tuple(rows)),) if rows else ())
+    return Panel(name, title, explanation, pictures, (FigureTable(head, tuple(rows)),) if rows else ())
 
 
 def _quantiles(ordered: Reals, levels: Reals) -> Reals:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from domain.events import JsonValue
-from simulator.report.panel import OTHERS, SERIES, LabelledRun, Panel, Picture, Table, colour, numbers, texts
+from simulator.report.panel import OTHERS, SERIES, FigureTable, LabelledRun, Panel, Picture, colour, numbers, texts
 from simulator.report.ranking import largest_and_others
 from simulator.report.wording import duration, number, time_unit
 from simulator.results.holdings import Holdings, holdings_of
@@ -134,7 +134,7 @@ def _bars_of_machines(record: RunRecord, holdings: Holdings, from_s: float, unti
 
 def _picture(
     record: RunRecord, holdings: Holdings, label: str, from_s: float, until_s: float, machines: Integers
-) -> tuple[Picture, Table]:
+) -> tuple[Picture, FigureTable]:
     unit_name, unit = time_unit(until_s - from_s)
     seen = (holdings.until_s > from_s) & (holdings.from_s < until_s) & np.isin(holdings.machine, machines)
     shares = np.flatnonzero(seen)
@@ -276,7 +276,7 @@ def _escaped(name: str) -> str:
     return name.replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _table(record: RunRecord, holdings: Holdings, label: str, shares: Integers, from_s: float) -> Table:
+def _table(record: RunRecord, holdings: Holdings, label: str, shares: Integers, from_s: float) -> FigureTable:
     attempts, workloads = record.attempts, record.workloads
     rows = []
     for share in shares[:_TOLD_BARS].tolist():
@@ -295,4 +295,4 @@ def _table(record: RunRecord, holdings: Holdings, label: str, shares: Integers, 
         )
     more = f", the first {len(rows)} of {number(len(shares))}" if len(shares) > len(rows) else ""
     head = ("machine", "attempt", "tenant", "GPUs", "from (in the window)", "until", "end")
-    return Table(head, tuple(rows), caption=f"{label}{more}")
+    return FigureTable(head, tuple(rows), caption=f"{label}{more}")

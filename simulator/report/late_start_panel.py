@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.events import JsonValue
-from simulator.report.panel import Panel, Picture, Table, colour, numbers, texts
+from simulator.report.panel import FigureTable, Panel, Picture, colour, numbers, texts
 from simulator.report.wording import duration, percent
 from simulator.results.figures import RunFigures
 
@@ -56,5 +56,5 @@ def late_start_panel(labels: Sequence[str], figures: Sequence[RunFigures]) -> Pa
         )
         for priority in priorities
     )
-    table = Table(("priority", "to run within", *labels), rows)
+    table = FigureTable(("priority", "to run within", *labels), rows)
     return Panel("late-starts", title, explanation, (Picture("", tuple(traces), layout),), (table,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simulator.report.panel import Table
+from simulator.report.panel import FigureTable
 from simulator.report.wording import NOTHING, count_of, duration, gpu_hours, moment, number, percent
 from simulator.results.figures import RunFigures
 from simulator.results.run_record import RunRecord
@@ -32,11 +32,11 @@ _ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
 )  # fmt: skip
 
 
-def figures_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
+def figures_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> FigureTable:
     """One column per run; rows that no run knows anything about are left out."""
     rows = [(name, *(format_figure(run) for run in figures)) for name, format_figure in _ROWS]
     known = [row for row in rows if any(cell not in (NOTHING, f"{NOTHING} (0 s)") for cell in row[1:])]
-    return Table(("", *labels), tuple(known))
+    return FigureTable(("", *labels), tuple(known))
 
 
 def tiles(run: RunFigures) -> tuple[tuple[str, str, str], ...]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from plotly.offline import get_plotlyjs
 
-from simulator.report.panel import Panel, Table
+from simulator.report.panel import FigureTable, Panel
 
 _NOTHING_FROM_OUTSIDE = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -56,7 +56,7 @@ def page(title: str, head: str, panels: Sequence[Panel]) -> str:
     )
 
 
-def table_html(table: Table) -> str:
+def table_html(table: FigureTable) -> str:
     """A table that scrolls by itself when it is wide."""
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.head)

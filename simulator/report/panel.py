@@ -20,7 +20,7 @@ OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FigureTable:
     """Rows of text under a head; the first column is a name, the others are numbers."""
 
     head: tuple[str, ...]
@@ -49,7 +49,7 @@ class Panel:
     title: str
     explanation: str
     pictures: tuple[Picture, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[FigureTable, ...]
     wide: bool = False
 
 

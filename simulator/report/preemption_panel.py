@@ -8,7 +8,7 @@ import numpy as np
 
 from domain.events import JsonValue
 from domain.tenant import LOWEST_PRIORITY
-from simulator.report.panel import LabelledRun, Panel, Picture, Table, texts
+from simulator.report.panel import FigureTable, LabelledRun, Panel, Picture, texts
 from simulator.report.ranking import largest_and_others
 from simulator.report.wording import gpu_hours, number
 from simulator.results.figures import rows_of
@@ -97,11 +97,11 @@ def _layout(size: int) -> dict[str, JsonValue]:
     }  # fmt: skip
 
 
-def _table(label: str, names: tuple[str, ...], counts: Reals, held: Reals) -> Table:
+def _table(label: str, names: tuple[str, ...], counts: Reals, held: Reals) -> FigureTable:
     rows = [
         (victim, taker, number(counts[i, j]), gpu_hours(float(held[i, j])))
         for i, victim in enumerate(names)
         for j, taker in enumerate(names)
         if counts[i, j]
     ]
-    return Table(("was preempted", "made room for", "times", "GPU-hours held"), tuple(rows), caption=label)
+    return FigureTable(("was preempted", "made room for", "times", "GPU-hours held"), tuple(rows), caption=label)

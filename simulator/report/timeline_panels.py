@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from domain.events import JsonValue
-from simulator.report.panel import SERIES, LabelledRun, Panel, Picture, Table, colour, numbers, texts
+from simulator.report.panel import SERIES, FigureTable, LabelledRun, Panel, Picture, colour, numbers, texts
 from simulator.report.wording import number, percent, time_unit
 from simulator.results.capacity import (
     demand_curve,
@@ -98,7 +98,7 @@ def region_panel(runs: Sequence[LabelledRun]) -> Panel:
             (f"{(middles[at] - record.started_s) / unit:.4g}", *(percent(float(rates[region][at])) for region in shown))
             for at in points
         )
-        tables.append(Table(head, rows, caption=f"{run.label}: demand, share of the supply"))
+        tables.append(FigureTable(head, rows, caption=f"{run.label}: demand, share of the supply"))
     explanation = (
         "Demand of a region is what runs there and what waits and will run there (known only afterwards); above 100 % "
         "there is a queue. What never ran is in no region's demand."
@@ -192,10 +192,10 @@ class _Lines:
             y["range"] = [0, most]
         return {"xaxis": self._axis, "yaxis": y, "hovermode": "x unified"}
 
-    def table(self, format_value: Callable[[float], str], caption: str) -> Table:
+    def table(self, format_value: Callable[[float], str], caption: str) -> FigureTable:
         middles = ((self._edges[:-1] + self._edges[1:]) / 2 - self._edges[0]) / self._unit
         unit = time_unit(float(self._edges[-1] - self._edges[0]))[0]
-        return Table(
+        return FigureTable(
             (f"{unit} since the beginning", *(run.label for run in self._runs)),
             tuple(
                 (f"{middles[at]:.4g}", *(format_value(float(values[at])) for values in self._values))

@@ -12,7 +12,7 @@ from simulator.results.distribution import Distribution, distribution_of, number
 from simulator.results.grouping import positions_by_group, sums_by_group
 from simulator.results.run_record import AttemptEnd, Flags, Integers, Reals, RunRecord, WorkloadEnd
 from simulator.results.waits import Waits
-from simulator.results.work import Work
+from simulator.results.work import AttemptWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class RunRows:
     queueing_s: Reals
     held_gpu_s: Reals
     """Of attempts."""
-    work: Work
+    work: AttemptWork
     waits: Waits
     judged: Flags
     """Of waits."""

@@ -15,7 +15,7 @@ from simulator.results.run_record import AttemptEnd, Reals, RunRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class AttemptWork:
     """GPU-seconds of each attempt."""
 
     useful: Reals
@@ -24,7 +24,7 @@ class Work:
     """Done after the last checkpoint, and to be done again."""
 
 
-def work_of_attempts(record: RunRecord, held_gpu_s: Reals) -> Work:
+def work_of_attempts(record: RunRecord, held_gpu_s: Reals) -> AttemptWork:
     """The work of all attempts; `held_gpu_s` is what each of them held."""
     attempts, workloads = record.attempts, record.workloads
     until_s = np.where(np.isnan(attempts.ended_s), record.ended_s, attempts.ended_s)
@@ -42,4 +42,4 @@ def work_of_attempts(record: RunRecord, held_gpu_s: Reals) -> Work:
     ran_gpu_s = held_gpu_s * np.divide(ran_s, held_s, out=np.zeros_like(ran_s), where=held_s > 0)
     per_unit = np.divide(ran_gpu_s, done, out=np.zeros_like(done), where=done > 0)
     per_unit = np.where(np.isnan(work_s), per_unit, workloads.gpus[attempts.workload])
-    return Work(useful=(done - lost) * per_unit, lost=lost * per_unit)
+    return AttemptWork(useful=(done - lost) * per_unit, lost=lost * per_unit)

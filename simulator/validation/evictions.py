@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from domain.events import EvictionCause
 from domain.fleet import MachineState
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
-from simulator.validation.machines import MachineLedger, Machines
+from simulator.validation.machines import Machines, MachineUse
 from simulator.validation.record_fields import BadField, Record, text_field, texts_field, whole_field
 from simulator.validation.report import Findings, Invariant
 
@@ -113,7 +113,7 @@ class Evictions:
             self._compare(attempt, newcomer, claimed)
             promises[life.name, attempt.number] = (self._findings.line, claimed, attempt.region)
 
-    def _check_machines(self, attempt: AttemptLife, what: str, found: Sequence[MachineLedger]) -> None:
+    def _check_machines(self, attempt: AttemptLife, what: str, found: Sequence[MachineUse]) -> None:
         if not found:
             names = ", ".join(dict.fromkeys(machine.name for machine in _machines(attempt))) or "none"
             self._add(f"{attempt.name} is evicted because a machine was {what}, but none of its own was ({names})")
@@ -143,14 +143,14 @@ class Evictions:
         self._findings.add(Invariant.I5, sentence)
 
 
-def _machines(attempt: AttemptLife) -> list[MachineLedger]:
+def _machines(attempt: AttemptLife) -> list[MachineUse]:
     """The machines that the attempt holds, or was to hold if it has not started."""
     return [claim.machine for claim in (attempt.claims if attempt.started else attempt.planned)]
 
 
-def _was_down(machine: MachineLedger, attempt: AttemptLife) -> bool:
+def _was_down(machine: MachineUse, attempt: AttemptLife) -> bool:
     return machine.state.is_down or machine.last_down_line > attempt.dispatched_line
 
 
-def _was_draining(machine: MachineLedger, attempt: AttemptLife) -> bool:
+def _was_draining(machine: MachineUse, attempt: AttemptLife) -> bool:
     return machine.state is MachineState.DRAINING or machine.last_draining_line > attempt.dispatched_line

@@ -16,7 +16,7 @@ from simulator.validation.evictions import Evictions
 from simulator.validation.gangs import Gangs, read_jobs
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
 from simulator.validation.machines import Machines
-from simulator.validation.progress import Progress
+from simulator.validation.progress import ProgressCheck
 from simulator.validation.quotas import Quotas
 from simulator.validation.record_fields import (
     BadField,
@@ -53,7 +53,7 @@ class LogChecker:
         self._lives = Lives(self._findings)
         self._evictions = Evictions(self._lives, self._machines, self._findings)
         self._bounds = EvictionBounds(rule, self._findings)
-        self._progress = Progress(self._findings)
+        self._progress = ProgressCheck(self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()
         self._handlers: MappingProxyType[str, Callable[[Record, float], None]] = MappingProxyType(

@@ -23,7 +23,7 @@ _SERVING = frozenset({MachineState.SERVING, MachineState.SERVING_DOWN})
 _UNUSABLE = frozenset(state for state in MachineState if state.is_down) | _SERVING
 
 
-class MachineLedger:
+class MachineUse:
     """One machine: its capacity, who holds what of it, and whether training may use it."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Claim(NamedTuple):
 
     job: str
     task: int
-    machine: MachineLedger
+    machine: MachineUse
     gpus: tuple[int, ...]
     millicpus: int
     mebibytes: int
@@ -82,12 +82,12 @@ class Machines:
     def __init__(self, fleet: Fleet, findings: Findings) -> None:
         self.checks = 0
         self._findings = findings
-        self._machines: dict[str, MachineLedger] = {}
+        self._machines: dict[str, MachineUse] = {}
         for region in fleet.regions:
             for cluster in region.clusters:
                 for machine in cluster.machines():
-                    ledger = MachineLedger(machine, str(cluster.cluster), str(region.region))
-                    self._machines[ledger.name] = ledger
+                    machine_use = MachineUse(machine, str(cluster.cluster), str(region.region))
+                    self._machines[machine_use.name] = machine_use
 
     def read_placement(self, placement: Sequence[Record], region: str) -> list[Claim]:
         """The claims of a placement; what no machine could give is reported and left out. Raises BadField."""
@@ -206,7 +206,7 @@ class Machines:
         elif kind == "reclaimed" and machine.running:
             self._add(f"machine {name} goes back to inference while {next(iter(machine.running))} runs on it")
 
-    def _check_usable(self, attempt: str, machine: MachineLedger) -> None:
+    def _check_usable(self, attempt: str, machine: MachineUse) -> None:
         if machine.state in _SERVING:
             self._add(f"{attempt} is put on machine {machine.name}, which serves inference and is not on loan")
         if machine.state.is_down:
@@ -222,7 +222,7 @@ class Machines:
         self._findings.add(Invariant.I1, sentence)
 
 
-def _state_after(machine: MachineLedger, kind: str) -> MachineState:
+def _state_after(machine: MachineUse, kind: str) -> MachineState:
     """By the table of a machine's life; raises MachineTransitionRefused."""
     state = machine.state
     if kind == "machine_up" and not state.is_down and state is not MachineState.DRAINING:

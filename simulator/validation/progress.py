@@ -15,7 +15,7 @@ ABSOLUTE_SLACK = 1e-3
 RELATIVE_SLACK = 1e-6
 
 
-class Progress:
+class ProgressCheck:
     """Compares what the attempts of a workload say about progress with each other and with the clock."""
 
     def __init__(self, findings: Findings) -> None:

@@ -43,7 +43,7 @@ MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class LogViolation:
     """One breach: which invariant, by which line of the log (0: by its end), of which workload, and how."""
 
     invariant: Invariant
@@ -78,7 +78,7 @@ class ValidationReport:
     checks: Mapping[Invariant, int]
     violations: int
     violations_by_invariant: Mapping[Invariant, int]
-    shown: tuple[Violation, ...]
+    shown: tuple[LogViolation, ...]
     """The first violations, in the order of the log."""
 
     @property
@@ -128,17 +128,17 @@ class Findings:
         self.line = 0
         self.workload: str | None = None
         self._greatest_shown = greatest_shown
-        self._shown: list[Violation] = []
+        self._shown: list[LogViolation] = []
         self._counts: Counter[Invariant] = Counter()
 
     def add(self, invariant: Invariant, sentence: str) -> None:
         """Records a breach at the current line."""
         self._counts[invariant] += 1
         if len(self._shown) < self._greatest_shown:
-            self._shown.append(Violation(invariant, self.line, self.workload, sentence))
+            self._shown.append(LogViolation(invariant, self.line, self.workload, sentence))
 
     @property
-    def shown(self) -> tuple[Violation, ...]:
+    def shown(self) -> tuple[LogViolation, ...]:
         return tuple(self._shown)
 
     @property

@@ -26,11 +26,11 @@ def kill_task(service: RealService, workload: str) -> None:
 
 
 def kill_runner(service: RealService, workload: str) -> None:
-    """Kills what runs beside the task: the actor whose warden is the parent of the user's process."""
+    """Kills what runs beside the task: the actor whose reaper is the parent of the user's process."""
     (process_id,) = service.task_processes(workload)
-    warden = psutil.Process(process_id).parent()
-    assert warden is not None
-    runner = warden.parent()
+    reaper = psutil.Process(process_id).parent()
+    assert reaper is not None
+    runner = reaper.parent()
     assert runner is not None
     assert "TaskRunner" in " ".join(runner.cmdline()), runner
     runner.kill()

@@ -26,7 +26,7 @@ from services.database import attempt_store, tenant_store, workload_store
 from services.database.attempt_store import NewAttempt
 from services.database.connection import AnyConnection
 from services.database.engine import Database
-from services.database.workload_store import Submission, SubmissionResult
+from services.database.workload_store import NewWorkload, SubmissionResult
 
 EAST = RegionId("east")
 ADS = TenantId("ads")
@@ -89,8 +89,8 @@ def submission(
     key: str | None = None,
     digest: bytes | None = None,
     submitted_s: float | None = None,
-) -> Submission:
-    return Submission(
+) -> NewWorkload:
+    return NewWorkload(
         WorkloadId(f"w{number:06d}"),
         wanted or specification(),
         f"specification {number}".encode(),
@@ -100,7 +100,7 @@ def submission(
     )
 
 
-async def submit(connection: AnyConnection, submissions: Sequence[Submission]) -> list[SubmissionResult]:
+async def submit(connection: AnyConnection, submissions: Sequence[NewWorkload]) -> list[SubmissionResult]:
     """With the tenants that they need."""
     await tenant_store.apply_tenants(connection, TENANTS)
     return await workload_store.insert_submissions(connection, submissions)

@@ -25,7 +25,7 @@ from regional_scheduler.rounds import (
 )
 from services.database import auction_store, queue_store, workload_reader
 from services.database.auction_documents import lot_document, lot_from_document
-from services.database.auction_store import Undecided
+from services.database.auction_store import Unplaceable
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from tests.database.small_world import specification, submission, submit
@@ -164,7 +164,7 @@ def test_an_undecided_workload_changes_its_state_once_and_its_reason_when_asked(
 
             async def mark(reason: str, *, refresh_reasons: bool) -> set[WorkloadId]:
                 found = replace(FULL, numbers=(Numbers(Quantity.TASKS, 8, int(reason[0])),))
-                undecided = Undecided(name, Happening.NO_PLACE, reason, found)
+                undecided = Unplaceable(name, Happening.NO_PLACE, reason, found)
                 return await auction_store.mark_undecided(connection, [undecided], refresh_reasons=refresh_reasons)
 
             async def available() -> float:
@@ -198,7 +198,7 @@ def test_the_queue_tells_the_diagnosis_as_it_was_stored(database_url: str) -> No
         async with Database(database_url) as database, database.transaction() as connection:
             await submit(connection, [submission(1), submission(2)])
             await connection.execute("UPDATE queue_entries SET priority = 1")
-            undecided = Undecided(WorkloadId("w000001"), Happening.NO_PLACE, "full", FULL)
+            undecided = Unplaceable(WorkloadId("w000001"), Happening.NO_PLACE, "full", FULL)
             await auction_store.mark_undecided(connection, [undecided], refresh_reasons=False)
             for tenant in (None, submission(1).specification.tenant):
                 lines = await queue_store.list_head(connection, 10, tenant)

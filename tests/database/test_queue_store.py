@@ -226,7 +226,7 @@ def test_never_ranks_differently_than_the_one_order(
                     name = WorkloadId(names[place])
                     entry = submission(place, specification(ADS if place % 2 else VISION), submitted_s=float(second))
                     batch.append(
-                        workload_store.Submission(name, entry.specification, entry.serialized, entry.submitted_s)
+                        workload_store.NewWorkload(name, entry.specification, entry.serialized, entry.submitted_s)
                     )
                     if priority is not None:
                         positions.append(

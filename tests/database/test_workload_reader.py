@@ -14,7 +14,7 @@ from services.database import attempt_store, queue_store, workload_reader, workl
 from services.database.attempt_store import RequeuedEntry
 from services.database.engine import Database
 from services.database.queue_store import RankedEntries
-from services.database.workload_reader import ALL_WORKLOADS, BadPageToken, StoredWorkload, WorkloadFilter
+from services.database.workload_reader import ALL_WORKLOADS, BadPageToken, StoredWorkload, StoredWorkloadFilter
 from tests.database.small_world import (
     ADS,
     EAST,
@@ -29,7 +29,7 @@ from tests.database.small_world import (
 )
 
 
-async def _list_all(database: Database, wanted: WorkloadFilter, page_size: int) -> list[StoredWorkload]:
+async def _list_all(database: Database, wanted: StoredWorkloadFilter, page_size: int) -> list[StoredWorkload]:
     found: list[StoredWorkload] = []
     token = ""
     while True:
@@ -71,19 +71,19 @@ def _numbers(found: Sequence[StoredWorkload]) -> list[int]:
     ("wanted", "expected"),
     [
         (ALL_WORKLOADS, [5, 4, 3, 2, 1]),
-        (WorkloadFilter(tenant=VISION), [4, 3]),
-        (WorkloadFilter(states=(State.PENDING,)), [5, 4]),
-        (WorkloadFilter(states=(State.WAITING, State.FAILED)), [3, 1]),
-        (WorkloadFilter(states=(State.DISPATCHED,), region=EAST), [2]),
-        (WorkloadFilter(region=EAST), [2, 1]),
-        (WorkloadFilter(name_contains="click"), [2]),
-        (WorkloadFilter(name_contains="%"), []),
-        (WorkloadFilter(submitted_after_s=1002.0, submitted_before_s=1004.0), [3]),
-        (WorkloadFilter(tenant=TenantId("nobody")), []),
+        (StoredWorkloadFilter(tenant=VISION), [4, 3]),
+        (StoredWorkloadFilter(states=(State.PENDING,)), [5, 4]),
+        (StoredWorkloadFilter(states=(State.WAITING, State.FAILED)), [3, 1]),
+        (StoredWorkloadFilter(states=(State.DISPATCHED,), region=EAST), [2]),
+        (StoredWorkloadFilter(region=EAST), [2, 1]),
+        (StoredWorkloadFilter(name_contains="click"), [2]),
+        (StoredWorkloadFilter(name_contains="%"), []),
+        (StoredWorkloadFilter(submitted_after_s=1002.0, submitted_before_s=1004.0), [3]),
+        (StoredWorkloadFilter(tenant=TenantId("nobody")), []),
     ],
     ids=["all", "tenant", "pending", "two states", "live", "region", "name", "no pattern", "times", "nobody"],
 )
-def test_filters(database_url: str, wanted: WorkloadFilter, expected: list[int]) -> None:
+def test_filters(database_url: str, wanted: StoredWorkloadFilter, expected: list[int]) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             await _prepare(database)
@@ -163,7 +163,7 @@ def test_page_token_of_another_filter_is_refused(database_url: str) -> None:
             with pytest.raises(BadPageToken, match="another list"):
                 await database.run(
                     lambda connection: workload_reader.list_page(
-                        connection, WorkloadFilter(tenant=ADS), 2, page.next_page_token
+                        connection, StoredWorkloadFilter(tenant=ADS), 2, page.next_page_token
                     )
                 )
 

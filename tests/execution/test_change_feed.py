@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.execution.change_feed import ChangeFeed, Subscription
+from services.execution.change_feed import ChangeFeed, ChangeReader
 
 Pair = tuple[str, int]
 
@@ -15,7 +15,7 @@ def by_name(change: Pair) -> str:
 def test_every_subscriber_gets_every_change_in_order() -> None:
     async def scenario() -> None:
         feed: ChangeFeed[Pair] = ChangeFeed(by_name)
-        first, second = Subscription(feed), Subscription(feed)
+        first, second = ChangeReader(feed), ChangeReader(feed)
         feed.publish(("a", 1))
         feed.publish(("b", 1))
         assert await first.next() == (("a", 1), ("b", 1))
@@ -29,7 +29,7 @@ def test_every_subscriber_gets_every_change_in_order() -> None:
 def test_a_newer_change_takes_the_place_of_one_that_was_not_fetched() -> None:
     async def scenario() -> None:
         feed: ChangeFeed[Pair] = ChangeFeed(by_name)
-        with Subscription(feed) as subscription:
+        with ChangeReader(feed) as subscription:
             for change in (("a", 1), ("b", 1), ("a", 2)):
                 feed.publish(change)
             assert subscription.take() == (("a", 2), ("b", 1))
@@ -41,7 +41,7 @@ def test_a_newer_change_takes_the_place_of_one_that_was_not_fetched() -> None:
 def test_whoever_waits_is_woken() -> None:
     async def scenario() -> None:
         feed: ChangeFeed[Pair] = ChangeFeed(by_name)
-        subscription = Subscription(feed)
+        subscription = ChangeReader(feed)
         waiting = asyncio.ensure_future(subscription.next())
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -54,7 +54,7 @@ def test_whoever_waits_is_woken() -> None:
 def test_a_finished_subscription_never_waits_again() -> None:
     async def scenario() -> None:
         feed: ChangeFeed[Pair] = ChangeFeed(by_name)
-        subscription = Subscription(feed)
+        subscription = ChangeReader(feed)
         waiting = asyncio.ensure_future(subscription.next())
         await asyncio.sleep(0)
         subscription.finish()
@@ -68,7 +68,7 @@ def test_a_closed_subscription_is_told_nothing() -> None:
     async def scenario() -> None:
         one: ChangeFeed[Pair] = ChangeFeed(by_name)
         other: ChangeFeed[Pair] = ChangeFeed(by_name)
-        with Subscription(one, other) as subscription:
+        with ChangeReader(one, other) as subscription:
             one.publish(("a", 1))
             other.publish(("b", 1))
             assert subscription.take() == (("a", 1), ("b", 1))
@@ -84,7 +84,7 @@ def test_never_is_the_last_word_on_a_slot_lost(steps: list[Pair | None]) -> None
 
     async def scenario() -> None:
         feed: ChangeFeed[Pair] = ChangeFeed(by_name)
-        subscription = Subscription(feed)
+        subscription = ChangeReader(feed)
         heard: dict[str, int] = {}
         for step in [*steps, None]:
             if step is None:

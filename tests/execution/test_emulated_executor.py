@@ -5,7 +5,7 @@ import pytest
 
 from domain.identifiers import MachineId, WorkloadId
 from services.clock import CompressedClock, SystemClock
-from services.execution.change_feed import Subscription
+from services.execution.change_feed import ChangeReader
 from services.execution.emulated_executor import EmulatedExecutor
 from services.execution.executor import (
     AttemptPhase,
@@ -25,7 +25,7 @@ def fast_clock() -> CompressedClock:
     return CompressedClock(origin_real_s=time.time(), origin_s=1_000_000.0, speed=FAST)
 
 
-async def ends(subscription: Subscription[Change], count: int) -> list[AttemptStatus]:
+async def ends(subscription: ChangeReader[Change], count: int) -> list[AttemptStatus]:
     """The first so many ends that are told."""
     ended: list[AttemptStatus] = []
     async with asyncio.timeout(60):

@@ -124,8 +124,8 @@ def test_a_runner_that_is_killed_takes_its_process_along_and_the_attempt_is_lost
             await watched.executor.execute(order(*jobs))
             await watched.phase(key(), AttemptPhase.RUNNING)
             await until_processes("86400.3333", 1)
-            warden = processes_with("86400.3333")[0].parent()
-            runner = warden.parent() if warden is not None else None
+            reaper = processes_with("86400.3333")[0].parent()
+            runner = reaper.parent() if reaper is not None else None
             assert runner is not None
             os.kill(runner.pid, signal.SIGKILL)
             lost = await watched.phase(key(), AttemptPhase.LOST)
@@ -135,15 +135,15 @@ def test_a_runner_that_is_killed_takes_its_process_along_and_the_attempt_is_lost
     assert asyncio.run(scenario()).startswith("task 0 of job train on machine m0 was lost")
 
 
-def test_a_warden_that_is_killed_takes_its_process_along(home: Path) -> None:
+def test_a_reaper_that_is_killed_takes_its_process_along(home: Path) -> None:
     async def scenario() -> str:
         async with running(make_executor(home)) as watched:
             await watched.executor.execute(order(shell(SLEEP.format(mark="4444"))))
             await watched.phase(key(), AttemptPhase.RUNNING)
             await until_processes("86400.4444", 1)
-            warden = processes_with("86400.4444")[0].parent()
-            assert isinstance(warden, psutil.Process)
-            os.kill(warden.pid, signal.SIGKILL)
+            reaper = processes_with("86400.4444")[0].parent()
+            assert isinstance(reaper, psutil.Process)
+            os.kill(reaper.pid, signal.SIGKILL)
             failed = await watched.phase(key(), AttemptPhase.FAILED)
             await asyncio.to_thread(wait_until_gone, "86400.4444")
             return failed.reason

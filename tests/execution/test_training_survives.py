@@ -237,8 +237,8 @@ def test_a_runner_that_died_unseen_is_lost_on_adoption(ray_address: str, home: P
         await first.execute(order(shell("exec sleep 86400.7777", tasks=2)))
         await until_processes("86400.7777", 2)
         await first.close()
-        warden = processes_with("86400.7777")[0].parent()
-        runner = warden.parent() if isinstance(warden, psutil.Process) else None
+        reaper = processes_with("86400.7777")[0].parent()
+        runner = reaper.parent() if isinstance(reaper, psutil.Process) else None
         assert isinstance(runner, psutil.Process)
         os.kill(runner.pid, signal.SIGKILL)
         await asyncio.to_thread(runner.wait)

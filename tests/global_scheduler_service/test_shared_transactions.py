@@ -8,7 +8,7 @@ from data_placement.catalog import Catalog
 from services.clock import SystemClock
 from services.database import fleet_store, tenant_store
 from services.database.engine import Database
-from services.global_scheduler.submission import SubmissionDesk
+from services.global_scheduler.submission import SubmissionBatcher
 from services.global_scheduler.surroundings import Revisions, Surroundings
 from tests.database.small_world import FLEET, TENANTS, until_somebody_waits
 from tests.global_scheduler_service.service import submit_request
@@ -24,17 +24,17 @@ def test_a_handful_waits_for_the_transaction_under_way(
                 await fleet_store.apply_fleet(connection, FLEET)
                 await tenant_store.apply_tenants(connection, TENANTS)
             surroundings = Surroundings.of(FLEET, TENANTS, Catalog(), Revisions(1, 1, 1))
-            desk = SubmissionDesk(database, SystemClock(), lambda: surroundings)
-            running = asyncio.ensure_future(desk.run())
+            batcher = SubmissionBatcher(database, SystemClock(), lambda: surroundings)
+            running = asyncio.ensure_future(batcher.run())
             async with database.transaction() as connection:
                 await connection.execute("LOCK TABLE workloads IN SHARE MODE")
-                calls = [asyncio.ensure_future(_submit(desk))]
+                calls = [asyncio.ensure_future(_submit(batcher))]
                 await until_somebody_waits(database)
                 for _ in range(one_by_one):
-                    calls.append(asyncio.ensure_future(_submit(desk)))
+                    calls.append(asyncio.ensure_future(_submit(batcher)))
                     # Whoever would store it has had its chance after this.
                     await connection.execute("SELECT 1")
-                calls += [asyncio.ensure_future(_submit(desk)) for _ in range(then_at_once)]
+                calls += [asyncio.ensure_future(_submit(batcher)) for _ in range(then_at_once)]
             await asyncio.gather(*calls)
             async with database.transaction() as connection:
                 cursor = await connection.execute("SELECT count(*), count(DISTINCT xmin::text) FROM workloads")
@@ -45,6 +45,6 @@ def test_a_handful_waits_for_the_transaction_under_way(
     asyncio.run(scenario())
 
 
-async def _submit(desk: SubmissionDesk) -> None:
-    (stored,) = await desk.submit([submit_request()], lambda index: f"requests[{index}].")
+async def _submit(batcher: SubmissionBatcher) -> None:
+    (stored,) = await batcher.submit([submit_request()], lambda index: f"requests[{index}].")
     assert not stored.existed

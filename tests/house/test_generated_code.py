@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from scripts.generate_protos import contents_of, differences_between
-from scripts.generate_sync_client import MODULES, GenerationFailed, Module, generate, stale_modules, synchronous, tidied
+from scripts.generate_sync_client import (
+    MODULES,
+    ClientNotGenerated,
+    Module,
+    generate,
+    stale_modules,
+    synchronous,
+    tidied,
+)
 from tests.house.repository import ROOT, files
 
 
@@ -74,9 +82,9 @@ def test_phrases_are_replaced_before_tokens() -> None:
 
 def test_a_phrase_that_does_not_stand_there_once_and_a_word_without_a_phrase_are_refused() -> None:
     for source in ("here\n", "gone + gone\n"):
-        with pytest.raises(GenerationFailed, match=r"in the source once: 'gone'"):
+        with pytest.raises(ClientNotGenerated, match=r"in the source once: 'gone'"):
             synchronous(source, {"gone": "x"})
-    with pytest.raises(GenerationFailed, match=r"speaks of asyncio.*'await it\"\"\"'"):
+    with pytest.raises(ClientNotGenerated, match=r"speaks of asyncio.*'await it\"\"\"'"):
         synchronous('def f():\n    """Then await it"""\n', {})
 
 
@@ -99,5 +107,5 @@ def test_the_generated_module_is_tidy_and_says_where_it_comes_from(tmp_path: Pat
 
 
 def test_a_result_that_is_no_python_is_refused() -> None:
-    with pytest.raises(GenerationFailed, match=r"ruff refuses topmast/broken\.py"):
+    with pytest.raises(ClientNotGenerated, match=r"ruff refuses topmast/broken\.py"):
         tidied("def f(:\n", "topmast/broken.py")

@@ -14,8 +14,8 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.placement_documents import placements_to_documents
 from services.database.reservation_store import ReservedPlace
-from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.arrivals import Arrivals
+from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.session_over import SessionOver
@@ -59,7 +59,7 @@ def with_a_kept_place(
 
 def test_a_place_is_given_up_with_its_machine(database_url: str) -> None:
     async def story(connection: AnyConnection, memory: RegionMemory, place: ReservedPlace) -> None:
-        arrivals = Arrivals(memory, Agenda())
+        arrivals = Arrivals(memory, DueAttempts())
         assert await arrivals.give_up(connection, MachineId("elsewhere")) == []
         assert await arrivals.give_up(connection, place.placements[0].machine) == [W1]
 
@@ -72,7 +72,7 @@ def test_a_machine_is_not_lost_unseen_by_an_attempt_that_has_just_come(database_
     async def story(connection: AnyConnection, memory: RegionMemory, place: ReservedPlace) -> None:
         await connection.execute("DELETE FROM reserved_places")
         with pytest.raises(SessionOver, match="it may run there"):
-            await Arrivals(memory, Agenda()).give_up(connection, place.placements[0].machine)
+            await Arrivals(memory, DueAttempts()).give_up(connection, place.placements[0].machine)
 
     with_a_kept_place(database_url, story)
 
@@ -87,7 +87,7 @@ def test_evictions_of_who_comes_are_bounded_like_those_of_all_others(
         assert attempt is not None
         run = attempt.run._replace(facts=attempt.run.facts._replace(key=SUCCESSOR))
         successor = replace(attempt, run=run, dispatched_s=2_500.0, placements=place.placements)
-        Arrivals(memory, Agenda()).admit(successor, {W1: preempted_s})
+        Arrivals(memory, DueAttempts()).admit(successor, {W1: preempted_s})
         held = memory.inventory.holding(SUCCESSOR)
         assert held is not None
         assert held.evictable_from_s == evictable_from_s

@@ -18,7 +18,7 @@ from services.configuration import AuctionConfiguration
 from services.database import attempt_store, catalog_store, fleet_store, lease_store, tenant_store, workload_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
-from services.database.workload_store import Submission
+from services.database.workload_store import NewWorkload
 from services.regional_scheduler.auctioneering import Auctioneer
 from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.loading import load_memory
@@ -87,7 +87,7 @@ async def prepare(connection: AnyConnection, plan: WorldPlan) -> None:
     await workload_store.insert_submissions(
         connection,
         [
-            Submission(
+            NewWorkload(
                 arrival.workload.workload,
                 arrival.workload.specification,
                 specification_to_proto(arrival.workload.specification).SerializeToString(),

@@ -11,9 +11,9 @@ from formats.problems import FormatError
 from services.configuration import Configuration, load_configuration
 from services.database import attempt_store
 from services.database.engine import Database
-from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.dispatching import Dispatched, dispatch_awards
+from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
 from tests.database.small_world import EAST
@@ -90,7 +90,7 @@ def test_what_comes_from_elsewhere_is_as_protected_as_what_was_loaded(database_u
             preempted_s = {str(FIRST.workload): (1500.0,)}
             memory.inventory.release(FIRST)
             memory.live.remove(FIRST)
-            Arrivals(memory, Agenda()).compare(stored, (), preempted_s)
+            Arrivals(memory, DueAttempts()).compare(stored, (), preempted_s)
             holding = memory.inventory.holding(FIRST)
             assert holding is not None
             assert holding.evictable_from_s == evictable_from_s(rule, 2000.0, None, (1500.0,))

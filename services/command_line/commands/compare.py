@@ -12,7 +12,7 @@ import typer
 
 from services.command_line.exit_code import ExitCode
 from services.command_line.options import JsonOption
-from services.command_line.output import Progress, note, show, show_json
+from services.command_line.output import StageDisplay, note, show, show_json
 from services.command_line.run_progress import RunsProgress
 from services.command_line.run_view import (
     figures_of_run,
@@ -119,11 +119,11 @@ def compare(
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     requests = _requests(_names(policies), parse_seeds(seeds))
-    _compare(_Asked(source, settings, requests, jobs, report, not no_cache, as_json))
+    _compare(_ComparisonRequest(source, settings, requests, jobs, report, not no_cache, as_json))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ComparisonRequest:
     """What the options say, together."""
 
     source: InputSource
@@ -181,11 +181,11 @@ def _requests(policies: Sequence[str], seeds: Sequence[int]) -> list[RunRequest]
     return [RunRequest(policy, seed) for seed in seeds for policy in policies]
 
 
-def _compare(asked: _Asked) -> None:
+def _compare(asked: _ComparisonRequest) -> None:
     from services.simulation.inputs import check_regions, read_inputs
     from services.simulation.interruption import Interruption
 
-    with Progress("compare") as tell:
+    with StageDisplay("compare") as tell:
         tell(f"reading {asked.source.trace}")
         inputs = read_inputs(asked.source)
         check_regions(inputs, asked.settings)
@@ -214,7 +214,9 @@ def _compare(asked: _Asked) -> None:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
-def _run_all(asked: _Asked, inputs: SimulationInputs, interruption: Interruption) -> list[FinishedRun | None]:
+def _run_all(
+    asked: _ComparisonRequest, inputs: SimulationInputs, interruption: Interruption
+) -> list[FinishedRun | None]:
     """By the position of its request; None for what was not finished when the user broke off."""
     from services.simulation.cache import default_folder
     from services.simulation.worker_pool import WorkerSetup, run_all
@@ -272,7 +274,7 @@ def _write_report(path: Path, finished: Sequence[_FinishedRun], comparison: Comp
 
 
 def _show(
-    asked: _Asked,
+    asked: _ComparisonRequest,
     inputs: SimulationInputs,
     finished: Sequence[_FinishedRun],
     comparison: Comparison | None,

@@ -29,7 +29,7 @@ OutputOption = Annotated[
         show_default=False,
     ),
 ]
-WorkloadFilter = Annotated[str, typer.Option("--workload", help="Only of this workload.", show_default=False)]
+WorkloadOption = Annotated[str, typer.Option("--workload", help="Only of this workload.", show_default=False)]
 KindOption = Annotated[
     list[EventKind] | None, typer.Option("--event", help="Only of this kind; may be repeated.", show_default=False)
 ]
@@ -41,7 +41,7 @@ AfterOption = Annotated[
 def events(
     follow: FollowOption = False,
     output: OutputOption = None,
-    workload: WorkloadFilter = "",
+    workload: WorkloadOption = "",
     tenant: TenantFilter = "",
     event: KindOption = None,
     after: AfterOption = 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.command_line.options import JsonOption
-from services.command_line.output import Table, show, show_json
+from services.command_line.output import TextTable, show, show_json
 
 if TYPE_CHECKING:
     from simulator.policies.policy import Policy
@@ -33,7 +33,7 @@ def list_policies(as_json: JsonOption = False) -> None:
         )
         return
     rows = [(name, _live(policy), policy.summary) for name, policy in known.items()]
-    show(Table("", ("policy", "live", "what it does"), rows))
+    show(TextTable("", ("policy", "live", "what it does"), rows))
 
 
 def _live(policy: Policy) -> str:

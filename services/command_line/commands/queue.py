@@ -8,7 +8,7 @@ import typer
 
 from services.command_line.connection import connect
 from services.command_line.options import AddressOption, JsonOption, TenantFilter
-from services.command_line.output import Table, note, show, show_json
+from services.command_line.output import TextTable, note, show, show_json
 from services.command_line.wording import moment
 from services.command_line.workload_view import diagnosis_words
 
@@ -43,5 +43,5 @@ def queue(
         for entry in told.entries
     ]
     head = ("rank", "workload", "name", "tenant", "state", "priority", "level", "credit", "quota", "gpus", "submitted")
-    show(Table("Queue", (*head, "diagnosis", "reason"), rows, right=frozenset({0, 5, 6, 7, 9})))
+    show(TextTable("Queue", (*head, "diagnosis", "reason"), rows, right=frozenset({0, 5, 6, 7, 9})))
     note(f"{len(rows)} of {told.queued} queued, as of scan pass {told.scan_pass} at {moment(told.scan_pass_s)}")

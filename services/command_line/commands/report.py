@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.options import JsonOption, existing
-from services.command_line.output import Progress, Table, note, show, show_json
+from services.command_line.output import StageDisplay, TextTable, note, show, show_json
 from services.command_line.trace_options import seconds
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def report(
     choice = None
     if window_from is not None or window is not None or machine:
         choice = GanttChoice(window_from, window, tuple(machine))
-    with Progress("report") as tell:
+    with StageDisplay("report") as tell:
         read = read_fleet(fleet)
         runs = []
         for log, name in zip(events, labels, strict=True):
@@ -162,8 +162,8 @@ def _read_run(log: Path, fleet: Fleet, name: str) -> RunRecord:
     return record_of_log(read_records(file), fleet, policy=name, source=str(log))
 
 
-def _table(labels: Sequence[str], figures: Sequence[RunFigures]) -> Table:
+def _table(labels: Sequence[str], figures: Sequence[RunFigures]) -> TextTable:
     from simulator.report.overview import figures_table
 
     shown = figures_table(labels, figures)
-    return Table("Figures", ("figure", *shown.head[1:]), shown.rows, right=frozenset(range(1, len(shown.head))))
+    return TextTable("Figures", ("figure", *shown.head[1:]), shown.rows, right=frozenset(range(1, len(shown.head))))

@@ -10,7 +10,7 @@ import typer
 
 from services.command_line.exit_code import ExitCode
 from services.command_line.options import JsonOption, in_a_folder
-from services.command_line.output import Progress, note, show, show_json, show_line
+from services.command_line.output import StageDisplay, note, show, show_json, show_line
 from services.command_line.run_progress import RunsProgress
 from services.command_line.run_view import figures_of_run, figures_view, inputs_document, run_document, tell_run
 from services.command_line.simulation_options import (
@@ -129,11 +129,11 @@ def simulate(
         snapshot=snapshot, default_duration=default_duration,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
-    _simulate(_Asked(source, settings, policy, seed, events, validate, report, not no_cache, as_json))
+    _simulate(_RunRequest(source, settings, policy, seed, events, validate, report, not no_cache, as_json))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RunRequest:
     """What the options say, together."""
 
     source: InputSource
@@ -147,13 +147,13 @@ class _Asked:
     as_json: bool
 
 
-def _simulate(asked: _Asked) -> None:
+def _simulate(asked: _RunRequest) -> None:
     from services.runtime.kernels import compile_kernels
     from services.simulation.inputs import check_regions, read_inputs
     from services.simulation.interruption import Interruption
 
     policy = _policy_called(asked.policy)
-    with Progress("simulate") as tell:
+    with StageDisplay("simulate") as tell:
         tell(f"reading {asked.source.name}")
         inputs = read_inputs(asked.source)
         check_regions(inputs, asked.settings)
@@ -188,7 +188,7 @@ def _policy_called(name: str) -> Policy:
         raise FormatError("--policy", error.problems) from error
 
 
-def _run(asked: _Asked, policy: Policy, inputs: SimulationInputs, interruption: Interruption) -> LoggedRun:
+def _run(asked: _RunRequest, policy: Policy, inputs: SimulationInputs, interruption: Interruption) -> LoggedRun:
     """The run, with its progress shown; a wish to stop is granted at the next look."""
     from services.simulation.cache import SimulationCache, default_folder
     from services.simulation.inputs import input_of_run
@@ -216,7 +216,7 @@ def _run(asked: _Asked, policy: Policy, inputs: SimulationInputs, interruption: 
         )
 
 
-def _show(asked: _Asked, inputs: SimulationInputs, done: LoggedRun, figures: RunFigures) -> None:
+def _show(asked: _RunRequest, inputs: SimulationInputs, done: LoggedRun, figures: RunFigures) -> None:
     from services.simulation.logged_run import LogFiles
 
     if asked.as_json:

@@ -10,7 +10,7 @@ import typer
 from services.command_line.connection import connect
 from services.command_line.failures import reported
 from services.command_line.options import AddressOption, JsonOption, in_a_folder
-from services.command_line.output import Progress, show_json, show_line
+from services.command_line.output import StageDisplay, show_json, show_line
 from services.command_line.wording import counted, moment
 
 app = typer.Typer(name="snapshot", help="One moment of the service, kept in a file.", no_args_is_help=True)
@@ -42,7 +42,7 @@ def save(file: FileArgument, address: AddressOption = None, as_json: JsonOption 
     from formats.snapshot_file import parse_snapshot
     from services.command_line.atomic_file import atomic_file
 
-    with Progress("snapshot") as tell, connect(address, patience_s=_PATIENCE_S) as client:
+    with StageDisplay("snapshot") as tell, connect(address, patience_s=_PATIENCE_S) as client:
         tell("the service reads its database")
         content = client.snapshot()
     text = gzip.decompress(content)

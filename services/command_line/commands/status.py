@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from services.command_line.connection import connect
 from services.command_line.options import AddressOption, JsonOption
-from services.command_line.output import Table, show, show_json
+from services.command_line.output import TextTable, show, show_json
 from services.command_line.wording import moment
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def status(address: AddressOption = None, as_json: JsonOption = False) -> None:
         show(*_tables(told))
 
 
-def _tables(told: Status) -> tuple[Table, ...]:
+def _tables(told: Status) -> tuple[TextTable, ...]:
     return (
-        Table(
+        TextTable(
             "",
             ("version", "clock", "scan pass"),
             [(told.version, moment(told.now_s), str(told.scan_pass))],
         ),
-        Table(
+        TextTable(
             "Tiers",
             ("tier", "name", "state", "address", "process"),
             [
@@ -45,7 +45,7 @@ def _tables(told: Status) -> tuple[Table, ...]:
             ],
             right=frozenset({4}),
         ),
-        Table(
+        TextTable(
             "Regions",
             ("region", "clusters", "machines up", "on loan", "machines", "gpus in use", "gpus", "running"),
             [
@@ -63,7 +63,7 @@ def _tables(told: Status) -> tuple[Table, ...]:
             ],
             right=frozenset(range(1, 8)),
         ),
-        Table(
+        TextTable(
             "Workloads",
             ("state", "workloads"),
             [(state, str(count)) for state, count in told.workloads.items()],

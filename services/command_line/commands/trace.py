@@ -10,7 +10,7 @@ import typer
 from services.command_line.failures import reported
 from services.command_line.files import STANDARD_INPUT
 from services.command_line.options import JsonOption
-from services.command_line.output import Table, note, show, show_json, show_line
+from services.command_line.output import TextTable, note, show, show_json, show_line
 from services.command_line.trace_options import (
     ArrivalsOption,
     CopiesOption,
@@ -69,7 +69,7 @@ def formats(as_json: JsonOption = False) -> None:
     if as_json:
         show_json([{"format": importer.name, "title": importer.title} for importer in importers()])
         return
-    show(Table("", ("format", "what it is"), [(importer.name, importer.title) for importer in importers()]))
+    show(TextTable("", ("format", "what it is"), [(importer.name, importer.title) for importer in importers()]))
 
 
 @app.command("inspect")
@@ -276,11 +276,11 @@ def _as_json(file: Path, trace: Trace, summary: TraceSummary) -> dict[str, objec
         "format": trace.format,
         "clock_zero_s": trace.clock_zero_s,
         **figures,
-        "bad_rows": trace.ledger.bad_rows,
-        "shown_bad_rows": as_json(trace.ledger.shown_bad_rows),
-        "left_out": dict(trace.ledger.left_out),
-        "adjusted": dict(trace.ledger.adjusted),
-        "ignored_columns": list(trace.ledger.ignored_columns),
+        "bad_rows": trace.row_report.bad_rows,
+        "shown_bad_rows": as_json(trace.row_report.shown_bad_rows),
+        "left_out": dict(trace.row_report.left_out),
+        "adjusted": dict(trace.row_report.adjusted),
+        "ignored_columns": list(trace.row_report.ignored_columns),
     }
 
 

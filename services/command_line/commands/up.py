@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from services.command_line.options import ConfigurationOption, DatabaseOption, HomeOption, JsonOption
-from services.command_line.output import Progress, note, show_json, show_line
+from services.command_line.output import StageDisplay, note, show_json, show_line
 
 FleetOption = Annotated[
     Path | None,
@@ -72,7 +72,7 @@ def up(
         clock_speed=clock_speed,
         executor=ExecutorKind.EMULATED if emulate else ExecutorKind.RAY,
     )
-    with Progress("starting Topmast") as tell:
+    with StageDisplay("starting Topmast") as tell:
         service = bring_up(options, progress=tell)
     if as_json:
         show_json(service)

@@ -1,11 +1,11 @@
-"""From the records of a file to rows of a trace, one at a time: what is bad or no work is told to the ledger."""
+"""From the records of a file to rows of a trace, one at a time: what is bad or no work is counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import TraceRow, check_row
 from formats.trace_cells import BadCell
 
@@ -18,9 +18,9 @@ class LeftOut(Exception):
 
 def accepted_rows(
     records: Iterable[tuple[int, Record]],
-    convert: Callable[[Record, RowLedger], TraceRow],
+    convert: Callable[[Record, RowReport], TraceRow],
     id_column: str,
-    ledger: RowLedger,
+    row_report: RowReport,
 ) -> Iterator[TraceRow]:
     """The rows of those records, each with its line, that are workloads.
 
@@ -28,13 +28,13 @@ def accepted_rows(
     """
     for line, record in records:
         try:
-            row = convert(record, ledger)
+            row = convert(record, row_report)
             check_row(row)
-            ledger.claim(id_column, row.workload_id)
+            row_report.claim(id_column, row.workload_id)
         except LeftOut as reason:
-            ledger.leave_out(str(reason))
+            row_report.leave_out(str(reason))
         except BadCell as error:
-            ledger.bad(line, error.column, error.description)
+            row_report.bad(line, error.column, error.description)
         else:
-            ledger.rows += 1
+            row_report.rows += 1
             yield row

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from domain.identifiers import TenantId, WorkloadId
 from formats.problems import FieldProblem, FormatError
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import GREATEST_GPUS, GREATEST_TASKS, TraceRow
 from formats.trace_cells import BadCell, name_cell, number_cell, whole_cell
 from simulator.inputs.importers.accepting import LeftOut
@@ -63,13 +63,13 @@ class AlibabaV2020:
         cells = head.cells()
         return cells == TASK_COLUMNS or (len(cells) == len(TASK_COLUMNS) and cells[3] in _STATES)
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
         table = TableImporter(
             self.name, self.title, columns=TASK_COLUMNS, convert=self._row, header=TASK_COLUMNS, epoch=self.epoch
         )
-        return table.rows(lines, ledger)
+        return table.rows(lines, row_report)
 
-    def _row(self, cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
+    def _row(self, cells: Mapping[str, str], row_report: RowReport) -> TraceRow:
         if cells["plan_gpu"] in NEVER or number_cell("plan_gpu", cells["plan_gpu"]) == 0:
             raise LeftOut("use no GPU")
         if cells["start_time"] in NEVER:
@@ -79,7 +79,7 @@ class AlibabaV2020:
         start_s = number_cell("start_time", cells["start_time"])
         end_s = number_cell("end_time", cells["end_time"])
         tasks = whole_cell("inst_num", cells["inst_num"], 1, GREATEST_TASKS)
-        gpus = tasks * gpus_of_share("plan_gpu", cells["plan_gpu"], 100.0, ledger)
+        gpus = tasks * gpus_of_share("plan_gpu", cells["plan_gpu"], 100.0, row_report)
         if gpus > GREATEST_GPUS:
             raise BadCell("inst_num", f"comes to {gpus} GPUs; at most {GREATEST_GPUS} are possible")
         job = self.jobs.get(cells["job_name"])
@@ -108,13 +108,13 @@ class AlibabaV2020Jobs:
         cells = head.cells()
         return cells == JOB_COLUMNS or (len(cells) == len(JOB_COLUMNS) and cells[3] in _STATES)
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
         description = "does not say how many GPUs a job has; read pai_task_table.csv, and name this file with --jobs"
-        raise FormatError(ledger.source, [FieldProblem("", description)])
+        raise FormatError(row_report.source, [FieldProblem("", description)])
 
 
-def read_job_table(lines: Iterable[str], ledger: RowLedger) -> dict[str, PaiJob]:
-    """User and submission time of each job of `pai_job_table.csv`; bad rows are told to the ledger."""
+def read_job_table(lines: Iterable[str], row_report: RowReport) -> dict[str, PaiJob]:
+    """User and submission time of each job of `pai_job_table.csv`; bad rows are counted."""
     jobs: dict[str, PaiJob] = {}
     reader = csv.reader(lines)
     for cells in reader:
@@ -123,10 +123,10 @@ def read_job_table(lines: Iterable[str], ledger: RowLedger) -> dict[str, PaiJob]
         try:
             name, job = _job(cells)
         except BadCell as error:
-            ledger.bad(reader.line_num, error.column, error.description)
+            row_report.bad(reader.line_num, error.column, error.description)
         else:
             jobs[name] = job
-            ledger.rows += 1
+            row_report.rows += 1
     return jobs
 
 

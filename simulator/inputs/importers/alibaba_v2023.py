@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, WorkloadId
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import TraceRow
 from formats.trace_cells import name_cell, number_cell
 from simulator.inputs.importers.accepting import LeftOut
@@ -17,17 +17,17 @@ from simulator.inputs.importers.cells import NEVER, gpus_cell, gpus_of_share, po
 from simulator.inputs.importers.table_importer import TableImporter
 
 
-def _row(cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
+def _row(cells: Mapping[str, str], row_report: RowReport) -> TraceRow:
     gpus = gpus_cell("num_gpu", cells["num_gpu"])
     if gpus == 1:
-        gpus = gpus_of_share("gpu_milli", cells["gpu_milli"], 1000.0, ledger) or 1
+        gpus = gpus_of_share("gpu_milli", cells["gpu_milli"], 1000.0, row_report) or 1
     return TraceRow(
         workload_id=WorkloadId(name_cell("name", cells["name"])),
         tenant=tenant_cell(cells, "qos", otherwise="alibaba"),
         submit_s=number_cell("creation_time", cells["creation_time"]),
         duration_s=_duration_s(cells),
         gpus=gpus,
-        gpu_model=_model(cells.get("gpu_spec", ""), ledger) if gpus else ANY_GPU_MODEL,
+        gpu_model=_model(cells.get("gpu_spec", ""), row_report) if gpus else ANY_GPU_MODEL,
         tasks=1,
         cpus=number_cell("cpu_milli", cells["cpu_milli"]) / 1000 or None,
         memory_gib=number_cell("memory_mib", cells["memory_mib"]) / 1024 or None,
@@ -44,10 +44,10 @@ def _duration_s(cells: Mapping[str, str]) -> float:
     return positive_duration(end_s - start_s, "deletion_time", "is before scheduled_time")
 
 
-def _model(cell: str, ledger: RowLedger) -> GpuModel:
+def _model(cell: str, row_report: RowReport) -> GpuModel:
     models = [model for model in cell.split("|") if model not in NEVER]
     if len(models) > 1:
-        ledger.adjust("would take some GPU models, and take any")
+        row_report.adjust("would take some GPU models, and take any")
     return GpuModel(name_cell("gpu_spec", models[0])) if len(models) == 1 else ANY_GPU_MODEL
 
 

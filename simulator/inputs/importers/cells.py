@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from domain.identifiers import TenantId
 from formats.problems import in_quotes
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import GREATEST_GPUS, GREATEST_TASKS
 from formats.trace_cells import BadCell, name_cell, number_cell, whole_cell
 from simulator.inputs.importers.accepting import LeftOut
@@ -55,18 +55,18 @@ def gpus_cell(column: str, cell: str) -> int:
     return whole_cell(column, cell, 0, GREATEST_GPUS) if cell else 0
 
 
-def gpus_of_share(column: str, cell: str, whole: float, ledger: RowLedger) -> int:
+def gpus_of_share(column: str, cell: str, whole: float, row_report: RowReport) -> int:
     """GPUs of a request in hundredths (`whole` 100) or thousandths (1000): a share becomes a whole GPU."""
     share = number_cell(column, cell) / whole if cell else 0.0
     gpus = math.ceil(share - 1e-9)
     if gpus > GREATEST_GPUS:
         raise BadCell(column, f"must be at most {GREATEST_GPUS} GPUs, not {in_quotes(cell)}")
     if abs(gpus - share) > 1e-9:
-        ledger.adjust(_SHARED)
+        row_report.adjust(_SHARED)
     return gpus
 
 
-def tasks_on_machines(column: str, cell: str, gpus: int, ledger: RowLedger) -> int | None:
+def tasks_on_machines(column: str, cell: str, gpus: int, row_report: RowReport) -> int | None:
     """One task per machine where the GPUs divide evenly among them, else None: as many as are needed."""
     if cell in NEVER:
         return None
@@ -74,7 +74,7 @@ def tasks_on_machines(column: str, cell: str, gpus: int, ledger: RowLedger) -> i
     if machines == 0:
         return None
     if gpus % machines:
-        ledger.adjust(_UNEVEN)
+        row_report.adjust(_UNEVEN)
         return None
     return machines
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from domain.identifiers import WorkloadId
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import TraceRow
 from formats.trace_cells import name_cell, number_cell
 from simulator.inputs.importers.accepting import LeftOut
@@ -23,7 +23,7 @@ from simulator.inputs.importers.cells import (
 from simulator.inputs.importers.table_importer import TableImporter
 
 
-def _row(cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
+def _row(cells: Mapping[str, str], row_report: RowReport) -> TraceRow:
     gpus = gpus_cell("gpu_num", cells["gpu_num"])
     if gpus == 0:
         raise LeftOut("use no GPU")
@@ -33,7 +33,7 @@ def _row(cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
         submit_s=date_cell("submit_time", cells["submit_time"]),
         duration_s=seconds_between(cells, "start_time", "end_time"),
         gpus=gpus,
-        tasks=tasks_on_machines("node_num", cells["node_num"], gpus, ledger),
+        tasks=tasks_on_machines("node_num", cells["node_num"], gpus, row_report),
         cpus=number_cell("cpu_num", cells["cpu_num"]) or None,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from domain.identifiers import TenantId
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import NO_NAMES, TraceReader, TraceRow
 
 
@@ -51,10 +51,10 @@ class Importer(Protocol):
         """Whether a file that begins like this is of this format."""
         ...
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
-        """The rows, in the order of the file; bad and left out ones are told to the ledger.
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
+        """The rows, in the order of the file; bad and left out ones are counted.
 
-        Raises FormatError for a file that is not of this format at all, and with a strict ledger at the first
+        Raises FormatError for a file that is not of this format at all, and with a strict row_report at the first
         bad row.
         """
         ...
@@ -78,7 +78,7 @@ class RenamedTrace:
     def recognises(self, head: FileHead) -> bool:
         return set(self.header) <= set(head.cells())
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
         tenant = TenantId(self.default_tenant) if self.default_tenant is not None else None
-        reader = TraceReader(lines, ledger.source, default_tenant=tenant, names=self.names, ledger=ledger)
+        reader = TraceReader(lines, row_report.source, default_tenant=tenant, names=self.names, row_report=row_report)
         return iter(reader) if self.adapt is None else map(self.adapt, reader)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from domain.identifiers import TenantId, WorkloadId
 from formats.problems import FieldProblem, FormatError, in_quotes
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import TraceRow
 from formats.trace_cells import BadCell, name_cell
 from simulator.inputs.importers.accepting import LeftOut, accepted_rows
@@ -35,11 +35,11 @@ class PhillyLog:
         text = " ".join(head.lines)
         return text.lstrip().startswith("[") and any(key in text for key in _KEYS)
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
-        return accepted_rows(_objects(lines, ledger.source), _row, "jobid", ledger)
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
+        return accepted_rows(_objects(lines, row_report.source), _row, "jobid", row_report)
 
 
-def _row(job: object, ledger: RowLedger) -> TraceRow:
+def _row(job: object, row_report: RowReport) -> TraceRow:
     if not isinstance(job, dict):
         raise BadCell("the job", f"must be an object, not {in_quotes(job)}")
     attempts = job.get("attempts")
@@ -54,7 +54,7 @@ def _row(job: object, ledger: RowLedger) -> TraceRow:
     for number, attempt in enumerate(attempts):
         start_s, end_s = _moment(attempt, "start_time", number), _moment(attempt, "end_time", number)
         if start_s is None or end_s is None:
-            ledger.adjust(_PIECES)
+            row_report.adjust(_PIECES)
             continue
         if end_s < start_s:
             raise BadCell(f"attempts[{number}].end_time", "is before start_time")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, WorkloadId
 from formats.problems import in_quotes
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import GREATEST_GPUS, TraceRow
 from formats.trace_cells import BadCell, name_cell, number_cell, whole_cell
 from simulator.inputs.importers.accepting import LeftOut
@@ -49,12 +49,12 @@ class Sacct:
         cells = head.cells("|")
         return len(cells) > 1 and any(name in cells for name in ("JobID", "JobIDRaw"))
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
         table = TableImporter(self.name, self.title, columns=_REQUIRED, convert=_row, delimiter="|", epoch=self.epoch)
-        return table.rows(lines, ledger)
+        return table.rows(lines, row_report)
 
 
-def _row(cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
+def _row(cells: Mapping[str, str], row_report: RowReport) -> TraceRow:
     identifier = cells["JobID"]
     if "." in identifier:
         raise LeftOut("are steps of jobs")
@@ -76,7 +76,7 @@ def _row(cells: Mapping[str, str], ledger: RowLedger) -> TraceRow:
         duration_s=_duration_s(cells),
         gpus=gpus,
         gpu_model=model,
-        tasks=tasks_on_machines("NNodes", machines, gpus, ledger),
+        tasks=tasks_on_machines("NNodes", machines, gpus, row_report),
         cpus=cpus,
         memory_gib=memory_gib,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from domain.identifiers import TenantId, WorkloadId
 from formats.problems import in_quotes
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import GREATEST_GPUS, TraceRow
 from formats.trace_cells import GREATEST_TIME_S, BadCell, number_cell, whole_cell
 from simulator.inputs.importers.accepting import LeftOut, accepted_rows
@@ -59,8 +59,8 @@ class Swf:
             return all(line.lstrip().startswith(";") for line in lines)
         return len(numbers[0]) == len(FIELDS) and all(_is_number(word) is not None for word in numbers[0])
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
-        return accepted_rows(_records(lines), _row, FIELDS[_JOB], ledger)
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
+        return accepted_rows(_records(lines), _row, FIELDS[_JOB], row_report)
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
@@ -71,7 +71,7 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, words
 
 
-def _row(words: list[str], _ledger: RowLedger) -> TraceRow:
+def _row(words: list[str], _row_report: RowReport) -> TraceRow:
     if len(words) != len(FIELDS):
         raise BadCell("the row", f"has {len(words)} fields; there are {len(FIELDS)} in this format")
     if _signed(words, _STATUS) in _PIECES:

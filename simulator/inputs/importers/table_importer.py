@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from formats.problems import FieldProblem, FormatError
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import TraceRow
 from simulator.inputs.importers.accepting import accepted_rows
 from simulator.inputs.importers.importer import FileHead
@@ -30,14 +30,14 @@ class TableImporter:
     """A delimited table whose rows become workloads one by one.
 
     `convert` makes a row of a trace from the cells by column; it raises BadCell for a row that makes no sense and
-    LeftOut for one that is no work, and tells the ledger what it could not keep exactly.
+    LeftOut for one that is no work, and tells the row_report what it could not keep exactly.
     """
 
     name: str
     title: str
     columns: tuple[str, ...]
     """What the header must have, and what the file is recognised by."""
-    convert: Callable[[Mapping[str, str], RowLedger], TraceRow]
+    convert: Callable[[Mapping[str, str], RowReport], TraceRow]
     delimiter: str = ","
     epoch: bool = False
     header: tuple[str, ...] = ()
@@ -47,14 +47,14 @@ class TableImporter:
         cells = head.cells(self.delimiter)
         return set(self.columns) <= set(cells)
 
-    def rows(self, lines: Iterable[str], ledger: RowLedger) -> Iterator[TraceRow]:
+    def rows(self, lines: Iterable[str], row_report: RowReport) -> Iterator[TraceRow]:
         if self.delimiter == ",":
             reader = csv.reader(lines, strict=True)
         else:
             # Only comma-separated files quote; in the others a quote is a character like any other.
             reader = csv.reader(lines, delimiter=self.delimiter, strict=True, quoting=csv.QUOTE_NONE)
-        header, first = self._header(reader, ledger.source)
-        return accepted_rows(_records(reader, header, first, ledger), self.convert, header[0], ledger)
+        header, first = self._header(reader, row_report.source)
+        return accepted_rows(_records(reader, header, first, row_report), self.convert, header[0], row_report)
 
     def _header(self, reader: _Reader, source: str) -> tuple[tuple[str, ...], list[str] | None]:
         """The columns, and the first line when it was not a header but a row."""
@@ -73,7 +73,7 @@ class TableImporter:
 
 
 def _records(
-    reader: _Reader, header: tuple[str, ...], first: list[str] | None, ledger: RowLedger
+    reader: _Reader, header: tuple[str, ...], first: list[str] | None, row_report: RowReport
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """The lines as cells by column, beginning with `first`; lines that are no rows of the table are bad."""
     width = len(header)
@@ -83,12 +83,12 @@ def _records(
         if cells and len(cells) == width:
             yield number, dict(zip(header, map(str.strip, cells), strict=True))
         elif cells:
-            ledger.bad(number, "the row", f"has {len(cells)} cells, but the header has {width}")
+            row_report.bad(number, "the row", f"has {len(cells)} cells, but the header has {width}")
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            ledger.bad(reader.line_num, "the row", f"is not a table: {error}")
+            row_report.bad(reader.line_num, "the row", f"is not a table: {error}")
             cells = None
         number = reader.line_num

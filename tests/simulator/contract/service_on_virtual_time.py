@@ -34,7 +34,7 @@ from services.database import (
 )
 from services.database.engine import Database
 from services.database.lease_store import Lease
-from services.database.workload_store import Submission
+from services.database.workload_store import NewWorkload
 from services.execution.executor import AttemptPhase, AttemptStatus
 from services.global_scheduler.level_timer import LevelTimer
 from services.global_scheduler.scan_loop import ScanLoop
@@ -193,7 +193,7 @@ class ServiceOnVirtualTime:
 
     async def _submit(self, workload: Workload) -> None:
         specification = specification_to_proto(workload.specification).SerializeToString()
-        submission = Submission(
+        submission = NewWorkload(
             workload.workload, workload.specification, specification, workload.submitted_s, None, None
         )
         await self.database.run(lambda connection: workload_store.insert_submissions(connection, [submission]))

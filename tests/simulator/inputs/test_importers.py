@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from domain.identifiers import TenantId
 from formats.problems import FormatError
-from formats.row_ledger import RowLedger
+from formats.row_report import RowReport
 from formats.trace import TraceRow
 from simulator.inputs.importers.importer import FileHead, Importer
 from simulator.inputs.importers.registry import BUILT_IN, importer_for, importer_named, importer_names
@@ -53,10 +53,10 @@ def test_a_file_is_recognised_and_read(sample: Sample, tmp_path: Path) -> None:
     assert stream.importer.name == sample.format
     found = tuple((str(r.workload_id), str(r.tenant), r.submit_s, r.duration_s, r.gpus, r.tasks) for r in rows)
     assert found == sample.rows
-    assert tuple((bad.line, bad.column) for bad in stream.ledger.shown_bad_rows) == sample.bad
-    assert stream.ledger.bad_rows == len(sample.bad)
-    assert dict(stream.ledger.left_out) == sample.left_out
-    assert stream.ledger.rows == len(rows)
+    assert tuple((bad.line, bad.column) for bad in stream.row_report.shown_bad_rows) == sample.bad
+    assert stream.row_report.bad_rows == len(sample.bad)
+    assert dict(stream.row_report.left_out) == sample.left_out
+    assert stream.row_report.rows == len(rows)
 
 
 @pytest.mark.parametrize("sample", [s for s in SAMPLES if s.bad], ids=[s.format for s in SAMPLES if s.bad])
@@ -145,14 +145,14 @@ def test_all_but_gpus_can_be_forgotten(tmp_path: Path) -> None:
 
 def test_what_could_not_be_kept_exactly_is_told(tmp_path: Path) -> None:
     shares = "ask for a share of a GPU, and get a whole one"
-    assert dict(read(tmp_path, OPENB).ledger.adjusted) == {
+    assert dict(read(tmp_path, OPENB).row_report.adjusted) == {
         shares: 1,
         "would take some GPU models, and take any": 1,
     }
-    assert dict(read(tmp_path, PAI_TASKS).ledger.adjusted) == {shares: 1}
-    (uneven,) = read(tmp_path, HELIOS).ledger.adjusted
+    assert dict(read(tmp_path, PAI_TASKS).row_report.adjusted) == {shares: 1}
+    (uneven,) = read(tmp_path, HELIOS).row_report.adjusted
     assert "do not divide evenly" in uneven
-    (pieces,) = read(tmp_path, PHILLY_LOG).ledger.adjusted
+    (pieces,) = read(tmp_path, PHILLY_LOG).row_report.adjusted
     assert "without a start or an end" in pieces
 
 
@@ -220,9 +220,9 @@ def test_one_tenant_may_be_named_for_all_rows(tmp_path: Path) -> None:
 
 def test_an_id_is_there_only_once(tmp_path: Path) -> None:
     twice = SACCT + SACCT.splitlines()[1] + "\n"
-    ledger = read(tmp_path, twice).ledger
-    assert (ledger.bad_rows, ledger.shown_bad_rows[-1].line) == (3, 10)
-    assert "ids are unique" in ledger.shown_bad_rows[-1].description
+    row_report = read(tmp_path, twice).row_report
+    assert (row_report.bad_rows, row_report.shown_bad_rows[-1].line) == (3, 10)
+    assert "ids are unique" in row_report.shown_bad_rows[-1].description
 
 
 @given(
@@ -232,12 +232,12 @@ def test_an_id_is_there_only_once(tmp_path: Path) -> None:
 )
 def test_never_fails_in_another_way_than_with_a_format_error(sample: Sample, cut: int, junk: str) -> None:
     text = sample.text[:cut] + junk + sample.text[cut:]
-    ledger = RowLedger("jobs")
+    row_report = RowReport("jobs")
     try:
-        rows = list(importer_named(sample.format).rows(text.splitlines(keepends=True), ledger))
+        rows = list(importer_named(sample.format).rows(text.splitlines(keepends=True), row_report))
     except FormatError:
         return
-    assert ledger.rows == len(rows)
+    assert row_report.rows == len(rows)
     assert all(row.duration_s > 0 and row.submit_s >= 0 and row.gpus >= 0 for row in rows)
     assert len({row.workload_id for row in rows}) == len(rows)
 

@@ -37,7 +37,7 @@ def test_a_file_has_what_its_readme_states(name: str, traces: Path) -> None:
         pytest.skip(f"there is no {name}")
     trace = read_trace_file(traces / name, TraceOptions(strict=True))
     summary = summarise(trace.rows)
-    assert (trace.format, summary.workloads, trace.ledger.bad_rows) == (file_format, workloads, 0)
+    assert (trace.format, summary.workloads, trace.row_report.bad_rows) == (file_format, workloads, 0)
     if tenants is not None:
         assert summary.tenants == tenants
     if most_gpus is not None:

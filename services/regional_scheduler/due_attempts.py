@@ -6,8 +6,8 @@ from domain.placement import AttemptKey
 from services.regional_scheduler.live_attempts import LiveAttempt, never_ordered
 
 
-class Agenda:
-    """Three lists of attempts, each of them in it once: whose orders, whose news, whose progress is due."""
+class DueAttempts:
+    """Three lists of attempts, each attempt in each list once: whose orders, whose news, whose progress is due."""
 
     def __init__(self) -> None:
         self._orders: dict[AttemptKey, None] = {}

@@ -1,9 +1,9 @@
 """Stands between a task runner and the user's process, so that nothing of a task outlives either of them.
 
-Run as a program of its own (`python -I -S warden.py`), standard library only: it starts in milliseconds, and has one
+Run as a program of its own (`python -I -S task_reaper.py`), standard library only: it starts in milliseconds, and has one
 thread, so that it may run code between fork and exec. It becomes the reaper of everything the task starts, also of what
 detaches itself, and kills all of it when the main process has ended, when it is told to, or when its standard input is
-closed: that happens when the runner dies, however it dies. Should the warden itself be killed, the kernel kills the
+closed: that happens when the runner dies, however it dies. Should the reaper itself be killed, the kernel kills the
 main process (PR_SET_PDEATHSIG) and the runner its process group. The last two are Linux; elsewhere what detaches itself
 from the process group escapes.
 
@@ -93,11 +93,11 @@ class _Commands:
 
 def _start(launch: Launch, prctl: Callable[[int, int], None]) -> subprocess.Popen[bytes]:
     """The user's process in a session of its own. Raises OSError or ValueError when it cannot be started."""
-    warden = os.getpid()
+    reaper = os.getpid()
 
-    def die_with_warden() -> None:
+    def die_with_reaper() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != warden:
+        if os.getppid() != reaper:
             os._exit(1)
 
     with Path(launch["log"]).open("ab") as log:
@@ -109,12 +109,12 @@ def _start(launch: Launch, prctl: Callable[[int, int], None]) -> subprocess.Pope
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_warden,  # noqa: PLW1509  # safe: this program has one thread
+            preexec_fn=die_with_reaper,  # noqa: PLW1509  # safe: this program has one thread
         )
 
 
 def _wake_on_child() -> int:
-    """A file descriptor that becomes readable when a child ends. The warden itself is not for others to terminate."""
+    """A file descriptor that becomes readable when a child ends. The reaper itself is not for others to terminate."""
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)
@@ -146,7 +146,7 @@ def _reap(child: subprocess.Popen[bytes]) -> int | None:
 def _end_descendants(child: subprocess.Popen[bytes]) -> None:
     """Kills what the main process left behind; returns when nothing is left.
 
-    Orphans become children of the warden, so killing children again and again reaches every descendant. A process
+    Orphans become children of the reaper, so killing children again and again reaches every descendant. A process
     that cannot be killed yet is waited for: what it holds is still in use.
     """
     wait_s = 0.001

@@ -24,7 +24,7 @@ class BadRow:
         return f"line {self.line}, column {self.column}: {self.description}"
 
 
-class RowLedger:
+class RowReport:
     """Counts while a file is read. With `strict` the first bad row raises FormatError, with line and column."""
 
     def __init__(self, source: str, *, strict: bool = False) -> None:

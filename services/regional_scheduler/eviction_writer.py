@@ -11,7 +11,7 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from services.database import attempt_store
 from services.database.connection import AnyConnection
-from services.regional_scheduler.agenda import Agenda
+from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.plan_writing import PlannedWrites
 from services.regional_scheduler.recording import begin_evictions
 from services.regional_scheduler.region_memory import RegionMemory
@@ -20,12 +20,12 @@ from services.regional_scheduler.session_over import SessionOver
 LOST = Eviction(EvictionCause.MACHINE_LOST)
 
 
-class Evictor:
-    """Evictions that make room for nobody in particular; those of a dispatch are written with the dispatch."""
+class EvictionWriter:
+    """Evictions that make room for no workload in particular; those of a dispatch are written with the dispatch."""
 
-    def __init__(self, memory: RegionMemory, agenda: Agenda, clock: Clock) -> None:
+    def __init__(self, memory: RegionMemory, due_attempts: DueAttempts, clock: Clock) -> None:
         self._memory = memory
-        self._agenda = agenda
+        self._due_attempts = due_attempts
         self._clock = clock
 
     async def write(
@@ -59,27 +59,27 @@ class Evictor:
     def begin_lost(self, keys: Iterable[AttemptKey]) -> None:
         """What was written counts in memory too."""
         for key in keys:
-            self.begin_in_book(key, LOST)
+            self.begin_in_memory(key, LOST)
 
     def begin(self, keys: Iterable[AttemptKey], eviction: Eviction) -> None:
         """What was written counts in memory too."""
         for key in keys:
             self._memory.inventory.begin_eviction(key)
-            self.begin_in_book(key, eviction)
+            self.begin_in_memory(key, eviction)
 
     def carry_out(self, writes: PlannedWrites) -> None:
         """What was written for plans counts in memory too; the inventory knows it already."""
         for new in writes.changes:
             self._memory.live.begin_change(new.key, new.placements, new.change)
-            self._agenda.give_orders(new.key)
+            self._due_attempts.give_orders(new.key)
         for place in writes.reservations:
             self._memory.reserved[place.key] = place
         for key, eviction in writes.evictions:
-            self.begin_in_book(key, eviction)
+            self.begin_in_memory(key, eviction)
 
-    def begin_in_book(self, key: AttemptKey, eviction: Eviction) -> None:
+    def begin_in_memory(self, key: AttemptKey, eviction: Eviction) -> None:
         """For what the inventory knows already."""
         self._memory.live.begin_eviction(key, eviction, self._clock.now())
         attempt = self._memory.live.get(key)
         if attempt is not None:
-            self._agenda.look_at(attempt)
+            self._due_attempts.look_at(attempt)

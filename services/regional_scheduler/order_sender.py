@@ -1,6 +1,6 @@
-"""What cluster managers are asked: orders that follow from the book, each given once on every connection.
+"""What cluster managers are asked: orders that follow from where attempts stand, each given once on every connection.
 
-Everything that they hear is in the database already.
+Whatever they are asked is in the database already.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from domain.fleet import Region
 from domain.identifiers import ClusterId
 from domain.placement import AttemptKey
 from services.execution.executor import ENDED_PHASES, AttemptStatus
-from services.regional_scheduler.agenda import Agenda
 from services.regional_scheduler.cluster_link import (
     ClusterLink,
     ForgetOrders,
@@ -26,6 +25,7 @@ from services.regional_scheduler.cluster_link import (
     StartOrders,
     stop_orders,
 )
+from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.live_attempts import (
     LiveAttempt,
     Order,
@@ -39,20 +39,20 @@ from services.regional_scheduler.orders import attempt_plan, resize_request
 _log = structlog.get_logger(__name__)
 
 
-class OrderDesk:
+class OrderSender:
     """The links to a region's cluster managers, and what was asked on them."""
 
     def __init__(
         self,
         region: Region,
         live: RegionAttempts,
-        agenda: Agenda,
+        due_attempts: DueAttempts,
         find_address: Callable[[ClusterId], Awaitable[str | None]],
         inbox: Callable[[LinkMessage], None],
         fencing_token: int,
     ) -> None:
         self._live = live
-        self._agenda = agenda
+        self._due_attempts = due_attempts
         self._find_address = find_address
         self._inbox = inbox
         self._fencing_token = fencing_token
@@ -108,7 +108,7 @@ class OrderDesk:
         for attempt in self._live:
             asked_to_change = attempt.asked_revision.pop(cluster, None) is not None
             if attempt.ordered.pop(cluster, None) is not None or asked_to_change:
-                self._agenda.give_orders(attempt.key)
+                self._due_attempts.give_orders(attempt.key)
 
     def dismiss(self, cluster: ClusterId, unknown: Iterable[AttemptStatus]) -> None:
         """Attempts that are over for the database: their ends are forgotten, what still runs is an orphan."""
@@ -126,8 +126,8 @@ class OrderDesk:
             self._send(cluster, ForgetOrders(keys))
 
     def send_due(self, now: float) -> None:
-        """Gives the orders that are on the agenda to clusters that can be reached; others get theirs when they can."""
-        due = self._agenda.take_orders()
+        """Gives the orders that are due to clusters that can be reached; others get theirs when they can."""
+        due = self._due_attempts.take_orders()
         for key in due:
             attempt = self._live.get(key)
             if attempt is not None and attempt.run.phase is Phase.DISPATCHED and not self._live.blocked(attempt):
@@ -152,7 +152,7 @@ class OrderDesk:
                 else:
                     starts.append(attempt)
                     if must_stop(attempt):
-                        self._agenda.give_orders(key)  # taken up again; the order to stop follows
+                        self._due_attempts.give_orders(key)  # taken up again; the order to stop follows
             if starts:
                 self._send(cluster, StartOrders(tuple(attempt_plan(attempt, cluster) for attempt in starts)))
             for stop in stop_orders(stops):
