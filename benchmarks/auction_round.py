@@ -38,7 +38,7 @@ SMALL_GPUS = ((1, 0.45), (2, 0.15), (4, 0.15), (8, 0.17), (16, 0.05), (32, 0.02)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AuctionCase:
     """A fleet and a queue."""
 
     name: str
@@ -55,11 +55,11 @@ def small_workload(source: WorkloadSource) -> Workload:
 
 
 CASES = (
-    Case("small_empty", False, small_workload),
-    Case("mast_empty", False, WorkloadSource.as_in_mast),
-    Case("mast_saturated", True, WorkloadSource.as_in_mast),
-    Case("small_saturated", True, small_workload),
-    Case("small_waiting", True, small_workload, may_evict=False),
+    AuctionCase("small_empty", False, small_workload),
+    AuctionCase("mast_empty", False, WorkloadSource.as_in_mast),
+    AuctionCase("mast_saturated", True, WorkloadSource.as_in_mast),
+    AuctionCase("small_saturated", True, small_workload),
+    AuctionCase("small_waiting", True, small_workload, may_evict=False),
 )
 
 
@@ -91,7 +91,7 @@ class Market:
 
 
 @dataclass(slots=True)
-class Run:
+class AuctionRun:
     """What a run over a whole queue has measured so far."""
 
     durations_s: list[float]
@@ -103,7 +103,7 @@ class Run:
     given_back: int = 0
 
 
-def queue_of(case: Case, lots: int) -> tuple[Lot, ...]:
+def queue_of(case: AuctionCase, lots: int) -> tuple[Lot, ...]:
     """The queue in its order, submitted one after the other."""
     source = WorkloadSource(np.random.default_rng(SEED + 100))
     queue: list[Lot] = []
@@ -115,9 +115,9 @@ def queue_of(case: Case, lots: int) -> tuple[Lot, ...]:
     return tuple(sorted(queue, key=lambda lot: lot.position.sort_key))
 
 
-def auction_all(bidders: dict[RegionId, RegionBidder], queue: Sequence[Lot], largest_window: int) -> Run:
+def auction_all(bidders: dict[RegionId, RegionBidder], queue: Sequence[Lot], largest_window: int) -> AuctionRun:
     """Rounds until the queue is through, each with as many lots as the last outcome advises."""
-    run = Run([], [])
+    run = AuctionRun([], [])
     settings = AuctionSettings(largest_window)
     decided, window = 0, largest_window
     outcome: RoundOutcome | NotYet | None = None
@@ -154,7 +154,7 @@ def auction_all(bidders: dict[RegionId, RegionBidder], queue: Sequence[Lot], lar
     return run
 
 
-def run_undone(market: Market, queue: Sequence[Lot], window: int) -> Run:
+def run_undone(market: Market, queue: Sequence[Lot], window: int) -> AuctionRun:
     """Auctions the queue and leaves the market as it was."""
     with ExitStack() as stack:
         for inventory in market.inventories:
@@ -162,7 +162,7 @@ def run_undone(market: Market, queue: Sequence[Lot], window: int) -> Run:
         return auction_all(market.bidders(), queue, window)
 
 
-def measure(case: Case, market: Market, lots: int, window: int) -> None:
+def measure(case: AuctionCase, market: Market, lots: int, window: int) -> None:
     """One queue through all its rounds."""
     queue = queue_of(case, lots)
     run = run_undone(market, queue, window)

@@ -77,7 +77,7 @@ class DecisionDigest:
 
 
 @dataclass(frozen=True)
-class Case:
+class DigestCase:
     """Rows on a fleet, under some policies; no policies: under all but SLOW."""
 
     name: str
@@ -126,10 +126,12 @@ def tides(fleet: Fleet) -> LoanSchedule:
 WITH_FAILURES = SimulationSettings(failures=FailureSettings(machine_mtbf_s=20 * 86_400.0))
 
 CASES = (
-    Case("made", made_rows(800, 4.0), three_regions, (), WITH_COSTS),
-    Case("made_with_failures", made_rows(400, 4.0), three_regions, ("mast", "las", "fifo"), WITH_FAILURES),
-    Case("made_with_loans", made_rows(400, 4.0), three_regions, ("mast", "las", "fifo"), WITH_FAILURES, loans=tides),
-    Case(
+    DigestCase("made", made_rows(800, 4.0), three_regions, (), WITH_COSTS),
+    DigestCase("made_with_failures", made_rows(400, 4.0), three_regions, ("mast", "las", "fifo"), WITH_FAILURES),
+    DigestCase(
+        "made_with_loans", made_rows(400, 4.0), three_regions, ("mast", "las", "fifo"), WITH_FAILURES, loans=tides
+    ),
+    DigestCase(
         "made_with_loans_at_random",
         made_rows(400, 4.0),
         three_regions,
@@ -138,7 +140,7 @@ CASES = (
         loans=tides,
         reclaiming=RandomMachines(),
     ),
-    Case(
+    DigestCase(
         "chronus_5k",
         trace_rows("peers/chronus_philly5k.csv.gz"),
         gpus(800),
@@ -146,9 +148,11 @@ CASES = (
         NO_COSTS,
         "peers/chronus_philly5k.csv.gz",
     ),
-    Case("philly", trace_rows("philly_jobs.csv.gz"), gpus(1344), ("fifo", "mast"), WITH_COSTS, "philly_jobs.csv.gz"),
-    Case("itp", trace_rows("itp_jobs.csv.gz"), regions_at_load(1.0), ("mast",), WITH_COSTS, "itp_jobs.csv.gz"),
-    Case(
+    DigestCase(
+        "philly", trace_rows("philly_jobs.csv.gz"), gpus(1344), ("fifo", "mast"), WITH_COSTS, "philly_jobs.csv.gz"
+    ),
+    DigestCase("itp", trace_rows("itp_jobs.csv.gz"), regions_at_load(1.0), ("mast",), WITH_COSTS, "itp_jobs.csv.gz"),
+    DigestCase(
         "venus",
         trace_rows("venus_jobs.csv.gz"),
         gpus(744),
@@ -173,7 +177,7 @@ def main(names: Sequence[str]) -> None:
         run(case)
 
 
-def run(case: Case) -> None:
+def run(case: DigestCase) -> None:
     """Prints one line per policy."""
     rows = case.rows()
     fleet = case.fleet(rows)

@@ -68,7 +68,7 @@ def _racks(name: str, machines: int, size: int, shape: tuple[GpuModel, int, floa
 
 
 @dataclass(order=True)
-class Waiting:
+class WaitingLots:
     """A workload in the queue, in the order of the queue."""
 
     standing: Standing
@@ -82,13 +82,13 @@ class Waiting:
 class Replay:
     """A region that is kept full, on a clock of its own. Counts from when it is full on."""
 
-    arrivals: Iterator[Waiting]
+    arrivals: Iterator[WaitingLots]
     after_every_release: bool
     check_every: int
     inventory: RegionCapacity = field(default_factory=lambda: RegionCapacity(region()))
     cache: NegativeCache = field(default_factory=NegativeCache)
-    queue: list[Waiting] = field(default_factory=list)
-    ends: list[tuple[float, int, AttemptKey, Waiting]] = field(default_factory=list)
+    queue: list[WaitingLots] = field(default_factory=list)
+    ends: list[tuple[float, int, AttemptKey, WaitingLots]] = field(default_factory=list)
     saturated: bool = False
     lookup_s: list[float] = field(default_factory=list)
     hits: int = 0
@@ -126,7 +126,7 @@ class Replay:
     def _walk(self, now_s: float) -> None:
         """Down the queue once."""
         self.queue.sort()
-        staying: list[Waiting] = []
+        staying: list[WaitingLots] = []
         for waiting in self.queue:
             started_s = time.perf_counter()
             refused = self.cache.fails(waiting.workload, waiting.standing)
@@ -149,12 +149,12 @@ class Replay:
                 self._carry_out(waiting, plan, now_s)
         self.queue = staying
 
-    def _remember(self, waiting: Waiting, refusal: Refusal) -> None:
+    def _remember(self, waiting: WaitingLots, refusal: Refusal) -> None:
         self.refused_by_planner += self.saturated
         self.cache.remember(waiting.workload, waiting.standing, refusal)
         self.most_entries = max(self.most_entries, len(self.cache))
 
-    def _carry_out(self, waiting: Waiting, plan: Plan, now_s: float) -> None:
+    def _carry_out(self, waiting: WaitingLots, plan: Plan, now_s: float) -> None:
         by_key = {key: other for _, _, key, other in self.ends}
         for victim in plan.evictions:
             self.inventory.begin_eviction(victim)
@@ -166,12 +166,12 @@ class Replay:
         self.placed += self.saturated
         self.evicted += len(plan.evictions) if self.saturated else 0
 
-    def _end_at(self, end_s: float, key: AttemptKey, waiting: Waiting) -> None:
+    def _end_at(self, end_s: float, key: AttemptKey, waiting: WaitingLots) -> None:
         self.sequence += 1
         heapq.heappush(self.ends, (end_s, self.sequence, key, waiting))
 
 
-def arrivals(rows: Iterator[TraceRow]) -> Iterator[Waiting]:
+def arrivals(rows: Iterator[TraceRow]) -> Iterator[WaitingLots]:
     """The rows as workloads, one after the other, with priorities by MAST's shares (§4.2)."""
     generator = np.random.default_rng(SEED)
     shares = np.array(PRIORITY_SHARES) / sum(PRIORITY_SHARES)
@@ -183,7 +183,7 @@ def arrivals(rows: Iterator[TraceRow]) -> Iterator[Waiting]:
             raise TypeError(f"{row.workload_id} is not emulated")
         workload = Workload(WorkloadId(f"{arrival:07}"), specification, 0.0)
         priority = int(generator.choice(len(shares), p=shares))
-        yield Waiting(Standing(priority, 0), arrival, workload, entry_point.duration_s)
+        yield WaitingLots(Standing(priority, 0), arrival, workload, entry_point.duration_s)
 
 
 def measure(name: str, trace: Path | None, workloads: int, *, after_every_release: bool) -> None:

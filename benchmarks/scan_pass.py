@@ -35,7 +35,7 @@ _BUDGETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class StoredQueue:
     """Everything that a view is built from."""
 
     tenants: tuple[Tenant, ...]
@@ -47,7 +47,7 @@ class World:
         return build_scan_view(self.tenants, self.use, self.running, self.pending, ScanSettings())
 
 
-def make_world(pending: int, generator: np.random.Generator) -> World:
+def make_world(pending: int, generator: np.random.Generator) -> StoredQueue:
     """A queue of three days; a few tenants have most of it, and about half of it is within quota."""
     priorities = generator.choice(7, size=_TENANTS, p=np.array(_PRIORITY_SHARES) / sum(_PRIORITY_SHARES))
     popularity = 1.0 / np.arange(1, _TENANTS + 1)
@@ -66,7 +66,7 @@ def make_world(pending: int, generator: np.random.Generator) -> World:
         for index in range(_TENANTS)
     )
     use = {tenant.tenant: WindowedUse(float(generator.exponential(40.0)), 100.0) for tenant in tenants}
-    return World(tenants, use, _running(generator, popularity), _pending(pending, generator, popularity))
+    return StoredQueue(tenants, use, _running(generator, popularity), _pending(pending, generator, popularity))
 
 
 def _pending(count: int, generator: np.random.Generator, popularity: NDArray[np.float64]) -> PendingRows:
@@ -111,7 +111,7 @@ def _running(generator: np.random.Generator, popularity: NDArray[np.float64]) ->
     )
 
 
-def after_pass(world: World, view: ScanView) -> World:
+def after_pass(world: StoredQueue, view: ScanView) -> StoredQueue:
     """The world once the first pass is stored."""
     plan = scan_pass(view, _NOW_S)
     pending = replace(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measurement import report
-from benchmarks.scan_pass import World, make_world
+from benchmarks.scan_pass import StoredQueue, make_world
 from domain.identifiers import WorkloadId
 from global_scheduler.scan_settings import ScanSettings
 from services.clock import SystemClock
@@ -74,7 +74,7 @@ async def one_pass(database: Database, lease: Lease, timings: Timings) -> None:
     timings.changed.append(len(decision.plan.changed))
 
 
-async def fill(connection: AnyConnection, world: World) -> None:
+async def fill(connection: AnyConnection, world: StoredQueue) -> None:
     """Tenants, queued workloads and live attempts of the world."""
     await tenant_store.apply_tenants(connection, world.tenants)
     pending, running = world.pending, world.running

@@ -36,7 +36,7 @@ BASIC = ("fifo", "srtf", "las")
 
 
 @dataclass(frozen=True)
-class Case:
+class SimulationCase:
     """A trace on a fleet, under one policy after the other."""
 
     name: str
@@ -66,13 +66,19 @@ def regions_at_load(load: float) -> Callable[[Sequence[TraceRow]], Fleet]:
 
 
 CASES = (
-    Case("chronus_5k", "peers/chronus_philly5k.csv.gz", gpus(800), BASIC, NO_COSTS, "5,000 jobs in 0.7 s"),
-    Case("chronus_all", "peers/chronus_philly_all.csv.gz", gpus(1200), BASIC, NO_COSTS, "30,756 jobs in 4 s", 2),
-    Case("philly_fifo", "philly_jobs.csv.gz", gpus(1344), ("fifo",), WITH_COSTS, "77,375 jobs in 10 s", 1),
-    Case("philly_mast", "philly_jobs.csv.gz", gpus(1344), ("mast",), WITH_COSTS, "77,375 jobs in 40 s and 2 GiB", 1),
-    Case("itp_mast", "itp_jobs.csv.gz", regions_at_load(1.0), ("mast",), WITH_COSTS, "42,507 jobs in 40 s", 1),
+    SimulationCase("chronus_5k", "peers/chronus_philly5k.csv.gz", gpus(800), BASIC, NO_COSTS, "5,000 jobs in 0.7 s"),
+    SimulationCase(
+        "chronus_all", "peers/chronus_philly_all.csv.gz", gpus(1200), BASIC, NO_COSTS, "30,756 jobs in 4 s", 2
+    ),
+    SimulationCase("philly_fifo", "philly_jobs.csv.gz", gpus(1344), ("fifo",), WITH_COSTS, "77,375 jobs in 10 s", 1),
+    SimulationCase(
+        "philly_mast", "philly_jobs.csv.gz", gpus(1344), ("mast",), WITH_COSTS, "77,375 jobs in 40 s and 2 GiB", 1
+    ),
+    SimulationCase(
+        "itp_mast", "itp_jobs.csv.gz", regions_at_load(1.0), ("mast",), WITH_COSTS, "42,507 jobs in 40 s", 1
+    ),
     *(
-        Case(
+        SimulationCase(
             f"scaling_jobs_x{jobs}_fleet_x{fleet}",
             "peers/chronus_philly5k.csv.gz",
             gpus(800 * fleet),
@@ -101,7 +107,7 @@ def main(names: Sequence[str]) -> None:
         run(case)
 
 
-def run(case: Case) -> None:
+def run(case: SimulationCase) -> None:
     """Measures one case, policy by policy."""
     read_s = time.perf_counter()
     rows = read_trace_file(TRACES / case.trace, TraceOptions(gpus_only=True)).rows

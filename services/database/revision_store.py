@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import Select, select, update
@@ -18,6 +19,15 @@ class Subject(StrEnum):
     FLEET = "fleet"
     TENANTS = "tenants"
     CATALOG = "catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """The present revision of each subject: when one of them grows, what was loaded of it is out of date."""
+
+    fleet: int
+    tenants: int
+    catalog: int
 
 
 async def lock_revision(connection: AnyConnection, subject: Subject) -> int:
@@ -50,6 +60,13 @@ async def load_revision(connection: AnyConnection, subject: Subject) -> int:
     cursor = await execute(connection, _present(subject))
     row = await cursor.fetchone()
     return 0 if row is None else int(row[0])
+
+
+async def load_revisions(connection: AnyConnection) -> Revisions:
+    """All present revisions, as of one statement."""
+    cursor = await execute(connection, select(REVISIONS.c.subject, REVISIONS.c.revision))
+    present = {str(subject): int(revision) for subject, revision in await cursor.fetchall()}
+    return Revisions(*(present.get(subject.value, 0) for subject in (Subject.FLEET, Subject.TENANTS, Subject.CATALOG)))
 
 
 def _present(subject: Subject) -> Select[int]:

@@ -19,21 +19,13 @@ from services.database.channels import CATALOG_CHANNEL, FLEET_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
+from services.database.revision_store import Revisions, load_revisions
 from services.grpc_errors import Unavailable
 
 _LOOK_INTERVAL_REAL_S = 5.0
 """A wake-up may get lost: the revisions are looked at so often in any case."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Revisions:
-    """Which fleet, which tenants, which tables."""
-
-    fleet: int
-    tenants: int
-    catalog: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +100,7 @@ class SurroundingsKeeper:
                 # A fleet may have a hundred thousand machines: calls are answered meanwhile.
                 self._present = await asyncio.to_thread(Surroundings.of, fleet, tenants, catalog, revisions)
             else:
-                if await self._database.run(_load_revisions) == present.revisions:
+                if await self._database.run(load_revisions) == present.revisions:
                     return
                 changes = await self._database.run(partial(_load_changes, known=present.revisions), snapshot=True)
                 changed = await asyncio.to_thread(present.with_changes, changes)
@@ -140,22 +132,14 @@ class SurroundingsKeeper:
         )
 
 
-async def _load_revisions(connection: AnyConnection) -> Revisions:
-    return Revisions(
-        await fleet_store.fleet_revision(connection),
-        await tenant_store.tenants_revision(connection),
-        await catalog_store.catalog_revision(connection),
-    )
-
-
 async def _load(connection: AnyConnection) -> tuple[Fleet, tuple[Tenant, ...], Catalog, Revisions]:
     fleet, _ = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
-    return fleet, tenants, await catalog_store.load_catalog(connection), await _load_revisions(connection)
+    return fleet, tenants, await catalog_store.load_catalog(connection), await load_revisions(connection)
 
 
 async def _load_changes(connection: AnyConnection, known: Revisions) -> Changes:
-    revisions = await _load_revisions(connection)
+    revisions = await load_revisions(connection)
     return Changes(
         revisions,
         None if revisions.fleet == known.fleet else (await fleet_store.load_fleet(connection))[0],

@@ -22,11 +22,11 @@ from services.database import catalog_store, fleet_store, tenant_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
+from services.database.revision_store import Revisions, load_revisions
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.inbox import Inbox
-from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.order_sender import OrderSender
-from services.regional_scheduler.region_memory import RegionMemory, Revisions
+from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.session_over import SessionOver
 
 _log = structlog.get_logger(__name__)

@@ -30,8 +30,9 @@ from services.database.connection import AnyConnection
 from services.database.eviction_guard import preemptions
 from services.database.placement_change_store import StoredRevision
 from services.database.reservation_store import ReservedPlace
+from services.database.revision_store import Revisions, load_revisions
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
-from services.regional_scheduler.region_memory import RegionMemory, Revisions
+from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
@@ -70,15 +71,6 @@ def hold_reserved(memory: RegionMemory, place: ReservedPlace) -> None:
     """The place of a migrating attempt's successor is kept: nothing is better than it, so nothing takes it away."""
     memory.reserved[place.key] = place
     memory.inventory.hold(Holding(place.key, RESERVED, place.reserved_s, place.placements))
-
-
-async def load_revisions(connection: AnyConnection) -> Revisions:
-    """Those that count now."""
-    return Revisions(
-        await fleet_store.fleet_revision(connection),
-        await tenant_store.tenants_revision(connection),
-        await catalog_store.catalog_revision(connection),
-    )
 
 
 def make_memory(

@@ -12,17 +12,9 @@ from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.region_capacity import RegionCapacity
 from services.database.reservation_store import ReservedPlace
+from services.database.revision_store import Revisions
 from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.specifications import SpecificationCache
-
-
-@dataclass(frozen=True, slots=True)
-class Revisions:
-    """Which fleet, tenants and tables: when one of them grows, a region's memory is out of date."""
-
-    fleet: int
-    tenants: int
-    catalog: int
 
 
 @dataclass(slots=True)

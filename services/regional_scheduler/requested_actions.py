@@ -20,6 +20,7 @@ from services.database import attempt_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
+from services.database.revision_store import load_revisions
 from services.regional_scheduler.action_requests import (
     ActionRefused,
     ActionRequest,
@@ -29,7 +30,6 @@ from services.regional_scheduler.action_requests import (
     RetuneRequest,
 )
 from services.regional_scheduler.eviction_writer import EvictionWriter
-from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.recording import begin_evictions
 from services.regional_scheduler.region_memory import RegionMemory

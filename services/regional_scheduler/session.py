@@ -21,6 +21,7 @@ from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
+from services.database.revision_store import load_revisions
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
@@ -31,7 +32,6 @@ from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
-from services.regional_scheduler.loading import load_revisions
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.plan_writing import migration_to

@@ -51,7 +51,7 @@ class WorkerSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Failure:
+class _WorkerFailure:
     """What went wrong in a worker, as text: exceptions do not all travel."""
 
     source: str
@@ -63,7 +63,7 @@ class WorkerDied(Exception):
     """A worker ended without an answer, or with an unforeseen one."""
 
 
-_Answer: TypeAlias = RunProgress | FinishedRun | _Failure
+_Answer: TypeAlias = RunProgress | FinishedRun | _WorkerFailure
 OnProgress: TypeAlias = Callable[[int, RunProgress], None]
 OnFinished: TypeAlias = Callable[[int, FinishedRun], None]
 
@@ -133,7 +133,7 @@ def _answer_of(connection: Connection, process: BaseProcess, request: RunRequest
         why = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         hint = "; it may have run out of memory: try fewer --jobs" if code == -signal.SIGKILL else ""
         raise WorkerDied(f"the process that ran {what} ended ({why}){hint}") from error
-    if isinstance(answer, _Failure):
+    if isinstance(answer, _WorkerFailure):
         if answer.problems:
             raise FormatError(answer.source, answer.problems)
         raise WorkerDied(f"{what} failed:\n{answer.traceback}")
@@ -166,11 +166,11 @@ def work(setup: WorkerSetup, connection: Connection) -> None:
         try:
             answer: _Answer = _run(setup, request, cache, connection)
         except FormatError as error:
-            answer = _Failure(error.source, error.problems, str(error))
+            answer = _WorkerFailure(error.source, error.problems, str(error))
         except ConnectionError:
             return
         except Exception:  # noqa: BLE001 -- sent to the caller, which raises it
-            answer = _Failure("", (), traceback.format_exc())
+            answer = _WorkerFailure("", (), traceback.format_exc())
         try:
             connection.send(answer)
         except ConnectionError:

@@ -37,7 +37,7 @@ _HOTNESS_NOISE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _RowGroup:
     """Workloads that read tables of one home with so many copies: the rows' places, once for each table they read."""
 
     home: int
@@ -81,7 +81,7 @@ def synthesize_tables(
     return tuple(replace(row, tables=tuple(names)) for row, names in zip(rows, read_by, strict=True)), tuple(tables)
 
 
-def _groups(count: int, regions: Sequence[tuple[RegionId, int]], rng: np.random.Generator) -> list[_Group]:
+def _groups(count: int, regions: Sequence[tuple[RegionId, int]], rng: np.random.Generator) -> list[_RowGroup]:
     """Which workloads read of which home and with how many copies; most copies first."""
     weights = np.array([max(gpus, 0) for _, gpus in regions], dtype=np.float64)
     if weights.sum() <= 0:
@@ -97,7 +97,7 @@ def _groups(count: int, regions: Sequence[tuple[RegionId, int]], rng: np.random.
                 continue
             # One round after the other, so that hardly a workload meets the same table twice.
             rounds = [rng.permutation(members[tables[members] > turn]) for turn in range(TABLES_SHARES[-1][0])]
-            groups.append(_Group(region, int(wanted), len(members), np.concatenate(rounds)))
+            groups.append(_RowGroup(region, int(wanted), len(members), np.concatenate(rounds)))
     return groups
 
 
@@ -117,13 +117,13 @@ def _readers(reads: int, rng: np.random.Generator) -> list[int]:
     return [drawn[place] for place in np.argsort(-hotness, kind="stable").tolist()]
 
 
-def _deal(groups: Sequence[_Group], readers: Sequence[int]) -> list[tuple[_Group, list[int]]]:
+def _deal(groups: Sequence[_RowGroup], readers: Sequence[int]) -> list[tuple[_RowGroup, list[int]]]:
     """The tables, each with its group and the rows that read it, none twice.
 
     Groups with most copies come first and take the most popular tables. Among those with as many copies a table goes
     to the one with most reads left.
     """
-    shares: list[tuple[_Group, list[int]]] = []
+    shares: list[tuple[_RowGroup, list[int]]] = []
     wanted = iter(readers)
     for copies in dict.fromkeys(group.copies for group in groups):
         heap = [(-len(group.reads), place, 0) for place, group in enumerate(groups) if group.copies == copies]

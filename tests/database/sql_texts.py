@@ -40,7 +40,7 @@ def texts_of_source(source: str, known: Mapping[str, object], name: str) -> list
     tree = ast.parse(source)
     texts: list[SqlText] = []
     for function in _functions(tree):
-        reader = _Reader(tree, function, known, name)
+        reader = _StringReader(tree, function, known, name)
         for call in ast.walk(function):
             if isinstance(call, ast.Call) and _executes(call):
                 texts += [SqlText(f"{name}:{call.lineno}", text) for text in reader.values(call.args[0])]
@@ -82,7 +82,7 @@ def _executes(call: ast.Call) -> bool:
     )
 
 
-class _Reader:
+class _StringReader:
     """Reads the values that expressions in one function can have."""
 
     def __init__(
@@ -141,7 +141,7 @@ class _Reader:
         place = arguments.index(name)
         passed: list[str] = []
         for caller in _functions(self._tree):
-            reader = _Reader(self._tree, caller, self._known, self._module)
+            reader = _StringReader(self._tree, caller, self._known, self._module)
             for call in ast.walk(caller):
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == self._function.name:
                     passed += reader.values(call.args[place])

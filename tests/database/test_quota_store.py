@@ -17,7 +17,7 @@ Charges = tuple[TenantId, dict[str, int]]
 
 
 @dataclass(frozen=True)
-class Step:
+class QuotaStep:
     """One region's transaction: it charges some, gives back some of what it got before, and may then fail."""
 
     wanted: tuple[Charges, ...]
@@ -65,24 +65,26 @@ _charges = st.tuples(
     st.dictionaries(st.sampled_from(["A100", "any", "cpus"]), st.integers(1, 9), min_size=1, max_size=2),
 )
 _steps = st.lists(
-    st.builds(Step, st.lists(_charges, max_size=3).map(tuple), st.integers(0, 2), st.booleans()), min_size=1, max_size=4
+    st.builds(QuotaStep, st.lists(_charges, max_size=3).map(tuple), st.integers(0, 2), st.booleans()),
+    min_size=1,
+    max_size=4,
 )
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_steps, min_size=2, max_size=4))
 def test_never_exceeds_a_quota_however_many_regions_dispatch_at_once(
-    database_url: str, regions: list[list[Step]]
+    database_url: str, regions: list[list[QuotaStep]]
 ) -> None:
     """At every moment that anybody can see, use is within quota; at the end it is exactly what was not given back."""
 
-    async def region(database: Database, steps: list[Step]) -> list[Charges]:
+    async def region(database: Database, steps: list[QuotaStep]) -> list[Charges]:
         held: list[Charges] = []
         for step in steps:
             returned, kept = held[: step.returns], held[step.returns :]
 
             async def transaction(
-                connection: AnyConnection, step: Step = step, returned: list[Charges] = returned
+                connection: AnyConnection, step: QuotaStep = step, returned: list[Charges] = returned
             ) -> list[bool]:
                 await quota_store.release(connection, returned)
                 fits = await quota_store.charge(connection, step.wanted, _LIMITS)

@@ -29,7 +29,7 @@ from tests.database.small_world import (
 
 
 @dataclass(frozen=True)
-class Run:
+class UsageRun:
     """An attempt's life, in seconds; it is told as ended `late_s` after it has."""
 
     tenant: TenantId
@@ -47,7 +47,7 @@ class Run:
         return self.gpus * max(min(end_s, self.end_s) - max(begin_s, self.start_s), 0.0)
 
 
-def _attempt(number: int, run: Run) -> NewAttempt:
+def _attempt(number: int, run: UsageRun) -> NewAttempt:
     return new_attempt(
         WorkloadId(f"w{number:06d}"),
         dispatched_s=run.start_s,
@@ -57,7 +57,7 @@ def _attempt(number: int, run: Run) -> NewAttempt:
     )
 
 
-async def _end(connection: AnyConnection, number: int, run: Run) -> None:
+async def _end(connection: AnyConnection, number: int, run: UsageRun) -> None:
     end = RecordEnd(_attempt(number, run).key, "completed", "", run.end_s, 0.0, 0.0, State.COMPLETED)
     await attempt_store.record_ends(connection, [end], {})
 
@@ -77,7 +77,7 @@ def test_nothing_was_used_yet(database_url: str) -> None:
 
 
 def test_use_is_the_same_before_and_after_it_is_counted(database_url: str) -> None:
-    run = Run(ADS, 1_000.0, 10_000.0, 0.0, 8)
+    run = UsageRun(ADS, 1_000.0, 10_000.0, 0.0, 8)
 
     async def scenario() -> None:
         async with Database(database_url) as database:
@@ -98,7 +98,7 @@ def test_use_is_the_same_before_and_after_it_is_counted(database_url: str) -> No
 def test_never_counts_what_was_held_before_a_change_by_what_is_held_after_it(
     database_url: str, counted_before: bool
 ) -> None:
-    run = Run(ADS, 1_000.0, 10_000.0, 0.0, 8)
+    run = UsageRun(ADS, 1_000.0, 10_000.0, 0.0, 8)
     key = _attempt(1, run).key
     smaller = PlacementChange(ChangeKind.RESIZED, (placement(),))
 
@@ -124,7 +124,7 @@ def test_old_use_is_forgotten(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             await database.run(lambda connection: submit(connection, [submission(1)]))
-            await database.run(lambda connection: dispatch(connection, _attempt(1, Run(ADS, 0.0, 1e6, 0.0, 1))))
+            await database.run(lambda connection: dispatch(connection, _attempt(1, UsageRun(ADS, 0.0, 1e6, 0.0, 1))))
             await database.run(lambda connection: usage_store.count_use(connection, 9_000.0))
             assert await database.run(lambda connection: usage_store.forget_use(connection, 4_500.5)) == 5
             assert await _used_gpu_seconds(database, 9_000.0, 9_000.0) == pytest.approx({ADS: 4_500.0})
@@ -134,7 +134,7 @@ def test_old_use_is_forgotten(database_url: str) -> None:
 
 _runs = st.lists(
     st.builds(
-        Run,
+        UsageRun,
         st.sampled_from([ADS, VISION]),
         st.floats(0.0, 5_000.0),
         st.floats(0.0, 6_000.0),
@@ -149,7 +149,7 @@ _runs = st.lists(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_runs, st.lists(st.floats(100.0, 12_000.0), min_size=1, max_size=4))
 def test_never_loses_or_doubles_a_second_of_use_however_late_ends_are_told(
-    database_url: str, runs: list[Run], counted_at_s: list[float]
+    database_url: str, runs: list[UsageRun], counted_at_s: list[float]
 ) -> None:
     """Dispatches, ends (told late) and counts in the order of time; at the end all use adds up to what was used."""
     happenings: list[tuple[float, int, int]] = [(now, 2, 0) for now in counted_at_s]

@@ -66,7 +66,7 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 
-class Told:
+class CarriedOut:
     """Remembers what it was told to carry out."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Told:
 
 
 def test_every_kind_of_action_has_its_method_and_the_order_is_kept() -> None:
-    told = Told()
+    told = CarriedOut()
     execute(ACTIONS, told)
     assert {type(action) for action in ACTIONS} == set(get_args(Action))
     assert [action for _, action in told.calls] == list(ACTIONS)
@@ -87,7 +87,7 @@ def test_every_kind_of_action_has_its_method_and_the_order_is_kept() -> None:
 
 def test_a_plan_without_actions_is_a_plan() -> None:
     plan = Plan(KEY.workload, RegionId("r"), (), Score())
-    told = Told()
+    told = CarriedOut()
     execute(plan.actions, told)
     assert (plan.placements, plan.evictions, told.calls) == ((), (), [])
 

@@ -22,7 +22,7 @@ LIVE_ORDER = {AttemptPhase.HELD: 0, AttemptPhase.RUNNING: 1, AttemptPhase.STOPPI
 
 
 @dataclass
-class Told:
+class PublishedEnd:
     """What the watcher of the statuses knows of one attempt."""
 
     order: AttemptOrder
@@ -46,7 +46,7 @@ class EmulationMachine(RuleBasedStateMachine):
         self.checkpoint_time_s = checkpoint_time_s
         self.register = AttemptRegister()
         self.emulation = Emulation(self.register, checkpoint_time_s)
-        self.told: dict[AttemptKey, Told] = {}
+        self.told: dict[AttemptKey, PublishedEnd] = {}
         self.newest = dict.fromkeys(WORKLOADS, 0)
         self.over_for_good: set[AttemptKey] = set()
 
@@ -61,7 +61,7 @@ class EmulationMachine(RuleBasedStateMachine):
             told.ends += status.phase in ENDED_PHASES
             assert told.ends <= 1, f"{status.key} ended twice"
 
-    def check_transition(self, told: Told, status: AttemptStatus) -> None:
+    def check_transition(self, told: PublishedEnd, status: AttemptStatus) -> None:
         before = told.last
         assert status.checkpoint_progress <= status.progress + SLACK
         if not status.reason.startswith("it was not running"):
@@ -105,7 +105,7 @@ class EmulationMachine(RuleBasedStateMachine):
         )
         if made.key in self.over_for_good:
             return
-        told = self.told.setdefault(made.key, Told(made))
+        told = self.told.setdefault(made.key, PublishedEnd(made))
         try:
             self.hear(self.emulation.execute(replace(told.order, hold=hold), self.now))
         except StaleOrder:

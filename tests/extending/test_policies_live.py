@@ -37,7 +37,7 @@ FLEET = Fleet((region_of("east", 4),))
 TOLD = frozenset({"dispatched", "reclassified", "evicted", "completed"})
 
 
-class Step(NamedTuple):
+class LiveStep(NamedTuple):
     """What happened to a workload, by the name that the test gives it."""
 
     event: str
@@ -57,20 +57,20 @@ def submit(service: RealService, name: str, gpus: int, work_s: float) -> str:
     return workload
 
 
-def live_steps(service: RealService, names: dict[str, str]) -> list[Step]:
+def live_steps(service: RealService, names: dict[str, str]) -> list[LiveStep]:
     return [
-        Step(event.event, names[event.workload], event.attempt, event.level)
+        LiveStep(event.event, names[event.workload], event.attempt, event.level)
         for event in service.events
         if event.event in TOLD and event.workload in names
     ]
 
 
-def simulated_steps(policy: Policy, rows: Iterable[TraceRow]) -> list[Step]:
+def simulated_steps(policy: Policy, rows: Iterable[TraceRow]) -> list[LiveStep]:
     events: list[Event] = []
     given = SimulationInput("live", list(rows), FLEET, TENANTS)
     simulate(given, replace(policy, scans=True), FREE, seed=1, sink=events.append)
     return [
-        Step(event.event.value, str(event.workload), event.attempt, event.level)
+        LiveStep(event.event.value, str(event.workload), event.attempt, event.level)
         for event in events
         if event.event.value in TOLD and event.event is not EventKind.SUBMITTED
     ]
@@ -112,12 +112,12 @@ def test_las_demotes_and_evicts_as_in_a_simulation() -> None:
     simulated = simulated_steps(policy, rows)
     assert live == simulated
     assert live == [
-        Step("dispatched", "long", 1, 0),
-        Step("reclassified", "long", 1, 1),
-        Step("dispatched", "short", 1, 0),
-        Step("evicted", "long", 1, 1),
-        Step("completed", "short", 1, 0),
-        Step("dispatched", "long", 2, 1),
-        Step("completed", "long", 2, 1),
+        LiveStep("dispatched", "long", 1, 0),
+        LiveStep("reclassified", "long", 1, 1),
+        LiveStep("dispatched", "short", 1, 0),
+        LiveStep("evicted", "long", 1, 1),
+        LiveStep("completed", "short", 1, 0),
+        LiveStep("dispatched", "long", 2, 1),
+        LiveStep("completed", "long", 2, 1),
     ]
     assert crossed_s >= started_s + 1200.0 / 4, "not before it has received the threshold"

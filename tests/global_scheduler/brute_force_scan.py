@@ -10,7 +10,7 @@ from domain.identifiers import GpuModel
 from domain.resources import capacity_millicpus, request_millicpus
 from domain.tenant import LOWEST_PRIORITY, Tenant
 from global_scheduler.levels.attained_service import AttainedService
-from tests.global_scheduler.scan_worlds import Live, Queued, World
+from tests.global_scheduler.scan_worlds import LiveRow, Queued, World
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _level(world: World, priority: int, attained_gpu_s: float) -> int:
     return sum(attained_gpu_s + 1e-5 >= threshold for threshold in levels.thresholds_gpu_s)
 
 
-def _live_level(world: World, row: Live, priority: int, now: float) -> int:
+def _live_level(world: World, row: LiveRow, priority: int, now: float) -> int:
     ran_s = 0.0 if row.set_up else now - row.started_s + 1e-5
     return _level(world, priority, row.attained_gpu_s + ran_s * row.held_gpus)
 
@@ -109,7 +109,7 @@ def limit_of(tenant: Tenant, bucket: str) -> float:
     return tenant.quota.gpus_in(GpuModel(bucket))
 
 
-def charge_of(tenant: Tenant, row: Queued | Live) -> Counter[str]:
+def charge_of(tenant: Tenant, row: Queued | LiveRow) -> Counter[str]:
     """What the row is charged, by bucket; nothing for zeros."""
     charge: Counter[str] = Counter()
     for model, gpus in (row.gpus if isinstance(row, Queued) else row.charges).items():
@@ -120,14 +120,14 @@ def charge_of(tenant: Tenant, row: Queued | Live) -> Counter[str]:
     return charge
 
 
-def _use(tenant: Tenant, rows: list[Live]) -> Counter[str]:
+def _use(tenant: Tenant, rows: list[LiveRow]) -> Counter[str]:
     use: Counter[str] = Counter()
     for row in rows:
         use.update(charge_of(tenant, row))
     return use
 
 
-def _within_after_reclassification(tenant: Tenant, live: list[Live]) -> set[str]:
+def _within_after_reclassification(tenant: Tenant, live: list[LiveRow]) -> set[str]:
     """Names of the live workloads that are within quota; `live` is oldest first."""
     within = [row for row in live if row.within_quota]
     for row in [row for row in reversed(live) if row.leaving] + [row for row in reversed(live) if not row.leaving]:

@@ -36,7 +36,7 @@ class Queued:
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveRow:
     """One live attempt."""
 
     workload: str
@@ -64,7 +64,7 @@ class World:
 
     tenants: tuple[Tenant, ...]
     queued: tuple[Queued, ...] = ()
-    live: tuple[Live, ...] = ()
+    live: tuple[LiveRow, ...] = ()
     use: tuple[tuple[str, WindowedUse], ...] = ()
     settings: ScanSettings = ScanSettings()
 
@@ -105,7 +105,7 @@ def pending_rows(queued: tuple[Queued, ...]) -> PendingRows:
     )
 
 
-def running_rows(live: tuple[Live, ...]) -> RunningRows:
+def running_rows(live: tuple[LiveRow, ...]) -> RunningRows:
     """The rows as columns."""
     return RunningRows(
         workloads=[WorkloadId(row.workload) for row in live],
@@ -194,7 +194,7 @@ def worlds(draw: st.DrawFn) -> World:
         for number in draw(st.permutations(range(draw(st.integers(0, 14)))))
     )
     live = tuple(
-        Live(
+        LiveRow(
             f"r{number}",
             draw(st.sampled_from(names)),
             draw(_times),

@@ -2,7 +2,7 @@ from hypothesis import given
 
 from global_scheduler.explanation import explain_entry, explain_reclassification
 from global_scheduler.scan_pass import scan_pass
-from tests.global_scheduler.scan_worlds import NOW_S, Live, Queued, World, tenant, worlds
+from tests.global_scheduler.scan_worlds import NOW_S, LiveRow, Queued, World, tenant, worlds
 
 
 def sentences(world: World) -> list[str]:
@@ -25,7 +25,7 @@ def test_over_quota_says_what_is_used_by_whom_and_what_is_left() -> None:
             Queued("w1", "vision", 1.0, {"H100": 2}),
             Queued("w2", "vision", 2.0, {"H100": 8}),
         ),
-        (Live("r1", "vision", 1.0, {"H100": 10}, True, priority=1),),
+        (LiveRow("r1", "vision", 1.0, {"H100": 10}, True, priority=1),),
     )
     assert sentences(world)[1:] == [
         "w1 is within quota: with it tenant vision uses 12 of 16 H100 GPUs.",
@@ -61,8 +61,8 @@ def test_reclassifications_are_explained() -> None:
     shrunk = World(
         (tenant("vision", H100=8),),
         live=(
-            Live("r1", "vision", 1.0, {"H100": 8}, True, priority=1),
-            Live("r2", "vision", 2.0, {"H100": 4}, True, priority=1, attempt=2),
+            LiveRow("r1", "vision", 1.0, {"H100": 8}, True, priority=1),
+            LiveRow("r2", "vision", 2.0, {"H100": 4}, True, priority=1, attempt=2),
         ),
     )
     assert changes(shrunk) == [
@@ -71,13 +71,13 @@ def test_reclassifications_are_explained() -> None:
             "that are leaving, then the newest, give way first."
         )
     ]
-    freed = World((tenant("vision", H100=8),), live=(Live("r1", "vision", 1.0, {"H100": 8}, False),))
+    freed = World((tenant("vision", H100=8),), live=(LiveRow("r1", "vision", 1.0, {"H100": 8}, False),))
     assert changes(freed) == [
         "Attempt 1 of r1 is within quota now: running workloads of tenant vision use 8 of 8 H100 GPUs."
     ]
-    moved = World((tenant("vision", any=8),), live=(Live("r1", "vision", 1.0, {"any": 8}, True, priority=3),))
+    moved = World((tenant("vision", any=8),), live=(LiveRow("r1", "vision", 1.0, {"any": 8}, True, priority=3),))
     assert changes(moved) == ["Attempt 1 of r1 is at priority 1 now, not 3, as is tenant vision."]
-    nothing_charged = World((tenant("vision"),), live=(Live("r1", "vision", 1.0, {}, False),))
+    nothing_charged = World((tenant("vision"),), live=(LiveRow("r1", "vision", 1.0, {}, False),))
     assert changes(nothing_charged) == ["Attempt 1 of r1 is within quota now: it holds nothing that is charged."]
 
 

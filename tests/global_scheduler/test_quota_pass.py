@@ -5,21 +5,21 @@ from domain.tenant import LOWEST_PRIORITY, Tenant
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import ScanView
-from tests.global_scheduler.scan_worlds import NOW_S, Live, Queued, World, tenant
+from tests.global_scheduler.scan_worlds import NOW_S, LiveRow, Queued, World, tenant
 
 
-def scan(owner: Tenant, queued: Sequence[Queued] = (), live: Sequence[Live] = ()) -> tuple[ScanView, ScanPlan]:
+def scan(owner: Tenant, queued: Sequence[Queued] = (), live: Sequence[LiveRow] = ()) -> tuple[ScanView, ScanPlan]:
     view = World((owner,), tuple(queued), tuple(live)).view()
     return view, scan_pass(view, NOW_S)
 
 
-def within(owner: Tenant, queued: Sequence[Queued], live: Sequence[Live] = ()) -> list[str]:
+def within(owner: Tenant, queued: Sequence[Queued], live: Sequence[LiveRow] = ()) -> list[str]:
     """Queued workloads within quota, by submit time."""
     view, plan = scan(owner, queued, live)
     return [name for entry, name in enumerate(view.pending.workloads) if plan.within_quota[entry]]
 
 
-def changes(owner: Tenant, live: Sequence[Live], queued: Sequence[Queued] = ()) -> list[tuple[str, bool]]:
+def changes(owner: Tenant, live: Sequence[LiveRow], queued: Sequence[Queued] = ()) -> list[tuple[str, bool]]:
     """Re-classifications in order."""
     return [(c.key.workload, c.within_quota) for c in scan(owner, queued, live)[1].reclassifications]
 
@@ -55,7 +55,7 @@ def test_without_quota_all_is_over_quota_unless_it_asks_for_nothing_charged() ->
 
 
 def test_a_demand_of_zero_fits_an_over_full_bucket() -> None:
-    live = [Live("r1", "t", 1, {"A100": 8}, True, priority=1, leaving=False)]
+    live = [LiveRow("r1", "t", 1, {"A100": 8}, True, priority=1, leaving=False)]
     owner = tenant("t", H100=8)
     assert within(owner, [Queued("w1", "t", 1, {"H100": 8})], live) == ["w1"]
 
@@ -70,9 +70,9 @@ def test_a_tenant_of_the_lowest_priority_still_knows_who_is_within_quota() -> No
 
 def test_quota_that_came_free_goes_to_the_oldest_live_attempts_before_the_queue() -> None:
     live = [
-        Live("r2", "t", 20.0, {"any": 4}, False),
-        Live("r1", "t", 10.0, {"any": 4}, False),
-        Live("r3", "t", 30.0, {"any": 2}, False),
+        LiveRow("r2", "t", 20.0, {"any": 4}, False),
+        LiveRow("r1", "t", 10.0, {"any": 4}, False),
+        LiveRow("r3", "t", 30.0, {"any": 2}, False),
     ]
     queued = [Queued("w1", "t", 0.0, {"any": 1}), Queued("w2", "t", 0.0, {"any": 2})]
     assert changes(tenant("t", any=7), live, queued) == [("r1", True), ("r3", True)]
@@ -80,7 +80,7 @@ def test_quota_that_came_free_goes_to_the_oldest_live_attempts_before_the_queue(
 
 
 def test_a_promoted_attempt_gets_its_tenants_priority_and_the_level_that_it_has_there() -> None:
-    _, plan = scan(tenant("t", priority=2, any=8), live=[Live("r1", "t", 1.0, {"any": 8}, False, attempt=4)])
+    _, plan = scan(tenant("t", priority=2, any=8), live=[LiveRow("r1", "t", 1.0, {"any": 8}, False, attempt=4)])
     (change,) = plan.reclassifications
     assert change.promoted
     assert (change.key.workload, change.key.attempt) == ("r1", 4)
@@ -88,16 +88,16 @@ def test_a_promoted_attempt_gets_its_tenants_priority_and_the_level_that_it_has_
 
 
 def test_a_quota_that_shrank_costs_the_newest_first_and_only_as_many_as_needed() -> None:
-    live = [Live(f"r{start}", "t", start, {"any": 4}, True, priority=1) for start in (1, 2, 3, 4)]
+    live = [LiveRow(f"r{start}", "t", start, {"any": 4}, True, priority=1) for start in (1, 2, 3, 4)]
     assert changes(tenant("t", any=16), live) == []
     assert changes(tenant("t", any=9), live) == [("r4", False), ("r3", False)]
 
 
 def test_who_does_not_use_the_bucket_that_shrank_keeps_its_place() -> None:
     live = [
-        Live("r1", "t", 1.0, {"H100": 8}, True, priority=1),
-        Live("r2", "t", 2.0, {"H100": 4}, True, priority=1),
-        Live("r3", "t", 3.0, {"A100": 4}, True, priority=1),
+        LiveRow("r1", "t", 1.0, {"H100": 8}, True, priority=1),
+        LiveRow("r2", "t", 2.0, {"H100": 4}, True, priority=1),
+        LiveRow("r3", "t", 3.0, {"A100": 4}, True, priority=1),
     ]
     assert changes(tenant("t", A100=4, H100=8), live) == [("r2", False)]
 
@@ -105,33 +105,33 @@ def test_who_does_not_use_the_bucket_that_shrank_keeps_its_place() -> None:
 def test_a_demoted_attempt_that_fits_after_all_is_left_alone() -> None:
     # r3 goes for the A100s, r2 for the H100s; with r2 gone there is room for r3 again.
     live = [
-        Live("r1", "t", 1.0, {"H100": 8}, True, priority=1),
-        Live("r2", "t", 2.0, {"H100": 1, "A100": 4}, True, priority=1),
-        Live("r3", "t", 3.0, {"A100": 1}, True, priority=1),
+        LiveRow("r1", "t", 1.0, {"H100": 8}, True, priority=1),
+        LiveRow("r2", "t", 2.0, {"H100": 1, "A100": 4}, True, priority=1),
+        LiveRow("r3", "t", 3.0, {"A100": 1}, True, priority=1),
     ]
     assert changes(tenant("t", A100=4, H100=8), live) == [("r2", False)]
 
 
 def test_who_is_leaving_is_demoted_first_and_never_promoted() -> None:
     live = [
-        Live("r1", "t", 1.0, {"any": 4}, True, priority=1, leaving=True),
-        Live("r2", "t", 2.0, {"any": 4}, True, priority=1),
-        Live("r3", "t", 3.0, {"any": 4}, False, leaving=True),
+        LiveRow("r1", "t", 1.0, {"any": 4}, True, priority=1, leaving=True),
+        LiveRow("r2", "t", 2.0, {"any": 4}, True, priority=1),
+        LiveRow("r3", "t", 3.0, {"any": 4}, False, leaving=True),
     ]
     assert changes(tenant("t", any=12), live) == []
     assert changes(tenant("t", any=4), live) == [("r1", False)]
 
 
 def test_who_is_leaving_is_charged_until_it_is_gone() -> None:
-    live = [Live("r1", "t", 1.0, {"any": 4}, True, priority=1, leaving=True)]
+    live = [LiveRow("r1", "t", 1.0, {"any": 4}, True, priority=1, leaving=True)]
     assert within(tenant("t", any=4), [Queued("w1", "t", 1.0, {"any": 1})], live) == []
 
 
 def test_live_attempts_follow_their_tenant_to_another_priority() -> None:
     live = [
-        Live("r1", "t", 1.0, {"any": 4}, True, priority=4),
-        Live("r2", "t", 2.0, {"any": 4}, False),
-        Live("r3", "t", 3.0, {"any": 4}, True, priority=4, leaving=True),
+        LiveRow("r1", "t", 1.0, {"any": 4}, True, priority=4),
+        LiveRow("r2", "t", 2.0, {"any": 4}, False),
+        LiveRow("r3", "t", 3.0, {"any": 4}, True, priority=4, leaving=True),
     ]
     _, plan = scan(tenant("t", priority=1, any=8), live=live)
     (change,) = plan.reclassifications
@@ -142,9 +142,9 @@ def test_live_attempts_follow_their_tenant_to_another_priority() -> None:
 
 def test_demotions_come_before_promotions() -> None:
     live = [
-        Live("r1", "t", 1.0, {"any": 2}, False),
-        Live("r2", "t", 2.0, {"any": 4}, True, priority=1),
-        Live("r3", "t", 3.0, {"any": 4}, True, priority=1),
+        LiveRow("r1", "t", 1.0, {"any": 2}, False),
+        LiveRow("r2", "t", 2.0, {"any": 4}, True, priority=1),
+        LiveRow("r3", "t", 3.0, {"any": 4}, True, priority=1),
     ]
     assert changes(tenant("t", any=6), live) == [("r3", False), ("r1", True)]
 

@@ -10,7 +10,7 @@ from global_scheduler.ordering.credit import CreditOrdering
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_settings import QueueRule, ScanSettings
 from tests.global_scheduler.brute_force_scan import brute_force_scan
-from tests.global_scheduler.scan_worlds import NOW_S, TWO_THRESHOLDS, Live, Queued, World, after, tenant
+from tests.global_scheduler.scan_worlds import NOW_S, TWO_THRESHOLDS, LiveRow, Queued, World, after, tenant
 
 WITH_LEVELS = ScanSettings(rules=(QueueRule(CreditOrdering(), TWO_THRESHOLDS),) * 7)
 
@@ -108,7 +108,7 @@ def test_a_longer_queue_is_ranked_as_by_the_brute_force(generator: np.random.Gen
             for number in range(400)
         ),
         tuple(
-            Live(f"r{number}", str(generator.choice(names)), float(generator.integers(10_000)), gpus(8), within)
+            LiveRow(f"r{number}", str(generator.choice(names)), float(generator.integers(10_000)), gpus(8), within)
             for number, within in enumerate((generator.random(60) < 0.6).tolist())
         ),
     )

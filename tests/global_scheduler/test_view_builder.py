@@ -12,13 +12,13 @@ from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.scan_view import NOT_RANKED, UNLIMITED, ScanView
 from global_scheduler.usage_window import WindowedUse
 from global_scheduler.view_builder import PendingRows, build_scan_view
-from tests.global_scheduler.scan_worlds import Live, Queued, World, pending_rows, running_rows, tenant
+from tests.global_scheduler.scan_worlds import LiveRow, Queued, World, pending_rows, running_rows, tenant
 
 BIRCH = tenant("birch", priority=2, cpus=1.5, weight=2.0, H100=8, any=4)
 ASH = tenant("ash", priority=3, A100=16)
 
 
-def view_of(*queued: Queued, live: Sequence[Live] = ()) -> ScanView:
+def view_of(*queued: Queued, live: Sequence[LiveRow] = ()) -> ScanView:
     return World((BIRCH, ASH), queued, tuple(live), (("birch", WindowedUse(3.0, 7.0)),)).view()
 
 
@@ -72,9 +72,9 @@ def test_rows_stand_by_time_and_name_whatever_their_order() -> None:
 def test_live_attempts_stand_oldest_first_and_keep_their_charges() -> None:
     running = view_of(
         live=(
-            Live("r2", "birch", 7.0, {"H100": 4, "cpus": 250}, True, priority=2, attempt=3),
-            Live("r1", "ash", 7.0, {"any": 4, "A100": 0}, False, leaving=True),
-            Live("r3", "ash", 2.0, {}, True, priority=3),
+            LiveRow("r2", "birch", 7.0, {"H100": 4, "cpus": 250}, True, priority=2, attempt=3),
+            LiveRow("r1", "ash", 7.0, {"any": 4, "A100": 0}, False, leaving=True),
+            LiveRow("r3", "ash", 2.0, {}, True, priority=3),
         )
     ).running
     assert running.workloads == ("r3", "r1", "r2")

@@ -32,7 +32,7 @@ _BOOKS = """
            (SELECT count(*) FROM events WHERE event = 'reclassified')"""
 
 
-class _Region:
+class _QuotaRegion:
     """Does at random what a region does, in the same order of locks."""
 
     def __init__(self, name: str, database: Database, generator: np.random.Generator) -> None:
@@ -97,7 +97,7 @@ def test_never_more_within_quota_than_the_quota(database_url: str, generator: np
         requests = [submit_request(wanted) for _ in range(_WORKLOADS)]
         answer = await service.stub.SubmitWorkloads(messages.SubmitWorkloadsRequest(requests=requests))
         await service.until_ranked(*(one.workload for one in answer.responses))
-        regions = [_Region(name, service.database, generator) for name in ("east", "coast", "west")]
+        regions = [_QuotaRegion(name, service.database, generator) for name in ("east", "coast", "west")]
         enough = asyncio.Event()
         async with asyncio.TaskGroup() as working:
             for region in regions:

@@ -8,8 +8,9 @@ from data_placement.catalog import Catalog
 from services.clock import SystemClock
 from services.database import fleet_store, tenant_store
 from services.database.engine import Database
+from services.database.revision_store import Revisions
 from services.global_scheduler.submission import SubmissionBatcher
-from services.global_scheduler.surroundings import Revisions, Surroundings
+from services.global_scheduler.surroundings import Surroundings
 from tests.database.small_world import FLEET, TENANTS, until_somebody_waits
 from tests.global_scheduler_service.service import submit_request
 

@@ -50,7 +50,7 @@ def _as_it_is(data: bytes) -> bytes:
 
 
 @dataclass
-class Target:
+class TierTarget:
     """A region's scheduler and one of its cluster managers under fire, while a workload runs there."""
 
     service: BackgroundService
@@ -105,7 +105,7 @@ class Target:
 
 
 @pytest.fixture(scope="module")
-def target(postgres_server: SessionServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def target(postgres_server: SessionServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TierTarget]:
     name = postgres_server.new_database()
     url = postgres_server.layout.url(name)
     try:
@@ -122,7 +122,7 @@ def target(postgres_server: SessionServer, tmp_path_factory: pytest.TempPathFact
                 grpc.insecure_channel(tiers["regional", cluster.rsplit("-", 1)[0]]) as to_region,
                 grpc.insecure_channel(tiers["cluster", cluster]) as to_cluster,
             ):
-                target = Target(service, client, to_region, to_cluster, bystander)
+                target = TierTarget(service, client, to_region, to_cluster, bystander)
                 _set_token(url, cluster.rsplit("-", 1)[0])
                 yield target
                 target.check()
@@ -142,7 +142,7 @@ def _set_token(url: str, region: str) -> None:
         message.fencing_token = row[0]
 
 
-def _check_nothing_happened(target: Target) -> None:
+def _check_nothing_happened(target: TierTarget) -> None:
     """The log tells of the bystander and of machines, and of nothing else; and it ends when it is cancelled."""
     target.client.cancel(target.bystander)
     target.client.wait(target.bystander)
@@ -202,7 +202,7 @@ _UNDRAIN = regional_scheduler_pb2.UndrainMachineRequest(machine="east-a-m3")
 @_garbage
 @given(request=damaged(_DRY_RUN))
 def test_never_does_a_dry_run_break_a_region(
-    target: Target, request: regional_scheduler_pb2.PlanWorkloadRequest
+    target: TierTarget, request: regional_scheduler_pb2.PlanWorkloadRequest
 ) -> None:
     target.fire_at_region("PlanWorkload", request)
 
@@ -214,7 +214,7 @@ def test_never_does_a_dry_run_break_a_region(
     undrain=damaged(_UNDRAIN),
 )
 def test_never_do_questions_about_machines_break_a_region(
-    target: Target,
+    target: TierTarget,
     inventory: regional_scheduler_pb2.GetInventoryRequest,
     drain: regional_scheduler_pb2.DrainMachineRequest,
     undrain: regional_scheduler_pb2.UndrainMachineRequest,
@@ -227,7 +227,9 @@ def test_never_do_questions_about_machines_break_a_region(
 
 @_garbage
 @given(request=damaged(_PLANS))
-def test_never_does_a_plan_disturb_what_runs(target: Target, request: cluster_manager_pb2.ExecutePlanRequest) -> None:
+def test_never_does_a_plan_disturb_what_runs(
+    target: TierTarget, request: cluster_manager_pb2.ExecutePlanRequest
+) -> None:
     target.fire_at_cluster("ExecutePlan", request)
 
 
@@ -236,7 +238,7 @@ def test_never_does_a_plan_disturb_what_runs(target: Target, request: cluster_ma
     stops=damaged(_STOPS), resize=damaged(_RESIZE), forget=damaged(_FORGET), logs=damaged(_LOGS), watch=damaged(_WATCH)
 )
 def test_never_do_orders_about_strangers_disturb_what_runs(
-    target: Target,
+    target: TierTarget,
     stops: cluster_manager_pb2.StopAttemptRequest,
     resize: cluster_manager_pb2.ResizeAttemptRequest,
     forget: cluster_manager_pb2.ForgetAttemptsRequest,
@@ -255,7 +257,7 @@ def test_never_do_orders_about_strangers_disturb_what_runs(
 @_garbage
 @given(heartbeat=damaged(_HEARTBEAT), checkpoint=damaged(_CHECKPOINT))
 def test_never_does_what_a_task_says_disturb_what_runs(
-    target: Target,
+    target: TierTarget,
     heartbeat: training_session_pb2.HeartbeatRequest,
     checkpoint: training_session_pb2.CheckpointSavedRequest,
 ) -> None:
@@ -264,7 +266,7 @@ def test_never_does_what_a_task_says_disturb_what_runs(
 
 
 @pytest.mark.parametrize("method", ["ExecutePlan", "StopAttempt", "ForgetAttempts"])
-def test_a_token_that_nobody_was_given_is_refused_and_locks_nobody_out(target: Target, method: str) -> None:
+def test_a_token_that_nobody_was_given_is_refused_and_locks_nobody_out(target: TierTarget, method: str) -> None:
     good = {"ExecutePlan": _PLANS, "StopAttempt": _STOPS, "ForgetAttempts": _FORGET}[method]
     presumed: Any = type(good)()
     presumed.CopyFrom(good)
@@ -279,7 +281,7 @@ def test_a_token_that_nobody_was_given_is_refused_and_locks_nobody_out(target: T
 
 
 @pytest.mark.parametrize("where", ["region", "cluster"])
-def test_bytes_that_are_no_message_are_refused(target: Target, where: str) -> None:
+def test_bytes_that_are_no_message_are_refused(target: TierTarget, where: str) -> None:
     channel, path = {
         "region": (target.region, "/topmast.v1.RegionalScheduler/DrainMachine"),
         "cluster": (target.cluster, "/topmast.v1.ClusterManager/ExecutePlan"),

@@ -7,7 +7,7 @@ from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_pass import scan_credits, scan_pass
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.usage_window import WindowedUse
-from tests.global_scheduler.scan_worlds import Live, Queued, World, tenant
+from tests.global_scheduler.scan_worlds import LiveRow, Queued, World, tenant
 
 NOW_S = 7_200.0
 # Worked by hand: one hour of waiting is worth 1, up to 3 hours; the fair share is worth 4; nothing is rounded.
@@ -92,7 +92,7 @@ def greedy_pass_of_the_paper() -> dict[str, tuple[int, bool]]:
             Queued("asks for 6", "t", 300.0, {"any": 6}),
             Queued("asks for 1", "t", 400.0, {"any": 1}),
         ),
-        (Live("running", "t", 0.0, {"any": 6}, True, priority=2),),
+        (LiveRow("running", "t", 0.0, {"any": 6}, True, priority=2),),
         settings=SETTINGS,
     )
     view = world.view()
@@ -157,7 +157,7 @@ def test_one_pass_updates_all_as_the_state_of_one_workload_affects_others() -> N
     """ "This approach is chosen because the state change of one workload may impact others' <priority, credit>." Here the
     end of one running workload takes another one, which waits, within quota."""
     owner, queued = tenant("t", priority=2, any=8), (Queued("waits", "t", 0.0, {"any": 8}),)
-    busy = World((owner,), queued, (Live("runs", "t", 0.0, {"any": 8}, True, priority=2),), settings=SETTINGS)
+    busy = World((owner,), queued, (LiveRow("runs", "t", 0.0, {"any": 8}, True, priority=2),), settings=SETTINGS)
     ended = World((owner,), queued, settings=SETTINGS)
     assert scan_pass(busy.view(), NOW_S).priority.tolist() == [LOWEST_PRIORITY]
     assert scan_pass(ended.view(), NOW_S).priority.tolist() == [2]

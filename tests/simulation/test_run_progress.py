@@ -12,7 +12,7 @@ from services.command_line.run_progress import RunsProgress, date_on_clock
 from simulator.engine.simulation import RunProgress
 
 
-class Clock:
+class SteppedClock:
     now_s = 0.0
 
     def __call__(self) -> float:
@@ -29,7 +29,7 @@ def come(ended: int, events: int = 0) -> RunProgress:
 
 
 def test_lines_are_few_and_say_how_far_and_how_long_still(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
+    clock = SteppedClock()
     with RunsProgress(["fifo"], clock=clock) as view:
         for second in range(31):
             clock.now_s = float(second)
@@ -46,7 +46,7 @@ def test_lines_are_few_and_say_how_far_and_how_long_still(capsys: pytest.Capture
 
 
 def test_a_terminal_shows_a_bar_for_each_run_and_one_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, clock = Terminal(), Clock()
+    terminal, clock = Terminal(), SteppedClock()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "140")

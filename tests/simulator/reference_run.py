@@ -28,7 +28,7 @@ class FreeMachine:
 
 
 @dataclass
-class Attempt:
+class LoggedAttempt:
     number: int
     region: str
     standing: tuple[int, int]
@@ -46,7 +46,7 @@ class Attempt:
 
 
 @dataclass
-class Work:
+class LoggedWork:
     name: str
     tenant: str
     jobs: list[Json]
@@ -55,10 +55,10 @@ class Work:
     work_s: float | None
     attempts: int = 0
     kept: float = 0.0
-    live: Attempt | None = None
+    live: LoggedAttempt | None = None
 
     @property
-    def attempt(self) -> Attempt:
+    def attempt(self) -> LoggedAttempt:
         """The live one, where there must be one."""
         assert self.live is not None
         return self.live
@@ -78,7 +78,7 @@ class ReferenceRun:
             for region in FLEET.regions
             for m in region.machines()
         }
-        self.open: dict[str, Work] = {}
+        self.open: dict[str, LoggedWork] = {}
         self.used: dict[tuple[str, str], float] = {}
         self.submitted = 0
 
@@ -132,7 +132,7 @@ class ReferenceRun:
                 charge["cpus"] = charge.get("cpus", 0) + cpus * tasks
         emulated = bool(self.rng.random() < 0.8)
         work_s = float(self.rng.uniform(1, 60)) if emulated else None
-        work = Work(name, tenant, jobs, regions, charge, work_s)
+        work = LoggedWork(name, tenant, jobs, regions, charge, work_s)
         self.open[name] = work
         self.log(
             "submitted", work, tenant=tenant, name=name, jobs=list[JsonValue](jobs), tables=list[JsonValue](tables),
@@ -155,7 +155,7 @@ class ReferenceRun:
         within = self.fits_quota(work)
         standing = (PRIORITIES[work.tenant] if within else 6, int(self.rng.integers(3)))
         for region in work.regions:
-            victims: list[Work] = []
+            victims: list[LoggedWork] = []
             candidates = [
                 other
                 for other in self.open.values()
@@ -177,16 +177,16 @@ class ReferenceRun:
 
     def begin(
         self,
-        work: Work,
+        work: LoggedWork,
         region: str,
         standing: tuple[int, int],
         within: bool,
         placement: list[Json],
-        victims: list[Work],
+        victims: list[LoggedWork],
     ) -> None:
         self.take(placement)
         work.attempts += 1
-        work.live = Attempt(
+        work.live = LoggedAttempt(
             work.attempts, region, standing, within, placement, work.kept, checkpoint=work.kept, done=work.kept
         )
         if within:
@@ -338,17 +338,17 @@ class ReferenceRun:
 
     # Books.
 
-    def log(self, event: str, work: Work, **fields: JsonValue) -> None:
+    def log(self, event: str, work: LoggedWork, **fields: JsonValue) -> None:
         attempt: Json = {"attempt": work.live.number} if work.live is not None else {}
         self.records.append({"t": self.t, "event": event, "workload": work.name, **attempt, **fields})
 
-    def standing_of(self, work: Work) -> Json:
+    def standing_of(self, work: LoggedWork) -> Json:
         assert work.live is not None
         return {
             "priority": work.live.standing[0], "level": work.live.standing[1], "within_quota": work.live.within,
         }  # fmt: skip
 
-    def progress(self, work: Work) -> float:
+    def progress(self, work: LoggedWork) -> float:
         attempt = work.live
         assert attempt is not None
         if attempt.started_s is None:
@@ -356,12 +356,12 @@ class ReferenceRun:
         done = attempt.done + (self.t - attempt.speed_since_s) * attempt.speed
         return done if work.work_s is None else min(done, work.work_s)
 
-    def change_speed(self, work: Work) -> None:
+    def change_speed(self, work: LoggedWork) -> None:
         assert work.live is not None
         work.live.done, work.live.speed_since_s = self.progress(work), self.t
         work.live.speed = float(self.rng.uniform(0.5, 3.0))
 
-    def end(self, work: Work, kept: float | None = None, *, give: bool = True) -> None:
+    def end(self, work: LoggedWork, kept: float | None = None, *, give: bool = True) -> None:
         """The attempt is over; with `kept` the workload is queued again, else it has ended too."""
         assert work.live is not None
         if give:
@@ -374,17 +374,17 @@ class ReferenceRun:
         else:
             work.kept = kept
 
-    def was_preempted(self, work: Work) -> bool:
+    def was_preempted(self, work: LoggedWork) -> bool:
         """Then its place has already been given away."""
         return bool(work.live and work.live.leaving and work.live.leaving["cause"] == "preempted")
 
-    def fits_quota(self, work: Work) -> bool:
+    def fits_quota(self, work: LoggedWork) -> bool:
         return all(
             self.used.get((work.tenant, bucket), 0) + amount <= QUOTAS[work.tenant].get(bucket, 0)
             for bucket, amount in work.charge.items()
         )
 
-    def charge(self, work: Work, sign: int) -> None:
+    def charge(self, work: LoggedWork, sign: int) -> None:
         for bucket, amount in work.charge.items():
             self.used[work.tenant, bucket] = self.used.get((work.tenant, bucket), 0) + sign * amount
 
@@ -396,7 +396,7 @@ class ReferenceRun:
             for entry in other.live.placement
         }
 
-    def place(self, work: Work, region: str) -> list[Json] | None:
+    def place(self, work: LoggedWork, region: str) -> list[Json] | None:
         placement: list[Json] = []
         for job in work.jobs:
             placed = self.place_tasks(job, region, range(whole(job["tasks"])), set())
@@ -458,7 +458,7 @@ class ReferenceRun:
             "memory_gib": float(self.rng.integers(1, 32)) if not gpus else None,
         }  # fmt: skip
 
-    def pick(self, *, live: bool) -> Work | None:
+    def pick(self, *, live: bool) -> LoggedWork | None:
         found = [work for work in self.open.values() if (work.live is not None) == live]
         return found[int(self.rng.integers(len(found)))] if found else None
 

@@ -8,13 +8,13 @@ from typing import cast
 from domain.events import JsonValue
 from scripts.results.mast import tables
 from scripts.results.mast.findings import in_short, not_as_good
-from scripts.results.mast.kept import Run, find
+from scripts.results.mast.kept import KeptRun, find
 from simulator.results.service_levels import DEFAULT_LIMITS_S
 
 MIDDLE_LOAD = 1.0
 
 
-def document_of(setup: Mapping[str, JsonValue], runs: Sequence[Run]) -> str:
+def document_of(setup: Mapping[str, JsonValue], runs: Sequence[KeptRun]) -> str:
     """The whole page."""
     anywhere = [run for run in runs if run.experiment == "anywhere"]
     parts = (
@@ -80,7 +80,7 @@ all waits, as if there were no quotas.
 """
 
 
-def _service(runs: Sequence[Run]) -> str:
+def _service(runs: Sequence[KeptRun]) -> str:
     return f"""
 ## Service levels
 
@@ -113,7 +113,7 @@ P95 of start latencies by the priority of the tenant, at load 1.0 and 1.3 (§5.5
 """
 
 
-def _work(runs: Sequence[Run]) -> str:
+def _work(runs: Sequence[KeptRun]) -> str:
     return f"""
 ## Queueing and preemption
 
@@ -126,7 +126,7 @@ restore. Start latency of large workloads (32 GPUs or more):
 """
 
 
-def _allocation(runs: Sequence[Run]) -> str:
+def _allocation(runs: Sequence[KeptRun]) -> str:
     return f"""
 ## Allocation of GPUs
 
@@ -140,7 +140,7 @@ that of all regions together.
 """
 
 
-def _regions(runs: Sequence[Run]) -> str:
+def _regions(runs: Sequence[KeptRun]) -> str:
     return f"""
 ## The most overloaded region
 
@@ -153,7 +153,7 @@ in the region where it runs at last. (The paper's 2.63 before and 0.98 after Tet
 """
 
 
-def _tables(setup: Mapping[str, JsonValue], runs: Sequence[Run]) -> str:
+def _tables(setup: Mapping[str, JsonValue], runs: Sequence[KeptRun]) -> str:
     shown = find(runs, "tables", MIDDLE_LOAD)
     return f"""
 ## When data limits the regions
@@ -173,7 +173,7 @@ only, 40 % in four or more). {setup["fit_nowhere_with_data"]:,} jobs that are la
 """
 
 
-def _memory(setup: Mapping[str, JsonValue], runs: Sequence[Run]) -> str:
+def _memory(setup: Mapping[str, JsonValue], runs: Sequence[KeptRun]) -> str:
     first, last = cast(Sequence[int], setup["window_days"])
     shown = [run for run in runs if run.experiment == "memory"]
     same = all(

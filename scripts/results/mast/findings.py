@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from scripts.results.mast.kept import Run, find
+from scripts.results.mast.kept import KeptRun, find
 from scripts.results.mast.tables import NOTHING, percent, seconds
 
-Figure = Callable[[Run], str]
+Figure = Callable[[KeptRun], str]
 
 
-def in_short(runs: Sequence[Run]) -> str:
+def in_short(runs: Sequence[KeptRun]) -> str:
     """The outcome on one page."""
     return f"""
 ## In short
@@ -30,7 +30,7 @@ A queue per region (`own_region`) violates {_by_load(runs, "own_region", _violat
 """
 
 
-def not_as_good(runs: Sequence[Run]) -> str:
+def not_as_good(runs: Sequence[KeptRun]) -> str:
     """Where it falls short, and why as far as we know."""
     return f"""
 ## Where this is not as good as the paper, and why
@@ -65,38 +65,38 @@ def not_as_good(runs: Sequence[Run]) -> str:
 """
 
 
-def _by_load(runs: Sequence[Run], policy: str, figure: Figure) -> str:
+def _by_load(runs: Sequence[KeptRun], policy: str, figure: Figure) -> str:
     """The three loads, one after the other."""
     return " / ".join(figure(run) for run in runs if run.experiment == "anywhere" and run.policy == policy) or NOTHING
 
 
-def _at(runs: Sequence[Run], load: float, policy: str, figure: Figure) -> str:
+def _at(runs: Sequence[KeptRun], load: float, policy: str, figure: Figure) -> str:
     return next((figure(run) for run in find(runs, "anywhere", load, policy)), NOTHING)
 
 
-def _data(runs: Sequence[Run], policy: str, figure: Figure) -> str:
+def _data(runs: Sequence[KeptRun], policy: str, figure: Figure) -> str:
     return next((figure(run) for run in find(runs, "tables", 1.0, policy)), NOTHING)
 
 
-def _memory(runs: Sequence[Run], memory: str) -> str:
+def _memory(runs: Sequence[KeptRun], memory: str) -> str:
     shown = [run for run in runs if run.experiment == "memory" and run.memory == memory]
     return " and ".join(percent(run.number("known_to_fail") / max(1.0, run.number("questions")), 0) for run in shown)
 
 
-def _plans(runs: Sequence[Run], memory: str) -> str:
+def _plans(runs: Sequence[KeptRun], memory: str) -> str:
     shown = [run for run in runs if run.experiment == "memory" and run.memory == memory]
     return " and ".join(f"{run.number('plans'):,.0f}" for run in shown)
 
 
-def _violations(run: Run) -> str:
+def _violations(run: KeptRun) -> str:
     return percent(run.of_service("all"), 2)
 
 
-def _worst(run: Run) -> str:
+def _worst(run: KeptRun) -> str:
     return percent(run.of_service("worst_8_hours"))
 
 
-def _worst_high(run: Run) -> str:
+def _worst_high(run: KeptRun) -> str:
     return percent(run.of_service("worst_8_hours_of_0_to_2"))
 
 
@@ -104,21 +104,21 @@ def _whole(priority: int) -> Figure:
     return lambda run: percent(run.of_priority(priority, "violation_rate_of_whole_waits"), 0)
 
 
-def _allocation(run: Run) -> str:
+def _allocation(run: KeptRun) -> str:
     return percent(run.allocation("while_overloaded")[0])
 
 
-def _queueing(run: Run) -> str:
+def _queueing(run: KeptRun) -> str:
     return seconds(run.numbers("queueing_s")[0])
 
 
-def _queueing_p95(run: Run) -> str:
+def _queueing_p95(run: KeptRun) -> str:
     return seconds(run.numbers("queueing_s")[2])
 
 
-def _large(run: Run) -> str:
+def _large(run: KeptRun) -> str:
     return seconds(run.numbers("large_start_latency_s")[1])
 
 
-def _preemptions(run: Run) -> str:
+def _preemptions(run: KeptRun) -> str:
     return f"{run.number('preemptions'):,.0f}"

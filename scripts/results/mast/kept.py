@@ -14,7 +14,7 @@ ORDER = ("mast", "ideal", "federated", "random_region", "own_region")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KeptRun:
     """What was kept of one run (`measures_of`)."""
 
     kept: Mapping[str, JsonValue]
@@ -80,13 +80,13 @@ class Run:
         return list(cast(list[float], self.kept["start_latency_s_at_shares"]))
 
 
-def runs_of(figures: Mapping[str, JsonValue]) -> list[Run]:
+def runs_of(figures: Mapping[str, JsonValue]) -> list[KeptRun]:
     """All runs, by experiment, load and policy."""
-    runs = [Run(kept) for kept in cast(list[Mapping[str, JsonValue]], figures["runs"])]
+    runs = [KeptRun(kept) for kept in cast(list[Mapping[str, JsonValue]], figures["runs"])]
     return sorted(runs, key=lambda run: (run.experiment, run.load, ORDER.index(run.policy)))
 
 
-def find(runs: Sequence[Run], experiment: str, load: float, policy: str | None = None) -> list[Run]:
+def find(runs: Sequence[KeptRun], experiment: str, load: float, policy: str | None = None) -> list[KeptRun]:
     """Those of an experiment at a load, of one policy or of all."""
     return [
         run

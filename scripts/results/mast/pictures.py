@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from scripts.results.mast.kept import Run, find
+from scripts.results.mast.kept import KeptRun, find
 from scripts.results.mast.measures import SHARES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PAPER_VIOLATIONS = 1.3
 PAPER_ALLOCATION = 98.0
 
 
-def draw_all(runs: Sequence[Run], folder: Path) -> list[str]:
+def draw_all(runs: Sequence[KeptRun], folder: Path) -> list[str]:
     """Draws what there are runs for; returns the names of the files."""
     loads = sorted({run.load for run in runs if run.experiment == "anywhere"})
     with _style():
@@ -72,7 +72,7 @@ def _panels(count: int, height: float = 3.2) -> tuple[Figure, list[Axes]]:
     return figure, list(axes[0])
 
 
-def _violations(runs: Sequence[Run], loads: Sequence[float]) -> Figure:
+def _violations(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
     figure, axes = _panels(len(loads))
     for place, (axis, load) in enumerate(zip(axes, loads, strict=True)):
         shown = [run for run in runs if run.experiment == "anywhere" and run.load == load]
@@ -92,7 +92,7 @@ def _violations(runs: Sequence[Run], loads: Sequence[float]) -> Figure:
     return figure
 
 
-def _regional_load(runs: Sequence[Run]) -> Figure:
+def _regional_load(runs: Sequence[KeptRun]) -> Figure:
     shown = [run for policy in ("own_region", "mast") for run in find(runs, "anywhere", 1.0, policy)]
     figure, axes = _panels(len(shown))
     for axis, run in zip(axes, shown, strict=True):
@@ -110,7 +110,7 @@ def _regional_load(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def _start_latency(runs: Sequence[Run], loads: Sequence[float]) -> Figure:
+def _start_latency(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
     figure, axes = _panels(len(loads))
     for axis, load in zip(axes, loads, strict=True):
         for run in (run for run in runs if run.experiment == "anywhere" and run.load == load):
@@ -125,7 +125,7 @@ def _start_latency(runs: Sequence[Run], loads: Sequence[float]) -> Figure:
     return figure
 
 
-def _allocation(runs: Sequence[Run], loads: Sequence[float]) -> Figure:
+def _allocation(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
     shown_loads = [load for load in loads if load >= 1.0]
     figure, axes = _panels(max(1, len(shown_loads)))
     for axis, load in zip(axes, shown_loads, strict=False):

@@ -7,7 +7,7 @@ from typing import cast
 
 from domain.events import JsonValue
 from domain.tenant import LOWEST_PRIORITY
-from scripts.results.mast.kept import Run
+from scripts.results.mast.kept import KeptRun
 
 PRIORITIES = range(LOWEST_PRIORITY + 1)
 NOTHING = "–"
@@ -42,7 +42,7 @@ def fleets(loads: Mapping[str, Mapping[str, JsonValue]]) -> str:
     return table(head, rows)
 
 
-def service(runs: Sequence[Run]) -> str:
+def service(runs: Sequence[KeptRun]) -> str:
     """Violations of service levels within quota, in all and in the worst hours."""
     head = (
         "load", "policy", "violations", "worst 8 hours", "worst 8 hours, priorities 0–2", "windows above 1.3 %"
@@ -63,7 +63,7 @@ def service(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def by_priority(runs: Sequence[Run], name: str, *, digits: int = 2) -> str:
+def by_priority(runs: Sequence[KeptRun], name: str, *, digits: int = 2) -> str:
     """A rate by the priority of the tenants."""
     head = ("load", "policy", *(str(priority) for priority in PRIORITIES))
     rows = [
@@ -73,7 +73,7 @@ def by_priority(runs: Sequence[Run], name: str, *, digits: int = 2) -> str:
     return table(head, rows)
 
 
-def by_dispatch(runs: Sequence[Run]) -> str:
+def by_dispatch(runs: Sequence[KeptRun]) -> str:
     """Violations as `topmast simulate` reports them: whole waits, by the priority at the dispatch."""
     head = ("load", "policy", *(str(priority) for priority in PRIORITIES))
     rows = [
@@ -87,7 +87,7 @@ def by_dispatch(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def latencies(runs: Sequence[Run]) -> str:
+def latencies(runs: Sequence[KeptRun]) -> str:
     """P95 of start latencies, as in the paper's Figure 11 (b)."""
     head = ("load", "policy", "waits that end", *(str(priority) for priority in PRIORITIES))
     rows = []
@@ -102,7 +102,7 @@ def latencies(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def work(runs: Sequence[Run]) -> str:
+def work(runs: Sequence[KeptRun]) -> str:
     """Queueing, preemptions and what they cost."""
     head = (
         "load", "policy", "queueing, mean", "P50", "P95", "JCT, mean", "preemptions", "GPU-hours of preempted attempts", "lost work, GPU-h"
@@ -122,7 +122,7 @@ def work(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def allocation(runs: Sequence[Run]) -> str:
+def allocation(runs: Sequence[KeptRun]) -> str:
     """GPUs held over GPUs there, and without the start of containers."""
     head = (
         "load", "policy", "until the last submission", "without starts", "while demand exceeds supply", "without starts", "which is of the time"
@@ -137,7 +137,7 @@ def allocation(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def regional_load(runs: Sequence[Run]) -> str:
+def regional_load(runs: Sequence[KeptRun]) -> str:
     """Demand over supply of the region where that is largest."""
     head = ("load", "policy", "mean", "P95", "largest")
     rows = [
@@ -147,7 +147,7 @@ def regional_load(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def memory(runs: Sequence[Run]) -> str:
+def memory(runs: Sequence[KeptRun]) -> str:
     """What remembering refusals changes: the cost, not the decisions."""
     head = (
         "load", "refusals are remembered", "decisions", "questions", "answered from memory", "plans",
@@ -175,7 +175,7 @@ def memory(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def large(runs: Sequence[Run]) -> str:
+def large(runs: Sequence[KeptRun]) -> str:
     """Start latency of large workloads by policy."""
     head = ("load", "policy", "starts", "mean", "P50", "P95")
     rows = []

@@ -14,7 +14,7 @@ from simulator.inputs.importers.accepting import accepted_rows
 from simulator.inputs.importers.importer import FileHead
 
 
-class _Reader(Protocol):
+class _RowReader(Protocol):
     """What `csv.reader` gives."""
 
     @property
@@ -56,7 +56,7 @@ class TableImporter:
         header, first = self._header(reader, row_report.source)
         return accepted_rows(_records(reader, header, first, row_report), self.convert, header[0], row_report)
 
-    def _header(self, reader: _Reader, source: str) -> tuple[tuple[str, ...], list[str] | None]:
+    def _header(self, reader: _RowReader, source: str) -> tuple[tuple[str, ...], list[str] | None]:
         """The columns, and the first line when it was not a header but a row."""
         try:
             first = next(reader, [])
@@ -73,7 +73,7 @@ class TableImporter:
 
 
 def _records(
-    reader: _Reader, header: tuple[str, ...], first: list[str] | None, row_report: RowReport
+    reader: _RowReader, header: tuple[str, ...], first: list[str] | None, row_report: RowReport
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """The lines as cells by column, beginning with `first`; lines that are no rows of the table are bad."""
     width = len(header)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Asked:
+class RigidRequest:
     """A workload; they are numbered in the order of submission."""
 
     submit_s: int
@@ -14,7 +14,7 @@ class Asked:
     gpus: int
 
 
-def conservative_starts(asked: list[Asked], gpus: int) -> list[int]:
+def conservative_starts(asked: list[RigidRequest], gpus: int) -> list[int]:
     """Each workload gets, when it comes and for good, the first hole in which it fits."""
     horizon_s = max(job.submit_s for job in asked) + sum(job.duration_s for job in asked) + 1
     free = [gpus] * horizon_s
@@ -29,7 +29,7 @@ def conservative_starts(asked: list[Asked], gpus: int) -> list[int]:
     return starts
 
 
-def easy_starts(asked: list[Asked], gpus: int) -> list[int]:
+def easy_starts(asked: list[RigidRequest], gpus: int) -> list[int]:
     """Mu'alem and Feitelson, Figure 1: shadow time and extra nodes of the first that cannot start."""
     starts: dict[int, int] = {}
     now = 0

@@ -80,7 +80,7 @@ def one_machine(gpus: int) -> Fleet:
 
 
 @dataclass(frozen=True)
-class Run:
+class BaselineRun:
     """A run that the validator and the laws of conservation found to be in order."""
 
     record: RunRecord
@@ -124,7 +124,7 @@ def run(
     seed: int = 1,
     weights: Mapping[str, float] | None = None,
     priorities: Mapping[str, int] | None = None,
-) -> Run:
+) -> BaselineRun:
     """Runs the rows to their end; every tenant has all the quota that there is."""
     assert rows
     chosen = policy if isinstance(policy, Policy) else policy_called(policy)
@@ -145,4 +145,4 @@ def run(
     assert report.valid, str(report)
     check_conservation(record)
     assert len(record.attempts) >= len(rows)
-    return Run(record, events)
+    return BaselineRun(record, events)

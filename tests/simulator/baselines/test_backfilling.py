@@ -13,7 +13,7 @@ from simulator.baselines.conservative_backfill import CONSERVATIVE_BACKFILL, Res
 from simulator.baselines.free_gpus import FreeGpus
 from simulator.engine.settings import SimulationSettings
 from simulator.policies.policy import Policy
-from tests.simulator.baselines.backfilling_oracles import Asked, conservative_starts, easy_starts
+from tests.simulator.baselines.backfilling_oracles import RigidRequest, conservative_starts, easy_starts
 from tests.simulator.baselines.runs import one_machine, region_of, row, run
 
 GPUS = 6
@@ -46,17 +46,17 @@ def test_easy_may_delay_the_second_where_conservative_may_not() -> None:
 
 
 _ASKED = st.lists(
-    st.builds(Asked, st.integers(0, 25), st.integers(1, 20), st.integers(1, GPUS)), min_size=2, max_size=14
+    st.builds(RigidRequest, st.integers(0, 25), st.integers(1, 20), st.integers(1, GPUS)), min_size=2, max_size=14
 ).map(lambda asked: sorted(asked, key=lambda job: job.submit_s))
 
 
-def _rows(asked: list[Asked]) -> list[TraceRow]:
+def _rows(asked: list[RigidRequest]) -> list[TraceRow]:
     return [row(f"w{n:02}", job.submit_s, job.duration_s, job.gpus, tasks=1) for n, job in enumerate(asked)]
 
 
 @given(_ASKED)
 @settings(max_examples=60)
-def test_never_does_conservative_backfilling_break_a_reservation(asked: list[Asked]) -> None:
+def test_never_does_conservative_backfilling_break_a_reservation(asked: list[RigidRequest]) -> None:
     """The textbook makes each reservation once, at submission, for good: they are the very starts."""
     starts = run("conservative_backfill", one_machine(GPUS), _rows(asked)).first_starts
     assert list(starts.values()) == conservative_starts(asked, GPUS)
@@ -64,13 +64,13 @@ def test_never_does_conservative_backfilling_break_a_reservation(asked: list[Ask
 
 @given(_ASKED)
 @settings(max_examples=60)
-def test_never_does_easy_differ_from_shadow_time_and_extra_nodes(asked: list[Asked]) -> None:
+def test_never_does_easy_differ_from_shadow_time_and_extra_nodes(asked: list[RigidRequest]) -> None:
     starts = run("easy_backfill", one_machine(GPUS), _rows(asked)).first_starts
     assert list(starts.values()) == easy_starts(asked, GPUS)
 
 
 def test_the_examples_are_such_that_the_two_differ() -> None:
-    asked = [Asked(0, 10, 2), Asked(1, 10, 5), Asked(2, 10, 6), Asked(3, 27, 1)]
+    asked = [RigidRequest(0, 10, 2), RigidRequest(1, 10, 5), RigidRequest(2, 10, 6), RigidRequest(3, 27, 1)]
     assert easy_starts(asked, GPUS) == [0, 10, 30, 3]
     assert conservative_starts(asked, GPUS) == [0, 10, 20, 30]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from domain.fleet import Fleet
 from formats.trace import TraceRow
-from tests.simulator.baselines.runs import Run, one_machine, region_of, row, run
+from tests.simulator.baselines.runs import BaselineRun, one_machine, region_of, row, run
 
 
-def _running_at(done: Run, at_s: float) -> Counter[str]:
+def _running_at(done: BaselineRun, at_s: float) -> Counter[str]:
     """How many workloads of each tenant first ran at that time; tenants are named by the first letter."""
     return Counter(name[0] for name, start_s in done.first_starts.items() if start_s == at_s)
 

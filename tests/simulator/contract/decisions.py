@@ -21,7 +21,7 @@ class Reclassified:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatched:
+class DispatchDecision:
     """A workload that is started: where, on which machines and GPUs, and who has to go for it."""
 
     workload: WorkloadId
@@ -37,7 +37,7 @@ class Decisions:
     reclassified: tuple[Reclassified, ...]
     queue: tuple[QueuePosition, ...]
     """From the head on, with priority, level, credit and side of the quota."""
-    dispatched: tuple[Dispatched, ...]
+    dispatched: tuple[DispatchDecision, ...]
     """In the order of the queue."""
     waiting: tuple[WorkloadId, ...]
     """Who finds no place, in the order of the queue."""

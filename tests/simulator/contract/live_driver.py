@@ -29,12 +29,13 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.rounds import AuctionSettings, Lot, open_round
 from services.database.attempt_store import StoredAttempt
+from services.database.revision_store import Revisions
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide
 from services.regional_scheduler.loading import make_memory
 from services.regional_scheduler.recording import requeued_entry
-from services.regional_scheduler.region_memory import RegionMemory, Revisions
+from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
-from tests.simulator.contract.decisions import Decisions, Dispatched, Reclassified, ordered
+from tests.simulator.contract.decisions import Decisions, DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.recorded_run import (
     MACHINE_STATES,
     RecordedRun,
@@ -47,7 +48,7 @@ from tests.simulator.contract.recorded_run import (
 
 
 @dataclass(slots=True)
-class _Entry:
+class _QueueEntry:
     """A row of the queue."""
 
     workload: Workload
@@ -73,7 +74,7 @@ class LiveDriver:
     window: int
     settings: ScanSettings = field(default_factory=ScanSettings)
     rounds: int = 0
-    _queue: dict[WorkloadId, _Entry] = field(default_factory=dict)
+    _queue: dict[WorkloadId, _QueueEntry] = field(default_factory=dict)
     _live: dict[AttemptKey, tuple[RegionId, StoredAttempt]] = field(default_factory=dict)
     _use: dict[AttemptKey, _UseRow] = field(default_factory=dict)
     _machines: dict[MachineId, MachineState] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class LiveDriver:
             name = entry.workload.workload
             driver._specifications[name] = entry.workload
             driver._attempts[name] = entry.so_far.attempts
-            driver._queue[name] = _Entry(entry.workload, entry.position)
+            driver._queue[name] = _QueueEntry(entry.workload, entry.position)
         for attempt in snapshot.running:
             specification = attempt.workload.specification
             driver._specifications[attempt.key.workload] = attempt.workload
@@ -135,7 +136,7 @@ class LiveDriver:
         elif kind is EventKind.SUBMITTED:
             (workload,) = (one for one in self.run.workloads if one.workload == event.workload)
             self._specifications[workload.workload] = workload
-            self._queue[workload.workload] = _Entry(workload)
+            self._queue[workload.workload] = _QueueEntry(workload)
         elif kind is EventKind.DISPATCHED:
             self._dispatch(event)
         elif kind is EventKind.STARTED:
@@ -150,7 +151,7 @@ class LiveDriver:
             del self._live[key]
             self._use[key].until_s = event.t
             if kind is EventKind.EVICTED:
-                self._queue[key.workload] = _Entry(self._specifications[key.workload])
+                self._queue[key.workload] = _QueueEntry(self._specifications[key.workload])
 
     def _dispatch(self, event: Event) -> None:
         key, placements = key_of(event), placements_of(event)
@@ -320,7 +321,7 @@ class LiveDriver:
 
     def _auction(
         self, queue: Sequence[QueuePosition], memories: Mapping[RegionId, RegionMemory], now: float
-    ) -> tuple[tuple[Dispatched, ...], tuple[WorkloadId, ...]]:
+    ) -> tuple[tuple[DispatchDecision, ...], tuple[WorkloadId, ...]]:
         lots = [
             Lot(
                 self._specifications[position.workload],
@@ -340,7 +341,7 @@ class LiveDriver:
 class RoundsHeld:
     """What came of the auctions of a scan pass, and in how many rounds."""
 
-    dispatched: tuple[Dispatched, ...]
+    dispatched: tuple[DispatchDecision, ...]
     rounds: int
 
 
@@ -351,7 +352,7 @@ def auction_in_rounds(
     configured = AuctionSettings(window)
     decided, rounds = 0, 0
     outcome: RoundOutcome | None = None
-    dispatched: list[Dispatched] = []
+    dispatched: list[DispatchDecision] = []
     while lots and (outcome is None or not outcome.exhausted):
         rounds += 1
         reach = configured.window if outcome is None else outcome.next_window(configured)
@@ -376,7 +377,7 @@ def auction_in_rounds(
                     raise ValueError(f"what was won has no room: {confirmation}")
                 name = confirmation.lot.workload.workload
                 plan = confirmation.plan
-                dispatched.append(Dispatched(name, region, ordered(plan.placements), plan.evictions))
+                dispatched.append(DispatchDecision(name, region, ordered(plan.placements), plan.evictions))
     place = {lot.workload.workload: number for number, lot in enumerate(lots)}
     dispatched.sort(key=lambda one: place[one.workload])
     return RoundsHeld(tuple(dispatched), rounds)

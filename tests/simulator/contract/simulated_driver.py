@@ -24,7 +24,7 @@ from simulator.engine.settings import CostSettings
 from simulator.engine.tenant_use import TenantUse
 from simulator.engine.walk import Walk, WalkFacts
 from simulator.engine.workloads import SimulatedWorkload
-from tests.simulator.contract.decisions import Decisions, Dispatched, Reclassified, ordered
+from tests.simulator.contract.decisions import Decisions, DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.recorded_run import (
     MACHINE_STATES,
     RecordedRun,
@@ -190,14 +190,14 @@ class SimulatedDriver:
                     after.begin_eviction(holding.key)
         return room
 
-    def _auction(self, room: RegionRoom, now: float) -> tuple[Dispatched, ...]:
-        dispatched: list[Dispatched] = []
+    def _auction(self, room: RegionRoom, now: float) -> tuple[DispatchDecision, ...]:
+        dispatched: list[DispatchDecision] = []
 
         def dispatch(work: SimulatedWorkload, lot: Lot, win: Win) -> None:
             desk = room.desks[win.region]
             apply_plan(desk.inventory, win.plan, now, lot)
             dispatched.append(
-                Dispatched(work.workload.workload, desk.region, ordered(win.plan.placements), win.plan.evictions)
+                DispatchDecision(work.workload.workload, desk.region, ordered(win.plan.placements), win.plan.evictions)
             )
 
         auction_by_walk(self._queue, room, dispatch, now)

@@ -14,7 +14,7 @@ from domain.events import Event, EventKind
 from domain.identifiers import WorkloadId
 from formats.event_log import read_records
 from simulator.validate import validate
-from tests.simulator.contract.decisions import Decisions, Dispatched, Driver, ordered
+from tests.simulator.contract.decisions import Decisions, DispatchDecision, Driver, ordered
 from tests.simulator.contract.live_driver import LiveDriver
 from tests.simulator.contract.recorded_run import (
     EVENTS,
@@ -121,7 +121,9 @@ def test_dispatches_are_those_that_the_service_made_unless_room_was_made_meanwhi
             continue
         number = _pass_before(run, event)
         ours = _by_workload(simulated[number].dispatched).get(key_of(event).workload)
-        theirs = Dispatched(key_of(event).workload, region_of(event), ordered(placements_of(event)), victims_of(event))
+        theirs = DispatchDecision(
+            key_of(event).workload, region_of(event), ordered(placements_of(event)), victims_of(event)
+        )
         if ours == theirs:
             same += 1
         else:
@@ -146,5 +148,5 @@ def _pass_before(run: RecordedRun, event: Event) -> int:
     return bisect_right(run.passes_s, event.t) - 1
 
 
-def _by_workload(dispatched: Sequence[Dispatched]) -> Mapping[WorkloadId, Dispatched]:
+def _by_workload(dispatched: Sequence[DispatchDecision]) -> Mapping[WorkloadId, DispatchDecision]:
     return {one.workload: one for one in dispatched}

@@ -31,7 +31,7 @@ from simulator.baselines.mast import MAST
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.engine.simulation import Simulation, simulate
 from simulator.engine.simulation_input import SimulationInput
-from tests.simulator.contract.decisions import Dispatched, Reclassified, ordered
+from tests.simulator.contract.decisions import DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.live_driver import LiveDriver
 from tests.simulator.contract.recorded_run import key_of, placements_of, read_recorded_run, region_of, victims_of
 from tests.simulator.contract.service_on_virtual_time import ServiceOnVirtualTime
@@ -81,7 +81,7 @@ def _workload(number: int, rng: np.random.Generator) -> Workload:
     return Workload(WorkloadId(name), WorkloadSpecification(name, tenant, tuple(jobs)), float(rng.uniform(0.0, 600.0)))
 
 
-def first_decisions(snapshot: Snapshot) -> tuple[tuple[Reclassified, ...], tuple[Dispatched, ...], list[Event]]:
+def first_decisions(snapshot: Snapshot) -> tuple[tuple[Reclassified, ...], tuple[DispatchDecision, ...], list[Event]]:
     """What the simulator decides at the moment of the snapshot, and what it says of ranks."""
     log: list[Event] = []
     settings_of_run = SLOW_TO_START.model_copy(update={"stop_after_s": 1e-3})
@@ -97,7 +97,7 @@ def first_decisions(snapshot: Snapshot) -> tuple[tuple[Reclassified, ...], tuple
         if event.event is EventKind.RECLASSIFIED
     )
     dispatched = tuple(
-        Dispatched(key_of(event).workload, region_of(event), ordered(placements_of(event)), victims_of(event))
+        DispatchDecision(key_of(event).workload, region_of(event), ordered(placements_of(event)), victims_of(event))
         for event in decided
         if event.event is EventKind.DISPATCHED
     )

@@ -28,7 +28,7 @@ REGIONS = ("east", "west")
 
 
 @dataclass
-class Asked:
+class SmallRequest:
     """One workload: what is wanted, and how far it is."""
 
     submitted_s: float
@@ -42,7 +42,7 @@ class Asked:
 
 def asked_at_random(
     generator: np.random.Generator, count: int, *, load: float, gpus: int, greatest: int
-) -> list[Asked]:
+) -> list[SmallRequest]:
     """A Poisson process of workloads that ask for `load` times those GPUs on average."""
     sizes = np.minimum(2 ** generator.geometric(0.5, count) // 2, greatest)
     works = generator.lognormal(7.0, 1.5, count)
@@ -50,13 +50,13 @@ def asked_at_random(
     submitted = np.cumsum(generator.exponential(1 / rate, count))
     priorities = generator.choice([0, 1, 3, 6], count, p=[0.05, 0.25, 0.4, 0.3])
     return [
-        Asked(float(submit), float(work), int(size), int(priority))
+        SmallRequest(float(submit), float(work), int(size), int(priority))
         for submit, work, size, priority in zip(submitted, works, sizes, priorities, strict=True)
     ]
 
 
 def run_of(
-    asked: list[Asked],
+    asked: list[SmallRequest],
     *,
     policy: str = "fifo",
     machines: int = 4,
@@ -70,7 +70,7 @@ def run_of(
 
 
 class _Run:
-    def __init__(self, asked: list[Asked], policy: str, machines: int, gpus: int, checkpoint_s: float) -> None:
+    def __init__(self, asked: list[SmallRequest], policy: str, machines: int, gpus: int, checkpoint_s: float) -> None:
         self.asked = sorted(asked, key=lambda one: one.submitted_s)
         self.policy, self.gpus, self.checkpoint_s = policy, gpus, checkpoint_s
         self.free = [gpus] * machines
@@ -202,7 +202,7 @@ class _Run:
         )
 
 
-def _workload_table(asked: list[Asked]) -> WorkloadTable:
+def _workload_table(asked: list[SmallRequest]) -> WorkloadTable:
     nan = float("nan")
     return WorkloadTable(
         ids=tuple(f"w{position:06}" for position in range(len(asked))),
@@ -218,7 +218,7 @@ def _workload_table(asked: list[Asked]) -> WorkloadTable:
     )
 
 
-def _end(one: Asked) -> WorkloadEnd:
+def _end(one: SmallRequest) -> WorkloadEnd:
     if one.ended_s is not None:
         return WorkloadEnd.COMPLETED
     live = one.attempts and np.isnan(one.attempts[-1]["ended"])

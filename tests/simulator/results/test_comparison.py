@@ -14,25 +14,25 @@ from simulator.results.figures import figures_of
 from simulator.results.run_record import RunRecord
 from simulator.results.signed_rank import signed_rank_p
 from tests.house.determinism import assert_same_output
-from tests.simulator.results.small_runs import Asked, asked_at_random, run_of
+from tests.simulator.results.small_runs import SmallRequest, asked_at_random, run_of
 
 
 def compared(*runs: RunRecord, seed: int = 1) -> Comparison:
     return compare_runs(runs, [figures_of(run) for run in runs], np.random.default_rng(seed))
 
 
-def asked(seed: int = 1, count: int = 500) -> list[Asked]:
+def asked(seed: int = 1, count: int = 500) -> list[SmallRequest]:
     return asked_at_random(np.random.default_rng(seed), count, load=1.1, gpus=32, greatest=8)
 
 
 def test_two_jobs_that_change_places() -> None:
     """A long one (100 s) and a short one (10 s) at once on one machine: the short one wins 100 s, the other loses 10."""
 
-    def both() -> list[Asked]:
-        return [Asked(0.0, 100.0, 8), Asked(0.0, 10.0, 8), Asked(500.0, 50.0, 8)]
+    def both() -> list[SmallRequest]:
+        return [SmallRequest(0.0, 100.0, 8), SmallRequest(0.0, 10.0, 8), SmallRequest(500.0, 50.0, 8)]
 
     # Whoever comes first is taken first under fifo; sjf sees both only if the machine is busy when they come.
-    first = Asked(-1.0, 5.0, 8)
+    first = SmallRequest(-1.0, 5.0, 8)
     fifo = run_of([replace(first, attempts=[]), *both()], policy="fifo", machines=1)
     sjf = run_of([replace(first, attempts=[]), *both()], policy="sjf", machines=1)
     pair = compared(fifo, sjf).pairs[0]

@@ -13,7 +13,7 @@ from simulator.results.record_of_log import record_of_log
 from simulator.results.run_record import RunCounts
 from simulator.results.waits import waits_of
 from tests.simulator.log_builder import FLEET, LogBuilder, job, task
-from tests.simulator.results.small_runs import Asked, asked_at_random, run_of
+from tests.simulator.results.small_runs import SmallRequest, asked_at_random, run_of
 from tests.simulator.stories import preemption
 
 
@@ -72,7 +72,7 @@ def test_work_after_the_last_checkpoint_is_lost() -> None:
 
 def test_overloaded_is_when_more_is_asked_for_than_there_is() -> None:
     """Two workloads of 8 GPUs on one machine of 8: both are there for 100 s, one for 100 s more, then none until 300."""
-    asked = [Asked(0.0, 100.0, 8), Asked(0.0, 100.0, 8), Asked(300.0, 50.0, 4)]
+    asked = [SmallRequest(0.0, 100.0, 8), SmallRequest(0.0, 100.0, 8), SmallRequest(300.0, 50.0, 4)]
     figures = figures_of(run_of(asked, machines=1))
     assert figures.overloaded_s == 100.0
     assert figures.gpu_allocation_rate_when_overloaded == 1.0

@@ -11,7 +11,7 @@ import numpy as np
 from domain.events import JsonValue
 from simulator.results.comparison import compare_runs
 from simulator.results.figures import figures_of
-from tests.simulator.results.small_runs import Asked, asked_at_random, run_of
+from tests.simulator.results.small_runs import SmallRequest, asked_at_random, run_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "results-format.md").read_text(encoding="utf-8")
 
@@ -32,7 +32,7 @@ def objects(value: JsonValue) -> Sequence[Mapping[str, JsonValue]]:
 
 
 def test_the_page_has_the_keys_of_figures_and_comparisons() -> None:
-    def asked_now() -> list[Asked]:
+    def asked_now() -> list[SmallRequest]:
         return asked_at_random(np.random.default_rng(1), 200, load=1.2, gpus=32, greatest=8)
 
     runs = [run_of(asked_now()), run_of(asked_now(), policy="urgent")]
