@@ -152,7 +152,7 @@ class RegionCapacity:
             with self.tentatively():
                 self._hold_parts(parts)
         self._hold_parts(parts)
-        self._set_held(holding.key, _Held(holding, tuple(cluster for cluster, _ in parts)))
+        self._set_held(holding.key, _Held(holding, tuple([cluster for cluster, _ in parts])))
 
     def _hold_parts(self, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
         for cluster, part in parts:
@@ -196,7 +196,7 @@ class RegionCapacity:
             with self.tentatively():
                 self._replace_parts(held, parts)
         self._replace_parts(held, parts)
-        self._set_held(key, _Held(holding, tuple(cluster for cluster, _ in parts)))
+        self._set_held(key, _Held(holding, tuple([cluster for cluster, _ in parts])))
 
     def _replace_parts(self, held: _Held, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
         key = held.holding.key
@@ -391,31 +391,30 @@ class RegionCapacity:
         """What the attempt holds in each cluster, in the order of its placements."""
         placements = holding.placements
         names = dict.fromkeys([placement.cluster for placement in placements])
-        for placement in placements:
-            if placement.cluster not in self._position_of:
-                where = self.cluster_ids[self._position(placement.machine)]
-                raise UnknownMachine(placement.machine, f"is in cluster {where}, not in {placement.cluster}")
-            if len(names) == 1:
-                break
         if len(names) == 1:
-            return [(self.clusters[self._position_of[name]], holding) for name in names]
-        return [
-            (self.clusters[self._position_of[name]], holding._replace(placements=self._within(placements, name)))
-            for name in names
-        ] or [(self.clusters[0], holding)]
+            return [(self._cluster_of(placements[0]), holding)]
+        parts: list[tuple[ClusterCapacity, Holding]] = []
+        for name in names:
+            within = tuple([placement for placement in placements if placement.cluster == name])
+            parts.append((self._cluster_of(within[0]), holding._replace(placements=within)))
+        return parts or [(self.clusters[0], holding)]
 
-    @staticmethod
-    def _within(placements: Sequence[TaskPlacement], cluster: ClusterId) -> tuple[TaskPlacement, ...]:
-        return tuple(placement for placement in placements if placement.cluster == cluster)
+    def _cluster_of(self, placement: TaskPlacement) -> ClusterCapacity:
+        """The cluster that the placement names. Raises UnknownMachine when there is none of that name here."""
+        position = self._position_of.get(placement.cluster)
+        if position is None:
+            where = self.cluster_ids[self._position(placement.machine)]
+            raise UnknownMachine(placement.machine, f"is in cluster {where}, not in {placement.cluster}")
+        return self.clusters[position]
 
     def _set_held(self, key: AttemptKey, held: _Held | None) -> None:
-        old = self._held.get(key)
+        if self._shared.undo_log.tentative:
+            old = self._held.get(key)
+            self._shared.undo_log.note(lambda: self._set_held(key, old))
         if held is None:
             del self._held[key]
         else:
             self._held[key] = held
-        if self._shared.undo_log.tentative:
-            self._shared.undo_log.note(lambda: self._set_held(key, old))
 
     def _find_held(self, key: AttemptKey) -> _Held:
         try:

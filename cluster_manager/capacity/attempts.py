@@ -38,6 +38,7 @@ class AttemptArrays(NamedTuple):
 
 
 NO_ATTEMPT = -1
+NO_ORDER_KEY: OrderKey = (0, 0, 0.0, "", 0)
 
 
 @dataclass(slots=True)
@@ -45,9 +46,11 @@ class Live:
     """A live attempt: what is held, whether it is being evicted, and where it stands in the arrays."""
 
     holding: Holding
-    entries: Integers  # as in AttemptArrays, but without ROW
+    entries: Integers  # as in AttemptArrays; ROW only counts there
     leaving: bool = False
     row: int = NO_ATTEMPT
+    first_entry: int = 0
+    order_key: OrderKey = NO_ORDER_KEY
 
 
 def order_key(holding: Holding) -> OrderKey:
@@ -95,14 +98,16 @@ class AttemptTable:
 
     def add(self, live: Live) -> None:
         """Takes an attempt in: gives it a row, stores its entries, and sorts it into the order."""
-        live.row = row = self._new_row(live)
+        row = self._free_rows.pop() if self._free_rows else self._another_row()
+        live.row = row
         holding = live.holding
+        self.by_row[row] = live
         self.by_key[holding.key] = live
         self._store(live)
-        self._evictable_from_s[row] = holding.evictable_from_s
+        # Assignments to single cells: a slice costs several times as much, and most attempts are of one entry.
         self._rows[row, EVICTABLE] = not live.leaving
-        if holding.spared or self._rows[row, SPARED]:
-            self._rows[row, SPARED] = holding.spared
+        self._rows[row, SPARED] = holding.spared
+        self._evictable_from_s[row] = holding.evictable_from_s
         self._rank(live)
 
     def remove(self, live: Live) -> None:
@@ -137,8 +142,7 @@ class AttemptTable:
 
     def span(self, live: Live) -> tuple[int, int]:
         """Where the attempt's entries begin and end."""
-        first, end = self._rows[live.row, FIRST_ENTRY : END_ENTRY + 1].tolist()
-        return first, end
+        return live.first_entry, live.first_entry + len(live.entries)
 
     def on_machine(self, machine: int) -> list[AttemptKey]:
         """The attempts that hold something there, sorted by workload and attempt."""
@@ -148,8 +152,10 @@ class AttemptTable:
         return sorted(keys, key=lambda key: (key.workload, key.attempt))
 
     def _rank(self, live: Live) -> None:
-        self._rows[live.row, PRIORITY : LEVEL + 1] = live.holding.standing
-        key = order_key(live.holding)
+        standing = live.holding.standing
+        self._rows[live.row, PRIORITY] = standing.priority
+        self._rows[live.row, LEVEL] = standing.level
+        live.order_key = key = order_key(live.holding)
         keys, order = self._order_keys, self._order
         rank, count = bisect_left(keys, key), len(keys)
         if rank < count:
@@ -159,18 +165,15 @@ class AttemptTable:
 
     def _unrank(self, live: Live) -> None:
         keys, order = self._order_keys, self._order
-        rank, count = bisect_left(keys, order_key(live.holding)), len(keys)
+        rank, count = bisect_left(keys, live.order_key), len(keys)
         if rank < count - 1:
             order[rank : count - 1] = order[rank + 1 : count]
         del keys[rank]
 
-    def _new_row(self, live: Live) -> int:
-        if self._free_rows:
-            row = self._free_rows.pop()
-            self.by_row[row] = live
-            return row
+    def _another_row(self) -> int:
+        """A row behind all others."""
         row = len(self.by_row)
-        self.by_row.append(live)
+        self.by_row.append(None)
         if row == len(self._order):
             self._order = np.concatenate((self._order, np.zeros_like(self._order)))
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
@@ -179,14 +182,18 @@ class AttemptTable:
 
     def _store(self, live: Live) -> None:
         """Stores the entries behind the others."""
-        if self._used_entries + len(live.entries) > len(self._entries):
+        entries, row = live.entries, live.row
+        first = self._used_entries
+        end = first + len(entries)
+        if end > len(self._entries):
             self._make_space(live)
-        first, end = self._used_entries, self._used_entries + len(live.entries)
-        stored = self._entries[first:end]
-        stored[:] = live.entries
-        stored[:, ROW] = live.row
-        self._rows[live.row, FIRST_ENTRY] = first
-        self._rows[live.row, END_ENTRY] = end
+            first = self._used_entries
+            end = first + len(entries)
+        self._entries[first:end] = entries
+        self._entries[first:end, ROW] = row
+        live.first_entry = first
+        self._rows[row, FIRST_ENTRY] = first
+        self._rows[row, END_ENTRY] = end
         self._used_entries = end
 
     def _make_space(self, newcomer: Live) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster_manager.capacity.attempts import (
+    END_ENTRY,
     EVICTABLE,
+    FIRST_ENTRY,
     LEVEL,
     NO_ATTEMPT,
     PRIORITY,
@@ -107,6 +109,8 @@ def _check_attempts(attempts: AttemptTable) -> None:
 
 def _check_entries(attempts: AttemptTable, live: Live) -> None:
     first, end = attempts.span(live)
+    if attempts.arrays.rows[live.row, FIRST_ENTRY : END_ENTRY + 1].tolist() != [first, end]:
+        raise InvariantBroken(f"the row of {live.holding.key} has its entries elsewhere than at {first} to {end}")
     expected = live.entries.copy()
     expected[:, ROW] = live.row
     _compare(f"entries of {live.holding.key}", attempts.arrays.entries[first:end], expected)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import TypeVarTuple
 
 import numpy as np
 
@@ -52,6 +53,9 @@ from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+
+Change = TypeVarTuple("Change")
+"""What a primitive change is told."""
 
 
 class ClusterCapacity:
@@ -110,7 +114,7 @@ class ClusterCapacity:
         self._refuse(live.entries, *self._counts.charge_if_it_fits(live.entries))
         self._attempts.add(live)
         self._expect_evictable(holding)
-        self._note(lambda: self._detach(live))
+        self._note(self._detach, live)
 
     def begin_eviction(self, key: AttemptKey) -> None:
         """The attempt is asked to leave: still charged, no longer a candidate victim. Again: nothing happens."""
@@ -317,32 +321,32 @@ class ClusterCapacity:
     def _attach(self, live: Live) -> None:
         self._attempts.add(live)
         self._shift(live, 1)
-        self._note(lambda: self._detach(live))
+        self._note(self._detach, live)
 
     def _detach(self, live: Live) -> None:
         self._shift(live, -1)
         self._attempts.remove(live)
-        self._tell(live.entries, from_standing=self._counted_from(live))
-        self._note(lambda: self._attach(live))
+        self._tell_of_end(live, live.entries)
+        self._note(self._attach, live)
 
     def _set_leaving(self, live: Live, leaving: bool) -> None:
         self._mark(live, 1 if leaving else -1)
         self._attempts.set_leaving(live, leaving)
         if not leaving:
             self._tell(live.entries, below_standing=live.holding.standing)
-        self._note(lambda: self._set_leaving(live, not leaving))
+        self._note(self._set_leaving, live, not leaving)
 
     def _set_standing(self, live: Live, standing: Standing) -> None:
         old = live.holding
         self._attempts.rerank(live, old._replace(standing=standing))
         if not live.leaving and old.standing < standing:
             self._tell(live.entries, from_standing=old.standing, below_standing=standing)
-        self._note(lambda: self._set_standing(live, old.standing))
+        self._note(self._set_standing, live, old.standing)
 
     def _set_holding(self, live: Live, holding: Holding) -> None:
         old = live.holding
         self._attempts.rerank(live, holding)
-        self._note(lambda: self._set_holding(live, old))
+        self._note(self._set_holding, live, old)
 
     def _exchange(self, live: Live, holding: Holding, entries: Integers) -> None:
         old_holding, old_entries = live.holding, live.entries
@@ -351,8 +355,8 @@ class ClusterCapacity:
         live.holding, live.entries = holding, entries
         self._attempts.add(live)
         self._shift(live, 1)
-        self._tell(old_entries, from_standing=self._counted_from(live))
-        self._note(lambda: self._exchange(live, old_holding, old_entries))
+        self._tell_of_end(live, old_entries)
+        self._note(self._exchange, live, old_holding, old_entries)
 
     def _set_state(self, number: int, state: MachineState) -> None:
         old = self._states[number]
@@ -365,15 +369,9 @@ class ClusterCapacity:
             entry[0, :RESOURCES] = arrays.shapes[arrays.fixed[number, SHAPE]]
             entry[0, MACHINE] = number
             self._tell(entry)
-        self._note(lambda: self._set_state(number, old))
+        self._note(self._set_state, number, old)
 
     # Below them.
-
-    def _counted_from(self, live: Live) -> Standing | None:
-        """Newcomers of a better standing than this counted on what the attempt holds already; None: none did."""
-        if live.leaving or live.holding.spared or self._evictable_times.is_still_protected(live.holding):
-            return None
-        return live.holding.standing
 
     def _expect_evictable(self, holding: Holding) -> None:
         """Notes when time will make the attempt evictable; what is tentative is gone before that."""
@@ -381,16 +379,17 @@ class ClusterCapacity:
         if not self._undo_log.tentative:
             self._evictable_times.expect(holding)
 
-    def _note(self, undo: Undo) -> None:
+    def _note(self, undo: Callable[[*Change], None], *change: *Change) -> None:
         """The state is another one from now on; where that is tentative, undoing it brings the old revision back."""
         old = self.revision
         self.revision = next(self.shared.revisions)
         if self._undo_log.tentative:
-            self._undo_log.note(lambda: self._undo(undo, old))
 
-    def _undo(self, undo: Undo, revision: int) -> None:
-        undo()
-        self.revision = revision
+            def undo_change() -> None:
+                undo(*change)
+                self.revision = old
+
+            self._undo_log.note(undo_change)
 
     def _suppose(self) -> int:
         """The revision before a supposition, which has one of its own."""
@@ -408,6 +407,11 @@ class ClusterCapacity:
 
     def _mark(self, live: Live, sign: int) -> None:
         mark_leaving(self.layout.arrays, live.entries, sign)
+
+    def _tell_of_end(self, live: Live, entries: Integers) -> None:
+        """Tells that the attempt has these entries no more; who could have evicted it counted on them already."""
+        counted_on = not (live.leaving or live.holding.spared or self._evictable_times.is_still_protected(live.holding))
+        self._tell(entries, from_standing=live.holding.standing if counted_on else None)
 
     def _tell(
         self, entries: Integers, *, from_standing: Standing | None = None, below_standing: Standing | None = None
