@@ -71,7 +71,7 @@ class _ClusterListener:
 
     @property
     def listens(self) -> bool:
-        return any([watcher.listens for watcher in self._region.watchers])
+        return any(watcher.listens for watcher in self._region.watchers)
 
     def capacity_released(self, released: ReleasedCapacity) -> None:
         for watcher in self._region.watchers:

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 
 
-@dataclass(frozen=True, slots=True)
-class SetUp:
+class SetUp(NamedTuple):
     """Start its containers; they restore the checkpoint at `progress` (0: there is none)."""
 
     key: AttemptKey
     progress: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecordStart:
+class RecordStart(NamedTuple):
     """It runs since then."""
 
     key: AttemptKey
     started_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecordProgress:
+class RecordProgress(NamedTuple):
     """How far it is: worth keeping, not worth telling."""
 
     key: AttemptKey
@@ -36,8 +32,7 @@ class RecordProgress:
     throughput: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecordCheckpoint:
+class RecordCheckpoint(NamedTuple):
     """A checkpoint of the whole attempt was heard of."""
 
     key: AttemptKey
@@ -45,32 +40,28 @@ class RecordCheckpoint:
     saved_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSizes:
+class RecordSizes(NamedTuple):
     """It holds these placements from now on."""
 
     key: AttemptKey
     placements: tuple[TaskPlacement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordLeaving:
+class RecordLeaving(NamedTuple):
     """It has to leave from now on: it makes room, and is no victim for anyone else."""
 
     key: AttemptKey
     eviction: Eviction
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(NamedTuple):
     """Stop all its tasks; with time to save their work, or at once."""
 
     key: AttemptKey
     saves: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RecordEnd:
+class RecordEnd(NamedTuple):
     """It is over and holds nothing any more: how it ended, and what becomes of its workload."""
 
     key: AttemptKey

@@ -6,8 +6,7 @@ What clusters report has to hold for all of a gang: who drives the machine waits
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from domain.events import EvictionCause, JsonValue
 from domain.identifiers import AttemptNumber, MachineId, WorkloadId
@@ -15,8 +14,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(NamedTuple):
     """Why a live attempt has to leave; when preempted, for which attempt, and how that one stood."""
 
     cause: EvictionCause
@@ -54,37 +52,32 @@ class Eviction:
 # What the region decides.
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceFreed:
+class PlaceFreed(NamedTuple):
     """Everything that was to leave its machines has left: its containers can be started."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveAsked:
+class LeaveAsked(NamedTuple):
     """It has to make room, or is drained, reclaimed or cancelled: it saves its work and stops."""
 
     at_s: float
     eviction: Eviction
 
 
-@dataclass(frozen=True, slots=True)
-class MachineLost:
+class MachineLost(NamedTuple):
     """A machine under it is gone, and with it what was not saved: it stops at once."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class CancellationNoted:
+class CancellationNoted(NamedTuple):
     """The user wants the workload no more: however the attempt ends, unless completed, it does not run again."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
+class Resized(NamedTuple):
     """It holds these placements from now on (more or fewer tasks, or other CPUs and memory)."""
 
     at_s: float
@@ -94,15 +87,13 @@ class Resized:
 # What its clusters report together.
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """All its base tasks run since then, from where the checkpoint that they restored left off."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(NamedTuple):
     """How far it is, and what of that is saved."""
 
     at_s: float
@@ -111,30 +102,26 @@ class Progressed:
     throughput: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSaved:
+class CheckpointSaved(NamedTuple):
     """The whole of it can go on from there if it ends now."""
 
     at_s: float
     progress: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
+class TaskFailed(NamedTuple):
     """One of its tasks ended badly by itself: the others have to stop."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLost:
+class TaskLost(NamedTuple):
     """What watched over some of its tasks is gone, and the machine (as far as is known) is not."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(NamedTuple):
     """All its tasks ended well. What was reached and saved before that counts too."""
 
     at_s: float
@@ -143,8 +130,7 @@ class Completed:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(NamedTuple):
     """Nothing of it runs any more, and it has not completed. What was reached and saved before that counts too."""
 
     at_s: float

@@ -150,21 +150,20 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
         return run, ()
     match event:
         case PlaceFreed():
-            moved = _moved(run, event, phase, run.state, run.started_s, run.throughput)
-            return moved, (SetUp(run.key, run.facts.progress_at_start),)
+            return _moved(run, event, phase, run.state), (SetUp(run.key, run.facts.progress_at_start),)
         case Started():
             return _start(run, event, phase)
         case Completed():
-            return _end(_advance(run, event), event, "completed")
+            return _end(run, event, "completed")
         case LeaveAsked():
             return _leave(run, event, event.eviction, phase)
         case Gone():
-            return _end(_advance(run, event), event, _ended_as(run))
+            return _end(run, event, _ended_as(run))
         case MachineLost():
             return _leave(run, event, Eviction(EvictionCause.MACHINE_LOST), phase)
         case Progressed():
-            advanced = _advance(run, event)._replace(throughput=event.throughput)
-            progress, saved = advanced.progress, advanced.checkpoint_progress
+            progress, saved = _reached(run, event)
+            advanced = run._replace(progress=progress, checkpoint_progress=saved, throughput=event.throughput)
             return advanced, (RecordProgress(run.key, progress, saved, event.throughput),)
         case CheckpointSaved():
             return _save(run, event)
@@ -181,18 +180,25 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
 
 
 def _moved(
-    run: AttemptRun, event: AttemptEvent, phase: Phase, state: State, started_s: float | None, throughput: float
+    run: AttemptRun,
+    event: AttemptEvent,
+    phase: Phase,
+    state: State,
+    *,
+    started_s: float | None = None,
+    reached: tuple[float, float] | None = None,
 ) -> AttemptRun:
-    """The attempt in another phase. Written out: simulations take this step three times per attempt, and `_replace` is slow."""
+    """The attempt in another phase. Written out: simulations take three steps for each attempt, and `_replace` is slow."""
+    progress, saved = (run.progress, run.checkpoint_progress) if reached is None else reached
     return AttemptRun(
         run.facts,
         phase,
         state,
-        run.progress,
-        run.checkpoint_progress,
+        progress,
+        saved,
         run.checkpoint_s,
-        throughput,
-        started_s,
+        0.0 if phase is Phase.ENDED else run.throughput,
+        run.started_s if started_s is None else started_s,
         run.eviction,
         run.cancelled,
         run.task_failed,
@@ -200,12 +206,10 @@ def _moved(
     )
 
 
-def _advance(run: AttemptRun, event: Progressed | Completed | Gone) -> AttemptRun:
-    """Nothing goes back, and what is saved was reached."""
-    if event.progress <= run.progress and event.checkpoint_progress <= run.checkpoint_progress:
-        return run
+def _reached(run: AttemptRun, event: Progressed | Completed | Gone) -> tuple[float, float]:
+    """Progress and checkpoint after the event: nothing goes back, and what is saved was reached."""
     saved = max(run.checkpoint_progress, event.checkpoint_progress)
-    return run._replace(progress=max(run.progress, event.progress, saved), checkpoint_progress=saved)
+    return max(run.progress, event.progress, saved), saved
 
 
 def _start(run: AttemptRun, event: Started, phase: Phase) -> Step:
@@ -214,8 +218,7 @@ def _start(run: AttemptRun, event: Started, phase: Phase) -> Step:
     state = run.state
     if state is State.DISPATCHED:
         state = next_state(run.key.workload, state, Happening.STARTED)
-    moved = _moved(run, event, phase, state, event.at_s, run.throughput)
-    return moved, (RecordStart(run.key, event.at_s),)
+    return _moved(run, event, phase, state, started_s=event.at_s), (RecordStart(run.key, event.at_s),)
 
 
 def _save(run: AttemptRun, event: CheckpointSaved) -> Step:
@@ -280,15 +283,15 @@ def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
         case _:
             happening = Happening.EVICTED
     state = next_state(run.key.workload, run.state, happening)
+    reached = _reached(run, event)
     end = RecordEnd(
         run.key,
-        end="failed" if ended_as == "lost" else ended_as,
-        reason=event.reason,
-        ended_s=ended_s,
-        progress=run.progress,
-        checkpoint_progress=run.checkpoint_progress,
+        "failed" if ended_as == "lost" else ended_as,
+        event.reason,
+        ended_s,
+        *reached,
         next_state=state,
         failed=ended_as == "failed",
         not_before_s=not_before_s,
     )
-    return _moved(run, event, Phase.ENDED, state, run.started_s, 0.0), (end,)
+    return _moved(run, event, Phase.ENDED, state, reached=reached), (end,)
