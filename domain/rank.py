@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from domain.identifiers import WorkloadId
@@ -15,8 +14,7 @@ class Standing(NamedTuple):
     level: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePosition:
+class QueuePosition(NamedTuple):
     """A workload's full place in the queue, as the scan pass decided it."""
 
     workload: WorkloadId

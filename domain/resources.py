@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
 
@@ -35,8 +36,7 @@ def capacity_mebibytes(memory_gib: float) -> int:
     return math.floor(memory_gib * 1024 + _ROUNDING_SLACK)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResources:
+class TaskResources(NamedTuple):
     """What one task asks of its machine.
 
     `cpus` or `memory_gib` None means the proportional share (Synergy §2): the machine's CPUs and memory

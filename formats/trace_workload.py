@@ -83,7 +83,7 @@ def workload_of_row(
         name=str(row.workload_id),
         tenant=tenant if tenant is not None else row.tenant,
         jobs=(job,),
-        tables=tuple(TableInput(table) for table in row.tables),
+        tables=tuple([TableInput(table) for table in row.tables]) if row.tables else (),
         regions=(row.region,) if row.region is not None and not anywhere else (),
         labels=(("model", row.model),) if row.model else (),
     )

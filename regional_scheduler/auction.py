@@ -15,7 +15,7 @@ Ignores: regions that did not answer by the deadline; they count as having aband
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.diagnosis import Diagnosis, Reason, closest
@@ -163,7 +163,7 @@ def close_round(
     winners = tuple(verdict.winner if isinstance(verdict, Won) else None for verdict in verdicts)
     expected = expected_winners(auction_round.lots, tuple(answered.values()), winners, upcoming)
     hinted = tuple(
-        replace(lot, expected_winner=winner) for lot, winner in zip((*undecided, *upcoming), expected, strict=True)
+        lot._replace(expected_winner=winner) for lot, winner in zip((*undecided, *upcoming), expected, strict=True)
     )
     return RoundOutcome(
         round_number=auction_round.number,

@@ -8,8 +8,9 @@ closes the round.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from domain.diagnosis import Diagnosis, Reason
 from domain.identifiers import AttemptNumber, ClusterId, RegionId, TableId, WorkloadId
@@ -34,8 +35,7 @@ class AuctionSettings:
             raise ValueError(f"answer_timeout_s must be positive, not {self.answer_timeout_s}")
 
 
-@dataclass(frozen=True, slots=True)
-class Lot:
+class Lot(NamedTuple):
     """One workload put up for auction, at its place in the queue."""
 
     workload: Workload
@@ -94,7 +94,7 @@ def open_round(
     invited = tuple(sorted(set(participants)))
     expected = {workload: region for workload, region in hints.items() if region in invited}
     lots = tuple(
-        replace(lot, expected_winner=expected.get(lot.workload.workload)) for lot in upcoming[: settings.window]
+        lot._replace(expected_winner=expected.get(lot.workload.workload)) for lot in upcoming[: settings.window]
     )
     return Round(
         number=number,

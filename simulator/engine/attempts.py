@@ -66,7 +66,7 @@ class Attempts:
         work.attempts += 1
         work.token += 1
         work.key = lot.key
-        work.run = new_run(AttemptFacts(lot.key, work.progress))
+        work.run = new_run(AttemptFacts(work.key, work.progress))
         work.region, work.standing = win.region, lot.position.standing
         work.dispatched_s, work.started_s = now, math.nan
         work.happens(Happening.DISPATCHED)

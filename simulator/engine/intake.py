@@ -103,9 +103,10 @@ class Intake:
         own_region: RegionId | None,
     ) -> SimulatedWorkload:
         specification = workload.specification
-        eligible = self._eligible_for(workload)
+        asked = _asked(workload)
+        eligible = self._eligible_for(workload, asked)
         tenant = self._position[specification.tenant]
-        shape = self._shape_number(_asked(workload), eligible, index)
+        shape = self._shape_number(asked, eligible, index)
         return SimulatedWorkload(
             index=index,
             workload=workload,
@@ -150,10 +151,10 @@ class Intake:
             shape = self._shapes[key] = self._placement.shape(row.gpus, greatest)
         return shape
 
-    def _eligible_for(self, workload: Workload) -> tuple[int, ...]:
+    def _eligible_for(self, workload: Workload, asked: JobShapes) -> tuple[int, ...]:
         specification = workload.specification
         tables: tuple[TableInput, ...] = specification.tables
-        key = (_asked(workload), specification.regions, tables)
+        key = (asked, specification.regions, tables)
         eligible = self._eligible.get(key)
         if eligible is None:
             eligible = self._eligible[key] = self._room.eligible(specification)
@@ -161,4 +162,4 @@ class Intake:
 
 
 def _asked(workload: Workload) -> JobShapes:
-    return tuple((job.tasks, job.resources) for job in workload.specification.jobs)
+    return tuple([(job.tasks, job.resources) for job in workload.specification.jobs])

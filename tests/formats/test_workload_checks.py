@@ -37,7 +37,7 @@ def with_job(**changes: object) -> WorkloadSpecification:
 
 
 def with_resources(**changes: object) -> WorkloadSpecification:
-    return with_job(resources=replace(JOB.resources, **changes))  # type: ignore[arg-type]  # wrong types are the point
+    return with_job(resources=JOB.resources._replace(**changes))  # type: ignore[arg-type]  # wrong types are the point
 
 
 def test_accepts_what_is_right() -> None:

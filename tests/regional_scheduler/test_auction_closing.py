@@ -380,7 +380,7 @@ def with_gpus(one: Lot, gpus: int) -> Lot:
     """The lot with another shape."""
     job = JobSpecification(JobName("train"), 1, TaskResources(gpus=gpus), Emulated(1.0))
     specification = replace(one.workload.specification, jobs=(job,))
-    return replace(one, workload=replace(one.workload, specification=specification))
+    return one._replace(workload=replace(one.workload, specification=specification))
 
 
 # ---------------------------------------------------------------- how many lots next time

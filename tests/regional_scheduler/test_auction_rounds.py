@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -113,7 +112,7 @@ def test_hints_change_the_number_of_rounds_and_nothing_else(window: int) -> None
 
 def mislead(plan: WorldPlan, rng: random.Random, lot: Lot) -> Lot:
     """The lot with any region, or none, as its expected winner."""
-    return replace(lot, expected_winner=rng.choice((None, *plan.regions)))
+    return lot._replace(expected_winner=rng.choice((None, *plan.regions)))
 
 
 def test_larger_windows_take_fewer_rounds() -> None:

@@ -86,7 +86,7 @@ def test_reports_of_a_cluster_lead_to_the_actions_of_the_simulator(
 def _without_reasons(actions: Iterable[AttemptAction]) -> list[AttemptAction]:
     """Clusters say in a sentence how it ended, and how far it is on the way: the simulator does not."""
     return [
-        replace(action, reason="") if isinstance(action, RecordEnd) else action
+        action._replace(reason="") if isinstance(action, RecordEnd) else action
         for action in actions
         if not isinstance(action, RecordProgress | RecordCheckpoint)
     ]
