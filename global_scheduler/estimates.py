@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from global_scheduler.knowledge import Estimates, EstimateSource, Floats
+from global_scheduler.arithmetic import Floats
+from global_scheduler.knowledge import Estimates, EstimateSource
 
 
 def estimates_from(

@@ -2,17 +2,20 @@
 
 The two are separate types, so that nothing of the second can reach a service by accident. A policy says which it
 needs; one that needs the oracle works in a service only on estimates, each of which says where it comes from.
+`Known` and `PolicyInput` are what a policy is written for: many workloads as columns, or one (`arithmetic`).
+`KnownWork`, `OracleWork` and `PolicyView` are the columns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from global_scheduler.arithmetic import COLUMNS, Arithmetic, Floats, Numbers
 
 
 class Knowledge(Enum):
@@ -37,6 +40,58 @@ class EstimateSource(IntEnum):
     """The settings, for lack of anything else."""
 
 
+Read = TypeVar("Read", float, Floats, covariant=True)
+"""`Numbers` that are only read."""
+
+
+class Known(Protocol, Generic[Read]):
+    """What a live service knows of one workload, or of many."""
+
+    @property
+    def gpus(self) -> Read:
+        """Of all base tasks together; CPUs do not count."""
+        ...
+
+    @property
+    def submitted_s(self) -> Read: ...
+
+    @property
+    def queued_since_s(self) -> Read:
+        """Since when it waits, or waited: its submission, or the end of its last attempt."""
+        ...
+
+    @property
+    def attained_gpu_s(self) -> Read:
+        """GPU-seconds received in earlier attempts."""
+        ...
+
+    @property
+    def started_s(self) -> Read:
+        """When its present attempt started to work; not a number while it waits, or is being set up."""
+        ...
+
+
+class PolicyInput(Protocol, Generic[Numbers]):
+    """What a policy looks at, at one moment: one workload that waits or runs, or many."""
+
+    @property
+    def known(self) -> Known[Numbers]: ...
+
+    @property
+    def now(self) -> float: ...
+
+    @property
+    def arithmetic(self) -> Arithmetic[Numbers]: ...
+
+    def remaining_s(self, policy: str) -> Numbers:
+        """The oracle's answer, else the estimate; raises OracleNeeded, on behalf of the policy, without both."""
+        ...
+
+    def constant(self, number: float) -> Numbers:
+        """The same number for all."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
     """How long workloads are expected to run on; one element per workload in each array."""
@@ -49,17 +104,13 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownWork:
-    """What a live service knows; one element per workload in each array."""
+    """What a live service knows (`Known`); one element per workload in each array."""
 
     gpus: Floats
-    """Of all base tasks together; CPUs do not count."""
     submitted_s: Floats
     queued_since_s: Floats
-    """Since when it waits, or waited: its submission, or the end of its last attempt."""
     attained_gpu_s: Floats
-    """GPU-seconds received in earlier attempts."""
     started_s: Floats
-    """When its present attempt started to work; not a number while it waits, or is being set up."""
     estimates: Estimates | None = None
     """None: the settings do not want any."""
 
@@ -101,7 +152,7 @@ class OracleNeeded(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyView:
-    """What a policy looks at: workloads that wait, or attempts that run, at one moment."""
+    """Workloads that wait, or attempts that run, at one moment; one element per workload in each array."""
 
     known: KnownWork
     now: float
@@ -110,6 +161,15 @@ class PolicyView:
 
     def __len__(self) -> int:
         return len(self.known)
+
+    @property
+    def arithmetic(self) -> Arithmetic[Floats]:
+        """That of columns."""
+        return COLUMNS
+
+    def constant(self, number: float) -> Floats:
+        """The same number for each."""
+        return np.full(len(self.known), number)
 
     def remaining_s(self, policy: str) -> Floats:
         """The oracle's answer, else the estimates; raises OracleNeeded, on behalf of the policy, without both."""

@@ -16,7 +16,7 @@ from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import age_terms, fair_share_terms
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.assignment import queued_levels, running_levels
-from global_scheduler.ordering.policy import OrderingInput
+from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.quota_pass import quota_pass
 from global_scheduler.scan_plan import Reclassification, ScanPlan
@@ -43,7 +43,7 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
 
     # 4. The level within the priority.
     rules = view.settings.rules
-    queue = OrderingInput(pending.known, now, pending.oracle, credit=scan_credit)
+    queue = QueueView(pending.known, now, pending.oracle, credit=scan_credit)
     level_policies = [rule.levels for rule in rules]
     level = queued_levels(level_policies, priority, queue)
     running_level = running_levels(level_policies, running_priority, PolicyView(running.known, now, running.oracle))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from global_scheduler.arithmetic import Floats
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.policy import WORST_LEVEL, LevelPolicy
 
@@ -56,10 +57,10 @@ def running_levels(
     return AssignedLevels(level, next_change_s)
 
 
-def _checked(policy: LevelPolicy, level: NDArray[np.int64]) -> NDArray[np.int64]:
-    if level.size and not (level.min() >= 0 and level.max() <= WORST_LEVEL):
+def _checked(policy: LevelPolicy, level: Floats) -> Floats:
+    if level.size and not (level.min() >= 0 and level.max() <= WORST_LEVEL and (np.floor(level) == level).all()):
         raise ValueError(
-            f"the level policy {policy.name} gave levels from {level.min()} to {level.max()};"
-            f" scan passes know those from 0 to {WORST_LEVEL}"
+            f"the level policy {policy.name} gave levels from {level.min():g} to {level.max():g};"
+            f" scan passes know whole numbers from 0 to {WORST_LEVEL}"
         )
     return level

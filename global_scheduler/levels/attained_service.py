@@ -9,13 +9,13 @@ Ignores: how long a workload will run, and how long it has waited: the demoted m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
-from global_scheduler.knowledge import Floats, Knowledge, PolicyView
-from global_scheduler.levels.policy import CLOCK_SLACK_S, WORST_LEVEL, Levels, RunningLevels
+from global_scheduler.arithmetic import Numbers
+from global_scheduler.knowledge import Knowledge, PolicyInput
+from global_scheduler.levels.policy import CLOCK_SLACK_S, WORST_LEVEL, RunningLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class AttainedService:
         if len(bounds) > WORST_LEVEL:
             raise ValueError(f"thresholds_gpu_s are {len(bounds)}; at most {WORST_LEVEL} are possible")
 
-    def queued_levels(self, queue: PolicyView) -> Levels:
-        return self._levels_of(queue.known.attained_gpu_s)
+    def queued_levels(self, queue: PolicyInput[Numbers]) -> Numbers:
+        return self._levels_of(queue, queue.known.attained_gpu_s)
 
-    def running_levels(self, running: PolicyView) -> RunningLevels:
-        known = running.known
+    def running_levels(self, running: PolicyInput[Numbers]) -> RunningLevels[Numbers]:
+        known, of = running.known, running.arithmetic
         run_s = running.now - known.started_s + CLOCK_SLACK_S
-        level = self._levels_of(known.attained_gpu_s + run_s * known.gpus)
+        level = self._levels_of(running, known.attained_gpu_s + run_s * known.gpus)
         # The last level has no end, and who takes no GPUs never receives anything.
-        next_threshold = np.append(self.thresholds_gpu_s, np.inf)[level]
-        left_gpu_s = np.where(known.gpus > 0, next_threshold - known.attained_gpu_s, np.inf)
-        return RunningLevels(level, known.started_s + left_gpu_s / np.maximum(known.gpus, 1.0))
+        next_threshold = of.pick((*self.thresholds_gpu_s, math.inf), level)
+        left_gpu_s = of.choose(known.gpus > 0, next_threshold - known.attained_gpu_s, math.inf)
+        return RunningLevels(level, known.started_s + left_gpu_s / of.larger(known.gpus, 1.0))
 
-    def _levels_of(self, attained_gpu_s: Floats) -> Levels:
+    def _levels_of(self, works: PolicyInput[Numbers], attained_gpu_s: Numbers) -> Numbers:
         # What was attained is a sum of clock times.
-        return np.searchsorted(self.thresholds_gpu_s, attained_gpu_s + CLOCK_SLACK_S, side="right")
+        return works.arithmetic.position(self.thresholds_gpu_s, attained_gpu_s + CLOCK_SLACK_S, "right")

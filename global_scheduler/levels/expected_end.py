@@ -10,12 +10,12 @@ of remaining times at any moment.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from global_scheduler.knowledge import Knowledge, PolicyView
-from global_scheduler.levels.policy import Levels, RunningLevels
+from global_scheduler.arithmetic import Numbers
+from global_scheduler.knowledge import Knowledge, PolicyInput
+from global_scheduler.levels.policy import RunningLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class ExpectedEnd:
     needs: Knowledge = Knowledge.ORACLE
     moves_with_time: bool = True
 
-    def queued_levels(self, queue: PolicyView) -> Levels:
-        return np.ceil(queue.now + queue.remaining_s(self.name)).astype(np.int64)
+    def queued_levels(self, queue: PolicyInput[Numbers]) -> Numbers:
+        return queue.arithmetic.ceiling(queue.now + queue.remaining_s(self.name))
 
-    def running_levels(self, running: PolicyView) -> RunningLevels:
+    def running_levels(self, running: PolicyInput[Numbers]) -> RunningLevels[Numbers]:
         end_s = running.known.started_s + running.remaining_s(self.name)
-        return RunningLevels(np.ceil(end_s).astype(np.int64), np.full(len(running), np.inf))
+        return RunningLevels(running.arithmetic.ceiling(end_s), running.constant(math.inf))

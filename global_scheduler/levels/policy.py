@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from global_scheduler.knowledge import Knowledge, PolicyView
-
-Levels = NDArray[np.int64]
+from global_scheduler.arithmetic import Numbers
+from global_scheduler.knowledge import Knowledge, PolicyInput
 
 WORST_LEVEL = int(np.iinfo(np.int16).max)
 """Levels are stored as small integers; a rule that may need more of them is refused when it is made."""
@@ -18,19 +16,20 @@ CLOCK_SLACK_S = 1e-5
 """A crossing that is so near counts as crossed: sums of clock times are rounded, and must not lead to the same level again."""
 
 
-class RunningLevels(NamedTuple):
-    """One element per attempt in each array."""
+class RunningLevels(NamedTuple, Generic[Numbers]):
+    """Of one attempt, or of many."""
 
-    level: Levels
-    until_s: NDArray[np.float64]
+    level: Numbers
+    until_s: Numbers
     """When the level changes next if the attempt goes on; infinity: never."""
 
 
 class LevelPolicy(Protocol):
     """Says at which level workloads of a priority wait and run; 0 is the best.
 
-    A better level goes first, and may evict a worse one of the same priority. An element of an answer may depend on
-    that workload and on `now` alone.
+    A better level goes first, and may evict a worse one of the same priority. Levels are whole numbers. That of a
+    workload may depend on that workload and on `now` alone. To be written for columns and for one workload at once:
+    with operators and the `arithmetic` of what is given.
     """
 
     @property
@@ -51,11 +50,11 @@ class LevelPolicy(Protocol):
         """
         ...
 
-    def queued_levels(self, queue: PolicyView) -> Levels:
+    def queued_levels(self, queue: PolicyInput[Numbers]) -> Numbers:
         """The levels at which they wait."""
         ...
 
-    def running_levels(self, running: PolicyView) -> RunningLevels:
+    def running_levels(self, running: PolicyInput[Numbers]) -> RunningLevels[Numbers]:
         """The levels at which attempts run from `now` on; all have started, at or before `now`.
 
         At the very time that it names as the end of a level, it must say another level.

@@ -15,10 +15,9 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
-from global_scheduler.knowledge import Floats, Knowledge, PolicyView
-from global_scheduler.levels.policy import CLOCK_SLACK_S, WORST_LEVEL, Levels, RunningLevels
+from global_scheduler.arithmetic import Numbers
+from global_scheduler.knowledge import Knowledge, PolicyInput
+from global_scheduler.levels.policy import CLOCK_SLACK_S, WORST_LEVEL, RunningLevels
 
 _GREATEST_GPU_S = 1e18
 """What is beyond is at one level."""
@@ -45,30 +44,28 @@ class RemainingService:
                 f"bucket_factor {self.bucket_factor:.12g} makes more than {WORST_LEVEL} levels; choose a greater one"
             )
 
-    def queued_levels(self, queue: PolicyView) -> Levels:
-        return self._levels_of(queue.remaining_s(self.name), queue.known.gpus)
+    def queued_levels(self, queue: PolicyInput[Numbers]) -> Numbers:
+        return self._levels_of(queue, queue.remaining_s(self.name))
 
-    def running_levels(self, running: PolicyView) -> RunningLevels:
-        known, remaining_s = running.known, running.remaining_s(self.name)
-        level = self._levels_of(remaining_s - (running.now - known.started_s), known.gpus)
-        bound_gpu_s = self._bounds()[np.maximum(level - 1, 0)]
-        crossing_s = known.started_s + remaining_s - bound_gpu_s / np.maximum(known.gpus, 1.0)
-        return RunningLevels(level, np.where(level == 0, np.inf, crossing_s))
+    def running_levels(self, running: PolicyInput[Numbers]) -> RunningLevels[Numbers]:
+        known, of, remaining_s = running.known, running.arithmetic, running.remaining_s(self.name)
+        level = self._levels_of(running, remaining_s - (running.now - known.started_s))
+        bound_gpu_s = of.pick(self._bounds(), of.larger(level - 1, 0.0))
+        crossing_s = known.started_s + remaining_s - bound_gpu_s / of.larger(known.gpus, 1.0)
+        return RunningLevels(level, of.choose(level == 0, math.inf, crossing_s))
 
-    def _levels_of(self, left_s: Floats, gpus: Floats) -> Levels:
+    def _levels_of(self, works: PolicyInput[Numbers], left_s: Numbers) -> Numbers:
         """The first level that has room for what is left."""
-        return np.searchsorted(self._bounds(), (left_s - CLOCK_SLACK_S) * gpus, side="left")
+        return works.arithmetic.position(self._bounds(), (left_s - CLOCK_SLACK_S) * works.known.gpus, "left")
 
-    def _bounds(self) -> Floats:
+    def _bounds(self) -> tuple[float, ...]:
         return _bucket_bounds(self.first_bucket_gpu_s, self.bucket_factor)
 
 
 @lru_cache(maxsize=16)
-def _bucket_bounds(first_bucket_gpu_s: float, bucket_factor: float) -> Floats:
+def _bucket_bounds(first_bucket_gpu_s: float, bucket_factor: float) -> tuple[float, ...]:
     """What may be left at most, by level."""
     bounds = [first_bucket_gpu_s]
     while bounds[-1] < _GREATEST_GPU_S:
         bounds.append(first_bucket_gpu_s * bucket_factor ** len(bounds))
-    array = np.array(bounds)
-    array.flags.writeable = False
-    return array
+    return tuple(bounds)

@@ -7,12 +7,12 @@ Ignores: run times, attained service; and of Gandiva itself packing, migration a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from global_scheduler.knowledge import Knowledge, PolicyView
-from global_scheduler.levels.policy import Levels, RunningLevels
+from global_scheduler.arithmetic import Numbers
+from global_scheduler.knowledge import Knowledge, PolicyInput
+from global_scheduler.levels.policy import RunningLevels
 
 SLICE_S = 60.0
 """Gandiva §3.2: a time slice is about a minute."""
@@ -34,10 +34,11 @@ class TimeSlice:
         if not self.slice_s > 0:
             raise ValueError(f"slice_s must be more than 0, not {self.slice_s:g}")
 
-    def queued_levels(self, queue: PolicyView) -> Levels:
-        return np.full(len(queue), IN_TURN, np.int64)
+    def queued_levels(self, queue: PolicyInput[Numbers]) -> Numbers:
+        return queue.constant(IN_TURN)
 
-    def running_levels(self, running: PolicyView) -> RunningLevels:
+    def running_levels(self, running: PolicyInput[Numbers]) -> RunningLevels[Numbers]:
         over_s = running.known.started_s + self.slice_s
         is_over = running.now >= over_s
-        return RunningLevels(np.where(is_over, TURN_IS_OVER, IN_TURN), np.where(is_over, np.inf, over_s))
+        choose = running.arithmetic.choose
+        return RunningLevels(choose(is_over, TURN_IS_OVER, IN_TURN), choose(is_over, math.inf, over_s))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from global_scheduler.knowledge import Floats, Knowledge
+from global_scheduler.arithmetic import Numbers
+from global_scheduler.knowledge import Knowledge
 from global_scheduler.ordering.policy import OrderingInput
 
 
@@ -21,5 +22,5 @@ class FewestGpus:
     name: str = "fewest_gpus"
     needs: Knowledge = Knowledge.LIVE
 
-    def ordering_credit(self, queue: OrderingInput) -> Floats:
+    def ordering_credit(self, queue: OrderingInput[Numbers]) -> Numbers:
         return -queue.known.gpus

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from global_scheduler.knowledge import Floats, Knowledge
+from global_scheduler.arithmetic import Numbers
+from global_scheduler.knowledge import Knowledge
 from global_scheduler.ordering.policy import OrderingInput
 
 
@@ -23,5 +22,5 @@ class FifoOrdering:
     name: str = "fifo"
     needs: Knowledge = Knowledge.LIVE
 
-    def ordering_credit(self, queue: OrderingInput) -> Floats:
-        return np.zeros(len(queue))
+    def ordering_credit(self, queue: OrderingInput[Numbers]) -> Numbers:
+        return queue.constant(0.0)

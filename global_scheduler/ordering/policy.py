@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol
 
-from global_scheduler.knowledge import Floats, Knowledge, PolicyView
+from global_scheduler.arithmetic import Floats, Numbers
+from global_scheduler.knowledge import Knowledge, PolicyInput, PolicyView
+
+
+class OrderingInput(PolicyInput[Numbers], Protocol, Generic[Numbers]):
+    """What an ordering policy looks at: one workload that waits, or all that do."""
+
+    @property
+    def credit(self) -> Numbers:
+        """MAST's Expressions 10 and 11; zero in simulations without scan passes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OrderingInput(PolicyView):
-    """What an ordering policy looks at: the workloads that wait."""
+class QueueView(PolicyView):
+    """The workloads that wait; one element per workload in each array."""
 
     credit: Floats = field(kw_only=True)
-    """MAST's Expressions 10 and 11; zeros in simulations without scan passes."""
 
 
 class OrderingPolicy(Protocol):
@@ -29,9 +38,10 @@ class OrderingPolicy(Protocol):
         """What it must know."""
         ...
 
-    def ordering_credit(self, queue: OrderingInput) -> Floats:
-        """One finite number per entry; the greatest goes first.
+    def ordering_credit(self, queue: OrderingInput[Numbers]) -> Numbers:
+        """One finite number per workload; the greatest goes first.
 
-        An entry's number may depend on that entry and on `now` alone, not on where it stands among the others.
+        A workload's number may depend on that workload and on `now` alone, not on where it stands among the others.
+        To be written for columns and for one workload at once: with operators and `queue.arithmetic`.
         """
         ...

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.tenant import LOWEST_PRIORITY
-from global_scheduler.ordering.policy import OrderingInput, OrderingPolicy
+from global_scheduler.ordering.policy import OrderingPolicy, QueueView
 
 
 def ordering_credits(
-    queue: OrderingInput,
+    queue: QueueView,
     priority: NDArray[np.int8],
     policies: Sequence[OrderingPolicy],
 ) -> NDArray[np.float64]:
@@ -34,7 +34,7 @@ def ordering_credits(
     return chosen
 
 
-def _finite_credits(policy: OrderingPolicy, queue: OrderingInput) -> NDArray[np.float64]:
+def _finite_credits(policy: OrderingPolicy, queue: QueueView) -> NDArray[np.float64]:
     numbers = policy.ordering_credit(queue)
     if not np.isfinite(numbers).all():
         raise ValueError(f"the ordering policy {policy.name} gave an entry no finite ordering credit")

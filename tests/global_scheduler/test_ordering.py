@@ -1,13 +1,14 @@
 import importlib
+import math
 import pkgutil
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler import ordering
+from global_scheduler.arithmetic import Numbers
 from global_scheduler.knowledge import Knowledge, OracleNeeded
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.ordering import ORDERINGS
@@ -93,8 +94,8 @@ class Undecided:
     name: str = "undecided"
     needs: Knowledge = Knowledge.LIVE
 
-    def ordering_credit(self, queue: OrderingInput) -> NDArray[np.float64]:
-        return np.full(len(queue), np.nan)
+    def ordering_credit(self, queue: OrderingInput[Numbers]) -> Numbers:
+        return queue.constant(math.nan)
 
 
 def test_a_policy_without_an_answer_is_refused() -> None:
