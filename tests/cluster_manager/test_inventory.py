@@ -287,6 +287,7 @@ def test_watchers_hear_nothing_of_what_is_tentative() -> None:
     assert listener.heard == []
 
 
+@pytest.mark.breaks_capacity
 def test_the_check_finds_arrays_that_disagree_with_what_is_held() -> None:
     inventory = two_machines()
     key = hold(inventory, "w", tasks_on("m0", [0], cpus=1))

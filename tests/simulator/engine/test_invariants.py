@@ -36,6 +36,7 @@ def run(breaks: str, settings: SimulationSettings) -> tuple[list[Event], list[st
     return log, violated_laws(record), valid
 
 
+@pytest.mark.breaks_capacity
 @pytest.mark.parametrize("breaks", ["inventory", "tenants"])
 def test_a_broken_invariant_is_an_event_and_a_violated_law(breaks: str) -> None:
     log, laws, valid = run(breaks, NO_COSTS.model_copy(update={"check_every_events": 1}))
