@@ -30,7 +30,7 @@ CHANGES = (
 
 FIRST_ALLOWANCE = 20_000
 """Machines and placements that each test may have looked at before checks are sampled."""
-ALLOWANCE_PER_CHANGE = 4
+ALLOWANCE_PER_CHANGE = 1
 _CHECK_ITSELF = 20
 """What a check costs of an empty cluster, in the same unit."""
 
@@ -131,7 +131,7 @@ def capacities_check_themselves() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def capacity_checks(request: pytest.FixtureRequest, capacities_check_themselves: None) -> Iterator[CapacityChecks]:
+def capacity_checks(request: pytest.FixtureRequest) -> Iterator[CapacityChecks]:
     """Fails a test in which a capacity comes to be out of order."""
     _CHECKS.begin(active=request.node.get_closest_marker(BREAKS_CAPACITY) is None)
     yield _CHECKS

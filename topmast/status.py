@@ -31,6 +31,8 @@ class RegionStatus:
     live_attempts: int
     machines_on_loan: int = 0
     """Lent by inference clusters, or on their way back to them."""
+    invariant_violations: int = 0
+    """How often the region found one of its invariants broken, and began anew: 0, or a bug; the event log names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def status_from_proto(message: global_scheduler_pb2.GetStatusResponse) -> Status
                 region.gpus_in_use,
                 region.live_attempts,
                 region.machines_on_loan,
+                region.invariant_violations,
             )
             for region in message.regions
         ),

@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, literal_column, select
 
 from domain.events import Event, EventKind
 from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
@@ -147,6 +147,15 @@ async def read(
 async def newest_sequence(connection: AnyConnection) -> int:
     """The end of what can be read now: for readers that want only what is still to come."""
     return await _horizon(connection)
+
+
+async def count_violations(connection: AnyConnection) -> dict[RegionId, int]:
+    """How often each region found an invariant broken, as far as it ever did."""
+    # A literal: predicates of partial indexes are matched with those of queries by text.
+    violated = EVENTS.c.event == literal_column(f"'{EventKind.INVARIANT_BROKEN.value}'")
+    counted = select(EVENTS.c.region, func.count()).where(violated).group_by(EVENTS.c.region)
+    cursor = await execute(connection, counted)
+    return {RegionId(region): int(count) for region, count in await cursor.fetchall() if region is not None}
 
 
 async def prepare_to_append(connection: AnyConnection) -> None:

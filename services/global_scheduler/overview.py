@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 
+from domain.identifiers import RegionId
 from domain.life_cycle import State
-from services.database import fleet_store, lease_store, workload_reader
+from services.database import event_store, fleet_store, lease_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.fleet_store import RegionSummary
 from services.database.lease_store import LeaseRecord
@@ -25,6 +26,8 @@ class Overview:
     workloads: Mapping[State, int]
     scan_pass: int
     """0: there was none yet."""
+    violations: Mapping[RegionId, int]
+    """How often a region found one of its invariants broken; it begins anew each time."""
 
 
 async def load_overview(connection: AnyConnection) -> Overview:
@@ -34,6 +37,7 @@ async def load_overview(connection: AnyConnection) -> Overview:
         regions=await fleet_store.summarise_regions(connection),
         workloads=await workload_reader.count_by_state(connection),
         scan_pass=0 if newest is None else newest.number,
+        violations=await event_store.count_violations(connection),
     )
 
 
@@ -52,6 +56,7 @@ def overview_message(overview: Overview, now: float) -> messages.GetStatusRespon
                 gpus_in_use=region.gpus_in_use,
                 live_attempts=region.live_attempts,
                 machines_on_loan=region.machines_on_loan,
+                invariant_violations=overview.violations.get(region.region, 0),
             )
             for region in overview.regions
         ],

@@ -334,7 +334,14 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
             ],
             regions=[
                 global_scheduler_pb2.RegionStatus(
-                    region="eu", clusters=2, machines=4, machines_up=3, gpus=32, gpus_in_use=20, live_attempts=5
+                    region="eu",
+                    clusters=2,
+                    machines=4,
+                    machines_up=3,
+                    gpus=32,
+                    gpus_in_use=20,
+                    live_attempts=5,
+                    invariant_violations=41,
                 )
             ],
             workloads={

@@ -96,11 +96,12 @@ def test_queue_tells_the_order_and_how_many(topmast: Topmast) -> None:
 def test_status_tells_tiers_regions_and_workloads(topmast: Topmast) -> None:
     told = topmast("status")
     assert told.exit_code == 0
-    for part in ("regional  eu    dead", "PENDING", "RUNNING", "GPUS IN USE", "1970-01-01 00:20:00"):
+    for part in ("regional  eu    dead", "PENDING", "RUNNING", "GPUS IN USE", "VIOLATIONS", "1970-01-01 00:20:00"):
         assert part in told.stdout
     as_json = json.loads(topmast("status", "--json").stdout)
     assert as_json["workloads"] == {"PENDING": 1, "RUNNING": 1}
     assert as_json["tiers"][0]["tier"] == "global"
+    assert as_json["regions"][0]["invariant_violations"] == 41
 
 
 def test_watch_tells_each_change_once(server: LoopbackServer, topmast: Topmast) -> None:

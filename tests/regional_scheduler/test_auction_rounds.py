@@ -22,7 +22,7 @@ from tests.regional_scheduler.auction_worlds import (
 )
 
 WINDOWS = (1, 2, 3, 8, 64)
-WORLDS = 500
+WORLDS = 300
 BLOCK = 100
 
 

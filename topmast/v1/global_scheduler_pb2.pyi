@@ -590,6 +590,7 @@ class RegionStatus(_message.Message):
     GPUS_IN_USE_FIELD_NUMBER: _builtins.int
     LIVE_ATTEMPTS_FIELD_NUMBER: _builtins.int
     MACHINES_ON_LOAN_FIELD_NUMBER: _builtins.int
+    INVARIANT_VIOLATIONS_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     clusters: _builtins.int
     machines: _builtins.int
@@ -600,6 +601,8 @@ class RegionStatus(_message.Message):
     live_attempts: _builtins.int
     machines_on_loan: _builtins.int
     """Of the machines: lent by inference clusters, or on their way back to them, whether they work or not."""
+    invariant_violations: _builtins.int
+    """How often the region found one of its invariants broken, and began anew."""
     def __init__(
         self,
         *,
@@ -611,10 +614,11 @@ class RegionStatus(_message.Message):
         gpus_in_use: _builtins.int = ...,
         live_attempts: _builtins.int = ...,
         machines_on_loan: _builtins.int = ...,
+        invariant_violations: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "gpus", b"gpus", "gpus_in_use", b"gpus_in_use", "live_attempts", b"live_attempts", "machines", b"machines", "machines_on_loan", b"machines_on_loan", "machines_up", b"machines_up", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "gpus", b"gpus", "gpus_in_use", b"gpus_in_use", "invariant_violations", b"invariant_violations", "live_attempts", b"live_attempts", "machines", b"machines", "machines_on_loan", b"machines_on_loan", "machines_up", b"machines_up", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,7 +47,17 @@ def _tables(told: Status) -> tuple[TextTable, ...]:
         ),
         TextTable(
             "Regions",
-            ("region", "clusters", "machines up", "on loan", "machines", "gpus in use", "gpus", "running"),
+            (
+                "region",
+                "clusters",
+                "machines up",
+                "on loan",
+                "machines",
+                "gpus in use",
+                "gpus",
+                "running",
+                "violations",
+            ),
             [
                 (
                     region.region,
@@ -58,10 +68,11 @@ def _tables(told: Status) -> tuple[TextTable, ...]:
                     str(region.gpus_in_use),
                     str(region.gpus),
                     str(region.live_attempts),
+                    str(region.invariant_violations),
                 )
                 for region in told.regions
             ],
-            right=frozenset(range(1, 8)),
+            right=frozenset(range(1, 9)),
         ),
         TextTable(
             "Workloads",
