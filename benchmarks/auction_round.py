@@ -25,7 +25,6 @@ from domain.workload import Workload
 from regional_scheduler.auction import NotYet, RoundOutcome, close_round
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import AuctionSettings, Lot, open_round
 
@@ -82,11 +81,10 @@ class Market:
         return Market(regions, inventories)
 
     def bidders(self) -> dict[RegionId, RegionBidder]:
-        """New ones, with nothing in their caches."""
+        """New ones, that remember no refusals."""
         bidders: dict[RegionId, RegionBidder] = {}
         for region, inventory in zip(self.regions, self.inventories, strict=True):
-            cache = NegativeCache()
-            bidders[region.region] = RegionBidder(region, inventory, cache, Catalog())
+            bidders[region.region] = RegionBidder(region, inventory, Catalog())
         return bidders
 
 

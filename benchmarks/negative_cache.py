@@ -27,8 +27,8 @@ from domain.rank import Standing
 from domain.workload import Emulated, Workload
 from formats.trace import TraceRow, read_trace
 from formats.trace_workload import greatest_gpus_per_machine, workload_of_row
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import Refusal, plan_workload
+from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
 from simulator.workload_generator import GeneratorSettings, generate_workloads
 
@@ -86,7 +86,7 @@ class Replay:
     after_every_release: bool
     check_every: int
     inventory: RegionCapacity = field(default_factory=lambda: RegionCapacity(region()))
-    cache: NegativeCache = field(default_factory=NegativeCache)
+    cache: RefusalMemory = field(init=False)
     queue: list[WaitingLots] = field(default_factory=list)
     ends: list[tuple[float, int, AttemptKey, WaitingLots]] = field(default_factory=list)
     saturated: bool = False
@@ -99,9 +99,11 @@ class Replay:
     refused_by_planner: int = 0
     most_entries: int = 0
 
+    def __post_init__(self) -> None:
+        self.cache = RefusalMemory(self.inventory)
+
     def run(self, workloads: int) -> None:
         """Goes on until so many have been placed."""
-        self.inventory.watch(self.cache)
         now_s = 0.0
         next_pass_s = 0.0
         while self.placed < workloads:
@@ -129,7 +131,7 @@ class Replay:
         staying: list[WaitingLots] = []
         for waiting in self.queue:
             started_s = time.perf_counter()
-            refused = self.cache.fails(waiting.workload, waiting.standing)
+            refused = self.cache.fails(waiting.workload, waiting.standing, within_quota=False)
             took_s = time.perf_counter() - started_s
             if self.saturated:
                 self.lookup_s.append(took_s)
@@ -142,16 +144,16 @@ class Replay:
             if isinstance(plan, Refusal):
                 staying.append(waiting)
                 if not refused:
-                    self._remember(waiting, plan)
+                    self._remember(waiting, plan, now_s)
             elif refused:
                 raise AssertionError(f"{waiting.workload.workload} could be placed, and the cache refused it")
             else:
                 self._carry_out(waiting, plan, now_s)
         self.queue = staying
 
-    def _remember(self, waiting: WaitingLots, refusal: Refusal) -> None:
+    def _remember(self, waiting: WaitingLots, refusal: Refusal, now_s: float) -> None:
         self.refused_by_planner += self.saturated
-        self.cache.remember(waiting.workload, waiting.standing, refusal)
+        self.cache.remember(waiting.workload, waiting.standing, refusal, now_s, within_quota=False)
         self.most_entries = max(self.most_entries, len(self.cache))
 
     def _carry_out(self, waiting: WaitingLots, plan: Plan, now_s: float) -> None:

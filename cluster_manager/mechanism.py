@@ -111,6 +111,16 @@ class PlacementMechanism(Protocol):
         """Queries of the same key get the same answer as long as the cluster's revision is the same."""
         ...
 
+    def refusal_scope(self, query: Query, view: ClusterCapacity) -> Hashable:
+        """What decides whether the query finds a place, beside what a memory of refusals compares by size.
+
+        A query that found no place says this of every other one of the same scope that asks for the same GPU model or a
+        stricter one, as many tasks or more, each of as much or more, at the same or a worse standing, and guaranteed only
+        if it was itself. A mechanism for which any of that does not hold puts the field into the scope, such as the
+        tenant, the virtual cluster, or a hard affinity.
+        """
+        ...
+
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         """For each of these victims, which all leave, whether the job surely has no place if that one alone stays.
 

@@ -35,7 +35,7 @@ class Reason(StrEnum):
     NO_ROOM_TOGETHER = "no_room_together"
     """Each job finds room as things are, but not all of them together."""
     KNOWN_TO_FAIL = "known_to_fail"
-    """The same job or a smaller one found no room, and nothing has changed that since; nothing was planned."""
+    """A smaller job found no room, and nothing has changed that since. The numbers are those of the smaller job."""
     NO_ROOM = "no_room"
     """A job alone finds no room in any cluster, even with everything evicted that it may evict."""
     NO_ANSWER = "no_answer"
@@ -125,9 +125,6 @@ def distance(diagnosis: Diagnosis) -> tuple[int, float, str, str]:
     )
 
 
-def known_to_fail(found: Diagnosis, job: JobName, tasks: int) -> Diagnosis:
-    """Of a job that asks for at least what another one did not find: it finds no more than that one did."""
-    numbers = tuple(
-        replace(number, asked=tasks) if number.quantity is Quantity.TASKS else number for number in found.numbers
-    )
-    return replace(found, reason=Reason.KNOWN_TO_FAIL, job=job, numbers=numbers)
+def known_to_fail(found: Diagnosis, job: JobName) -> Diagnosis:
+    """Of a job that asks for at least what another one did not find; the numbers are those of the other one."""
+    return replace(found, reason=Reason.KNOWN_TO_FAIL, job=job)

@@ -10,6 +10,7 @@ Invariant: answering leaves the inventory as it was; only `confirm` changes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from data_placement.catalog import Catalog
 from domain.eviction import EvictionRule
@@ -20,34 +21,30 @@ from regional_scheduler.dispatching import Confirmation, confirm_wins
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.idle_outline import outline_of
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
 
 
 class RegionBidder:
-    """Answers rounds for one region, from memory: its inventory, its negative cache, the catalog of tables.
+    """Answers rounds for one region, from memory: its inventory, what it has no place for, the catalog of tables."""
 
-    The bidder lets the negative cache watch the inventory, so that it hears of whatever makes room, and fills it.
-    """
-
-    __slots__ = ("_cache", "_catalog", "_empty_region", "_inventory")
+    __slots__ = ("_catalog", "_empty_region", "_inventory", "refusals")
 
     def __init__(
         self,
         region: Region,
         inventory: RegionCapacity,
-        cache: NegativeCache,
         catalog: Catalog,
     ) -> None:
         self._empty_region = EmptyRegion(region)
         self._inventory = inventory
-        self._cache = cache
         self._catalog = catalog
-        inventory.watch(cache)
+        self.refusals = RefusalMemory(inventory)
+        """What the region has no place for."""
 
     @property
     def rule(self) -> EvictionRule:
@@ -59,16 +56,16 @@ class RegionBidder:
         self._inventory.pass_time(auction_round.opened_s)
         answers: list[Answer] = []
         assumed: list[Lot] = []
-        # What was refused with assumed wins placed says nothing about the region as it is, so it must not get into
-        # the region's cache. It does say something about the later lots of this window: wins are only ever added.
-        window_cache = NegativeCache()
         outline = outline_of(self._inventory)
-        with self._inventory.tentatively():
+        with self._inventory.tentatively(), ExitStack() as suppositions:
             for lot in auction_round.lots:
-                cache = window_cache if assumed else self._cache
-                answer, plan = self._answer_lot(lot, auction_round.opened_s, cache, assumes_wins=bool(assumed))
+                answer, plan = self._answer_lot(lot, auction_round.opened_s, assumes_wins=bool(assumed))
                 answers.append(answer)
                 if plan is not None and lot.expected_winner in (None, self._inventory.region):
+                    if not assumed:
+                        # What is refused with assumed wins placed says nothing about the region as it is. It does say
+                        # something about the later lots of this window: wins are only ever added.
+                        suppositions.enter_context(self.refusals.supposing())
                     apply_plan(self._inventory, plan, auction_round.opened_s, lot)
                     assumed.append(lot)
         return RegionResponse(
@@ -87,20 +84,17 @@ class RegionBidder:
 
         What a window of one lot would come to, for a workload whose auction the region does not abandon.
         """
-        workload, standing = lot.workload, lot.position.standing
         self._inventory.pass_time(now)
-        if self._cache.fails(workload, standing):
+        position = lot.position
+        if self.refusals.fails(lot.workload, position.standing, within_quota=position.within_quota):
             return None
-        plan = plan_workload(self._inventory, workload, standing, now, within_quota=lot.position.within_quota)
-        if isinstance(plan, Refusal):
-            self._remember(self._cache, lot, plan, now)
-            return None
-        return plan
+        plan = self._plan(lot, now)
+        return None if isinstance(plan, Refusal) else plan
 
     def answer_alone(self, lot: Lot, now: float) -> Answer:
         """The answer to one lot on the inventory as it is, with all that is told of it."""
         self._inventory.pass_time(now)
-        return self._answer_lot(lot, now, self._cache, assumes_wins=False)[0]
+        return self._answer_lot(lot, now, assumes_wins=False)[0]
 
     def abandons(self, specification: WorkloadSpecification) -> Abandoned | None:
         """Why the region would leave the auction of such a workload without planning; None when it would plan."""
@@ -109,41 +103,39 @@ class RegionBidder:
     def confirm(self, won: Sequence[Lot], now: float) -> tuple[Confirmation, ...]:
         """Plans and places what the region won, in queue order: see `confirm_wins`.
 
-        The negative cache stays right: what is placed only takes capacity, and what is being evicted stays charged
+        What is known of refusals stays right: what is placed only takes capacity, and what is being evicted stays charged
         until it is released.
         """
         return confirm_wins(self._inventory, self._empty_region, self._catalog, won, now)
 
-    def _answer_lot(
-        self, lot: Lot, planned_s: float, cache: NegativeCache, *, assumes_wins: bool
-    ) -> tuple[Answer, Plan | None]:
+    def _answer_lot(self, lot: Lot, planned_s: float, *, assumes_wins: bool) -> tuple[Answer, Plan | None]:
         """The answer to one lot on the inventory as it is at this point of the window, with the plan of a bid.
 
-        A refusal in the region's cache also holds with assumed wins placed: a placed win takes free capacity, and
+        A refusal by the region as it is also holds with assumed wins placed: a placed win takes free capacity, and
         turns victims into attempts that are leaving, whose capacity counts as taken. Both only take away from what a
         later lot could use. Lots of the same window are never each other's victims, for they are in queue order.
         """
-        workload, standing = lot.workload, lot.position.standing
-        abandoned = self.abandons(workload.specification)
+        abandoned = self.abandons(lot.workload.specification)
         if abandoned is not None:
             return abandoned, None
-        known = self._cache.why_it_fails(workload, standing)
+        position = lot.position
+        known = self.refusals.why_it_fails(
+            lot.workload, position.standing, planned_s, within_quota=position.within_quota
+        )
         if known is not None:
-            return NoPlan(known.diagnosis, known.sentence, assumes_wins=False), None
-        if assumes_wins:
-            known = cache.why_it_fails(workload, standing)
-            if known is not None:
-                return NoPlan(known.diagnosis, known.sentence, assumes_wins=True), None
-        plan = plan_workload(self._inventory, workload, standing, planned_s, within_quota=lot.position.within_quota)
+            return NoPlan(known.refusal.diagnosis, known.refusal.sentence, known.supposed), None
+        plan = self._plan(lot, planned_s)
         if isinstance(plan, Refusal):
-            self._remember(cache, lot, plan, planned_s)
             return NoPlan(plan.diagnosis, plan.sentence, assumes_wins), None
         return Bid(plan.score, summary_of(plan)), plan
 
-    def _remember(self, cache: NegativeCache, lot: Lot, refusal: Refusal, planned_s: float) -> None:
-        """Keeps the refusal, unless time had passed beyond it before: then some victims were not counted."""
-        if planned_s >= self._inventory.time_passed_s:
-            cache.remember(lot.workload, lot.position.standing, refusal)
+    def _plan(self, lot: Lot, now: float) -> Plan | Refusal:
+        """Plans the lot on the inventory as it is, and remembers a refusal."""
+        workload, standing, within_quota = lot.workload, lot.position.standing, lot.position.within_quota
+        plan = plan_workload(self._inventory, workload, standing, now, within_quota=within_quota)
+        if isinstance(plan, Refusal):
+            self.refusals.remember(workload, standing, plan, now, within_quota=within_quota)
+        return plan
 
 
 def summary_of(plan: Plan) -> PlanSummary:

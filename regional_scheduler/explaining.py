@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
+from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, known_to_fail
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
 from domain.rank import Standing
 from domain.resources import TaskResources
@@ -44,6 +44,13 @@ def no_room_alone(
         f"({cluster}), even with all evicted that is worse than priority {standing.priority}, level {standing.level}"
     )
     return Refusal(_too_few(Reason.NO_ROOM, region, cluster, job, most, now), sentence, room)
+
+
+def no_room_for_smaller(job: JobSpecification, smaller: JobSpecification, found: Refusal) -> Refusal:
+    """The job asks for at least what a smaller one was refused for; no other job's name is shown."""
+    why = found.sentence.removeprefix(f"job {smaller.name}")
+    sentence = f"job {job.name} asks for more than another job for which there is no room; that one{why}"
+    return Refusal(known_to_fail(found.diagnosis, job.name), sentence)
 
 
 def no_room_together(region: RegionId, job: JobSpecification, now: float) -> Refusal:

@@ -52,6 +52,10 @@ class Packing:
         asks = query.kind.number, query.tasks, query.affinity, query.standing
         return *asks, now_s, query.victims_from_priority, query.guaranteed
 
+    def refusal_scope(self, query: Query, view: ClusterCapacity) -> Hashable:
+        """A preferred affinity only chooses between places; tenants and virtual clusters are all alike here."""
+        return query.affinity if query.affinity.hard else None
+
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         rows = view.rows_of(victims)
         here = np.array([row for row in rows if row >= 0], np.int64)

@@ -15,7 +15,6 @@ from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId, RegionId
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.region_change import capacity_after_change
 from services.database import catalog_store, fleet_store, tenant_store
@@ -106,7 +105,7 @@ def _exchanged(
     memory: RegionMemory, region: Region, states: Mapping[MachineId, MachineState]
 ) -> tuple[RegionCapacity, RegionBidder]:
     inventory = capacity_after_change(memory.inventory, region, states)
-    return inventory, RegionBidder(region, inventory, NegativeCache(), memory.catalog)
+    return inventory, RegionBidder(region, inventory, memory.catalog)
 
 
 async def _load_newer(connection: AnyConnection, known: Revisions, region: RegionId) -> _Newer:

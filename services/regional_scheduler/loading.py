@@ -14,7 +14,6 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey, Holding
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.plan_application import RESERVED
 from regional_scheduler.region_capacity import RegionCapacity
 from services.database import (
@@ -96,8 +95,7 @@ def make_memory(
         inventory.hold(holding_of(attempt, rule, preempted_s))
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
-    cache = NegativeCache()
-    bidder = RegionBidder(region, inventory, cache, catalog)
+    bidder = RegionBidder(region, inventory, catalog)
     return RegionMemory(
         revisions=revisions,
         region=region,

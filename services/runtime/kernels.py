@@ -30,10 +30,10 @@ from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecif
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
 
 _TENANT = TenantId("warm-up")
@@ -71,8 +71,7 @@ def compile_kernels() -> None:
 def _plan_and_evict(region: Region, newcomer: Workload) -> None:
     """Lets a newcomer of two jobs evict two attempts, so that every kernel of planning and charging runs once."""
     inventory = RegionCapacity(region)
-    cache = NegativeCache()
-    inventory.watch(cache)
+    refusals = RefusalMemory(inventory)
     machine = next(region.machines()).machine
     cluster = region.clusters[0].cluster
     key = AttemptKey(WorkloadId("victim"), AttemptNumber(1))
@@ -81,7 +80,7 @@ def _plan_and_evict(region: Region, newcomer: Workload) -> None:
     plan_workload(inventory, newcomer, Standing(0, 0), 0.0, within_quota=False)
     refusal = plan_workload(inventory, newcomer, Standing(1, 0), 0.0, within_quota=False)
     if isinstance(refusal, Refusal):
-        cache.remember(newcomer, Standing(1, 0), refusal)
+        refusals.remember(newcomer, Standing(1, 0), refusal, 0.0, within_quota=False)
     query = query_of(inventory, newcomer.specification.jobs[0], _TENANT, Standing(0, 0), 0.0, within_quota=False)
     inventory.mechanisms[0].required_victims(query, (key,), inventory.clusters[0])
     two_jobs = tuple(replace(newcomer.specification.jobs[0], name=JobName(name)) for name in ("first", "second"))
@@ -91,6 +90,7 @@ def _plan_and_evict(region: Region, newcomer: Workload) -> None:
     inventory.set_machine_state(machine, MachineState.UP)
     inventory.begin_eviction(key)
     inventory.release(key)
+    refusals.fails(newcomer, Standing(1, 0), within_quota=False)
 
 
 if __name__ == "__main__":

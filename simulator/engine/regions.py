@@ -20,7 +20,6 @@ from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from regional_scheduler.auction import Verdict, bid_rank, decide_lot
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Lot
 from simulator.engine.workloads import SimulatedWorkload
@@ -32,14 +31,12 @@ class RegionDesk:
 
     region: RegionId
     inventory: RegionCapacity
-    cache: NegativeCache
     bidder: RegionBidder
 
     @staticmethod
     def of(region: Region, catalog: Catalog, rule: EvictionRule) -> RegionDesk:
         inventory = RegionCapacity(region, rule=rule)
-        cache = NegativeCache()
-        return RegionDesk(region.region, inventory, cache, RegionBidder(region, inventory, cache, catalog))
+        return RegionDesk(region.region, inventory, RegionBidder(region, inventory, catalog))
 
 
 _KindCounts: TypeAlias = tuple[RegionCapacity, Integers | None, int, int]
@@ -140,10 +137,10 @@ class RegionRoom:
             if position not in eligible:
                 continue
             desk = self.desks[position]
-            hits = desk.cache.hits
+            hits = desk.bidder.refusals.hits
             plan = desk.bidder.plan_alone(lot, now)
             self.lookups += 1
-            self.plans += desk.cache.hits == hits
+            self.plans += desk.bidder.refusals.hits == hits
             if plan is None:
                 continue
             if best is None or bid_rank(plan.score, plan.region) < bid_rank(best.plan.score, best.plan.region):
@@ -170,4 +167,4 @@ class RegionRoom:
 
     def _forget(self) -> None:
         for desk in self.desks:
-            desk.cache.clear()
+            desk.bidder.refusals.clear()

@@ -50,6 +50,9 @@ class FirstFit:
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         return query.kind.number, query.tasks, query.guaranteed
 
+    def refusal_scope(self, query: Query, view: ClusterCapacity) -> Hashable:
+        return None
+
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         return tuple(False for _ in victims)
 

@@ -17,10 +17,10 @@ from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.first_fit import WITH_FIRST_FIT, FirstFit
 from tests.cluster_manager.fleets import A100, H100, cluster, gpu_machine, hold, key_of, region, tasks_on
@@ -102,18 +102,18 @@ def test_a_mechanism_that_evicts_nothing_leaves_its_cluster_alone() -> None:
 
 
 def test_a_refusal_is_forgotten_when_the_mechanism_says_that_capacity_may_have_grown() -> None:
-    capacity, cache = mixed(), NegativeCache()
-    capacity.watch(cache)
+    capacity = mixed()
+    cache = RefusalMemory(capacity)
     keys: list[AttemptKey] = []
     for name, machine in (("a", "f0"), ("b", "f1")):
         keys.append(hold(capacity, name, tasks_on(machine, range(8), cluster_name="fitted"), priority=0))
     workload = workload_of("w", gpu_job(2, 8, A100))
     refused = plan_workload(capacity, workload, WORST, 0.0, within_quota=False)
     assert isinstance(refused, Refusal)
-    cache.remember(workload, WORST, refused)
-    assert cache.fails(workload, WORST)
+    cache.remember(workload, WORST, refused, 0.0, within_quota=False)
+    assert cache.fails(workload, WORST, within_quota=False)
     capacity.release(keys[0])
-    assert not cache.fails(workload, WORST)
+    assert not cache.fails(workload, WORST, within_quota=False)
 
 
 def test_an_answer_is_not_asked_for_again_until_its_cluster_changes() -> None:

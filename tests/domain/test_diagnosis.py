@@ -83,13 +83,13 @@ def test_never_depends_on_the_order_which_is_closest(shuffled: list[Diagnosis]) 
     assert closest(shuffled) == Diagnosis(Reason.NO_ANSWER, EAST)
 
 
-def test_a_remembered_diagnosis_is_told_of_the_job_that_asks_now() -> None:
-    told = known_to_fail(FULL, JobName("evaluate"), 16)
+def test_what_a_smaller_job_did_not_find_keeps_its_own_numbers() -> None:
+    told = known_to_fail(FULL, JobName("evaluate"))
     assert told == Diagnosis(
         Reason.KNOWN_TO_FAIL,
         EAST,
         ClusterId("e1"),
         JobName("evaluate"),
-        numbers=(Numbers(Quantity.TASKS, 16, 3),),
+        numbers=FULL.numbers,
         since_s=100.0,
     )

@@ -8,8 +8,8 @@ from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import Refusal, plan_workload
+from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import H100, cluster, cpu_machine, gpu_machine, hold, key_of, region, tasks_on
 from tests.cluster_manager.inventory_worlds import workload_of
@@ -180,12 +180,11 @@ def test_the_negative_cache_filters_the_same_or_a_larger_size() -> None:
     """When RMS cannot allocate resources for a job, it saves the decision in the cache. If it later attempts to
     allocate a job of the same or larger size, the cache signals that the allocation will fail."""
     inventory = holding_machines(("w", 8, 0, 1.0))
-    cache = NegativeCache()
-    inventory.watch(cache)
+    cache = RefusalMemory(inventory)
     refused = workload_of("refused", job(2, 2, cpus=1.0, memory_gib=4.0))
     outcome = plan_workload(inventory, refused, HIGHEST, NOW_S, within_quota=False)
     assert isinstance(outcome, Refusal)
-    cache.remember(refused, HIGHEST, outcome)
+    cache.remember(refused, HIGHEST, outcome, NOW_S, within_quota=False)
     larger = (
         job(2, 2, 1.0, 4.0),
         job(3, 2, 1.0, 4.0),
@@ -195,19 +194,19 @@ def test_the_negative_cache_filters_the_same_or_a_larger_size() -> None:
         job(2, 2, 1.0, 4.0, H100),
     )
     smaller = (job(1, 2, 1.0, 4.0), job(2, 1, 1.0, 4.0), job(2, 2, 0.5, 4.0), job(2, 2, 1.0, 2.0))
-    assert all(cache.fails(workload_of("asked", asked), HIGHEST) for asked in larger)
-    assert not any(cache.fails(workload_of("asked", asked), HIGHEST) for asked in smaller)
+    assert all(cache.fails(workload_of("asked", asked), HIGHEST, within_quota=False) for asked in larger)
+    assert not any(cache.fails(workload_of("asked", asked), HIGHEST, within_quota=False) for asked in smaller)
 
 
 def test_the_negative_cache_is_cleared_with_each_scan_pass() -> None:
     """The negative cache is initialized at the start of every GMS-scan pass that examines all pending jobs, and is
     cleared after the GMS-scan pass finishes."""
     inventory = holding_machines(("w", 8, 0, 1.0))
-    cache = NegativeCache()
+    cache = RefusalMemory(inventory)
     refused = workload_of("refused", job(1, 1))
     outcome = plan_workload(inventory, refused, HIGHEST, NOW_S, within_quota=False)
     assert isinstance(outcome, Refusal)
-    cache.remember(refused, HIGHEST, outcome)
-    assert cache.fails(refused, HIGHEST)
+    cache.remember(refused, HIGHEST, outcome, NOW_S, within_quota=False)
+    assert cache.fails(refused, HIGHEST, within_quota=False)
     cache.clear()
-    assert not cache.fails(refused, HIGHEST)
+    assert not cache.fails(refused, HIGHEST, within_quota=False)

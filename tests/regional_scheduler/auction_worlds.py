@@ -38,7 +38,6 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import AuctionSettings, Lot, Round, open_round
@@ -190,8 +189,7 @@ def auction_in_rounds(
     """Drives rounds as the services do: open, answer, close, confirm, until the scan pass is exhausted."""
     world = World(plan)
     bidders = {
-        name: RegionBidder(region, world.inventories[name], NegativeCache(), world.catalog)
-        for name, region in world.regions.items()
+        name: RegionBidder(region, world.inventories[name], world.catalog) for name, region in world.regions.items()
     }
 
     def auction_pass(scan_pass: int, queue: tuple[Lot, ...], now: float) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_placement.catalog import Catalog
-from domain.diagnosis import Diagnosis, Reason
+from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
 from domain.fleet import Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
@@ -31,7 +31,6 @@ from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch, DispatchRefused
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Bid, Lot, NoPlan, RegionResponse, Round
@@ -56,9 +55,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.inventory = RegionCapacity(REGION)
-        self.cache = NegativeCache()
         self.catalog = Catalog([Table(CLICKS, 10**9, home=EAST)])
-        self.bidder = RegionBidder(REGION, self.inventory, self.cache, self.catalog)
+        self.bidder = RegionBidder(REGION, self.inventory, self.catalog)
 
     def answer(self, lots: Sequence[Lot], scan_pass: int = 1, opened_s: float = 100.0) -> RegionResponse:
         opened = Round(1, scan_pass, opened_s, opened_s + 2.0, (EAST, WEST), tuple(lots), reaches_end=True)
@@ -159,7 +157,25 @@ def test_lots_of_a_window_do_not_evict_the_same_victim_twice() -> None:
     assert [type(answer) for answer in response.answers] == [Bid, NoPlan]
 
 
-# ---------------------------------------------------------------- the negative cache
+def test_a_larger_job_is_told_what_a_smaller_one_did_not_find() -> None:
+    bench = Bench()
+    bench.run("first", 6, priority=0, started_s=0.0)
+    bench.run("second", 8, priority=0, started_s=0.0)
+    _, refused = bench.answer([lot(0, 4, name="other"), lot(1, 8)]).answers
+    assert isinstance(refused, NoPlan)
+    assert refused.diagnosis == Diagnosis(
+        Reason.KNOWN_TO_FAIL,
+        EAST,
+        ClusterId("e1"),
+        JobName("train"),
+        numbers=(Numbers(Quantity.TASKS, 1, 0),),
+        since_s=100.0,
+    )
+    assert refused.sentence.startswith("job train asks for more than another job for which there is no room; that one")
+    assert "1 task of 4 GPUs" in refused.sentence
+
+
+# ---------------------------------------------------------------- what is remembered
 
 
 def test_what_was_refused_is_remembered_until_there_is_more_room() -> None:
@@ -167,8 +183,9 @@ def test_what_was_refused_is_remembered_until_there_is_more_room() -> None:
     bench.run("first", 8, priority=0, started_s=0.0)
     bench.run("second", 8, priority=0, started_s=0.0)
     assert reasons(bench.answer([lot(0, 4), lot(1, 8)])) == [Reason.NO_ROOM, Reason.KNOWN_TO_FAIL]
-    assert reasons(bench.answer([lot(2, 4)])) == [Reason.KNOWN_TO_FAIL]
-    assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [Reason.KNOWN_TO_FAIL]
+    assert reasons(bench.answer([lot(2, 4)])) == [Reason.NO_ROOM]
+    assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [Reason.NO_ROOM]
+    assert bench.bidder.refusals.hits == 3
     bench.inventory.release(AttemptKey(WorkloadId("first"), AttemptNumber(1)))
     assert reasons(bench.answer([lot(2, 4)], scan_pass=2)) == [None]
 
@@ -178,23 +195,25 @@ def test_a_remembered_refusal_stands_whatever_is_won_above_it() -> None:
     bench.run("first", 4, priority=0, started_s=0.0)
     bench.run("second", 8, priority=0, started_s=0.0)
     bench.answer([lot(0, 8)])
-    _, refused = bench.answer([lot(1, 2, expected_winner=EAST), lot(2, 8)]).answers
+    _, refused = bench.answer([lot(1, 2, expected_winner=EAST), lot(2, 8)], opened_s=150.0).answers
     assert isinstance(refused, NoPlan)
-    assert refused.reason is Reason.KNOWN_TO_FAIL
+    assert refused.reason is Reason.NO_ROOM
+    assert bench.bidder.refusals.hits == 1
     assert not refused.assumes_wins
     assert "no cluster of region east has room for more than 0" in refused.sentence
     assert (refused.diagnosis.region, refused.diagnosis.cluster, refused.diagnosis.job) == (EAST, "e1", "train")
     assert [(number.asked, number.available) for number in refused.diagnosis.numbers] == [(1, 0)]
-    assert refused.diagnosis.since_s == 100.0
+    assert refused.diagnosis.since_s == 150.0
 
 
 def test_what_is_refused_under_assumed_wins_is_known_for_the_rest_of_the_window_only() -> None:
     bench = Bench()
     bench.run("first", 8, priority=0, started_s=0.0)
     response = bench.answer([lot(0, 8, expected_winner=EAST), lot(1, 8), lot(2, 8)])
-    assert reasons(response) == [None, Reason.NO_ROOM, Reason.KNOWN_TO_FAIL]
+    assert reasons(response) == [None, Reason.NO_ROOM, Reason.NO_ROOM]
+    assert bench.bidder.refusals.hits == 1
     assert all(answer.assumes_wins for answer in response.answers if isinstance(answer, NoPlan))
-    assert len(bench.cache) == 0
+    assert len(bench.bidder.refusals) == 0
     assert reasons(bench.answer([lot(1, 8)])) == [None]
 
 
@@ -205,7 +224,8 @@ def test_answering_leaves_what_the_cache_knows_as_it_was() -> None:
     bench.run("second", 4, priority=0, started_s=0.0)
     bench.answer([lot(0, 8)])
     bench.answer([lot(1, 4, expected_winner=EAST), lot(2, 1)])
-    assert reasons(bench.answer([lot(3, 8)])) == [Reason.KNOWN_TO_FAIL]
+    assert reasons(bench.answer([lot(3, 8)])) == [Reason.NO_ROOM]
+    assert bench.bidder.refusals.hits == 1
 
 
 def reasons(response: RegionResponse) -> list[Reason | None]:
@@ -231,11 +251,11 @@ def test_never_changes_anything_by_answering(seed: int) -> None:
     opened = Round(1, 1, 50.0, 52.0, world.plan.regions, tuple(lots), reaches_end=True)
     for name, region in world.regions.items():
         inventory = world.inventories[name]
-        bidder = RegionBidder(region, inventory, NegativeCache(), world.catalog)
+        bidder = RegionBidder(region, inventory, world.catalog)
         first = bidder.answer(opened, 50.0)
         inventory.check()
         assert inventory.holdings() == ()
-        again = RegionBidder(region, inventory, NegativeCache(), world.catalog).answer(opened, 50.0)
+        again = RegionBidder(region, inventory, world.catalog).answer(opened, 50.0)
         assert again == first
 
 

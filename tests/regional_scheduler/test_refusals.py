@@ -1,4 +1,4 @@
-"""What the negative cache knows, and when it forgets it."""
+"""What a region is known to have no place for, and when that is forgotten."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
-from regional_scheduler.negative_cache import NegativeCache
 from regional_scheduler.planner import Refusal, plan_workload
+from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.fleets import A100, H100, cluster, cpu_machine, gpu_machine, hold, region, tasks_on
 from tests.cluster_manager.inventory_worlds import workload_of
@@ -28,27 +28,32 @@ def job(
     return JobSpecification(JobName("job"), tasks, resources, Emulated(60.0))
 
 
-def knowing(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = MIDDLE) -> NegativeCache:
-    """A cache that watches the inventory and remembers that these found no room there."""
-    cache = NegativeCache()
-    inventory.watch(cache)
+def knowing(inventory: RegionCapacity, *jobs: JobSpecification, standing: Standing = MIDDLE) -> RefusalMemory:
+    """A memory of the inventory that knows that these found no room there."""
+    cache = RefusalMemory(inventory)
     for each in jobs:
         refuse(inventory, cache, each, standing=standing)
     return cache
 
 
 def refuse(
-    inventory: RegionCapacity, cache: NegativeCache, *jobs: JobSpecification, standing: Standing = MIDDLE
+    inventory: RegionCapacity,
+    cache: RefusalMemory,
+    *jobs: JobSpecification,
+    standing: Standing = MIDDLE,
+    within_quota: bool = False,
 ) -> Refusal:
     workload = workload_of("refused", *jobs)
-    refusal = plan_workload(inventory, workload, standing, 0.0, within_quota=False)
+    refusal = plan_workload(inventory, workload, standing, 0.0, within_quota=within_quota)
     assert isinstance(refusal, Refusal)
-    cache.remember(workload, standing, refusal)
+    cache.remember(workload, standing, refusal, 0.0, within_quota=within_quota)
     return refusal
 
 
-def fails(cache: NegativeCache, *jobs: JobSpecification, standing: Standing = MIDDLE) -> bool:
-    return cache.fails(workload_of("asked", *jobs), standing)
+def fails(
+    cache: RefusalMemory, *jobs: JobSpecification, standing: Standing = MIDDLE, within_quota: bool = False
+) -> bool:
+    return cache.fails(workload_of("asked", *jobs), standing, within_quota=within_quota)
 
 
 def full_inventory() -> RegionCapacity:
@@ -114,6 +119,18 @@ def test_the_same_or_a_worse_standing_fails() -> None:
         (Standing(2, 9), False),
     ):
         assert fails(cache, job(1, 1), standing=standing) == known
+
+
+def test_a_guaranteed_refusal_holds_for_opportunistic_jobs_and_never_the_other_way_round() -> None:
+    inventory = full_inventory()
+    cache = knowing(inventory)
+    refuse(inventory, cache, job(1, 4), within_quota=False)
+    assert fails(cache, job(1, 4), within_quota=False)
+    assert not fails(cache, job(1, 4), within_quota=True)
+    refuse(inventory, cache, job(1, 2), within_quota=True)
+    assert fails(cache, job(1, 4), within_quota=True)
+    assert fails(cache, job(1, 2), within_quota=False)
+    assert len(cache) == 1
 
 
 def test_a_workload_fails_with_any_one_of_its_jobs() -> None:

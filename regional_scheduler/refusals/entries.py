@@ -1,0 +1,208 @@
+"""Jobs that alone found no place, kept so that those which cover a new job are found at once (MAST §4.3).
+
+Rule: a job that found no place covers every one of its group that asks for as many tasks or more, of as many GPUs, CPUs
+and MiB or more, at the same or a worse standing, unless that one is guaranteed and the first was not: a guaranteed
+newcomer may evict what others must leave alone, never the other way round. Only entries that no other one of the group
+covers are kept, and of those only so many as were used last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from cluster_manager.capacity.tables import Integers
+from cluster_manager.kernels.compiled import compiled
+from cluster_manager.mechanism import Query
+from domain.identifiers import GpuModel
+from domain.rank import Standing
+from domain.workload import JobSpecification
+from regional_scheduler.refusals.releases import ReleaseLog
+
+Scope: TypeAlias = tuple[Hashable, ...]
+"""[cluster] What its mechanism looks at beside what is compared here: see `PlacementMechanism.refusal_scope`."""
+
+Group: TypeAlias = tuple[GpuModel, bool, bool, Scope]
+"""GPU model asked for, whether CPUs are the proportional share, whether memory is, scope: only like is compared with
+like."""
+
+ENTRIES_REMEMBERED = 8_192
+"""When there are more, the least recently used eighth of them is forgotten."""
+
+# Columns of the table of a group, each the larger the harder to place; amounts are those of one task.
+TASKS = 0
+GPUS = 1
+MILLICPUS = 2
+MEBIBYTES = 3
+OPPORTUNISTIC = 4
+STANDING = 5
+ENTRY_COLUMNS = 6
+LEVELS = 1 << 32
+"""More than one priority has."""
+
+
+def standing_column(standing: Standing) -> int:
+    """The standing as one number, the larger the worse."""
+    return standing.priority * LEVELS + standing.level
+
+
+@dataclass(slots=True, eq=False)
+class RefusedJob:
+    """A job that found no place, and for how many of its tasks each cluster may have capacity by now."""
+
+    group: Group
+    row: Integers  # as in a group's table
+    job: JobSpecification
+    query: Query
+    """As the mechanisms were asked, at the standing at which it was refused."""
+    capacity: list[int]  # [cluster]
+    when_empty: list[int]  # [cluster]
+    seen: int
+    """The releases before this number are in `capacity`."""
+    used: int = 0
+    """When it was last the answer."""
+    holds: bool = True
+    """False: the job may find a place by now."""
+
+    def still_holds(self, releases: ReleaseLog) -> bool:
+        """Adds to its capacity what was released meanwhile at most; False from when that may be enough for its tasks."""
+        if self.holds and self.seen != releases.number:
+            self.holds = self._stays_short(releases)
+            self.seen = releases.number
+        return self.holds
+
+    def _stays_short(self, releases: ReleaseLog) -> bool:
+        since = releases.since(self.seen)
+        if since is None:
+            return False
+        query, capacity = self.query, self.capacity
+        for release in since:
+            if not release.released.concerns(query.standing):
+                continue
+            position = release.position
+            most = release.mechanism.capacity_after(query, capacity[position], release.released)
+            capacity[position] = min(most, self.when_empty[position])
+            if capacity[position] >= query.tasks:
+                return False
+        return True
+
+
+class RefusedJobs:
+    """What is remembered in one layer."""
+
+    __slots__ = ("_clock", "_groups", "_releases", "count")
+
+    def __init__(self, releases: ReleaseLog) -> None:
+        self._groups: dict[Group, _Group] = {}
+        self._releases = releases
+        self._clock = 0
+        self.count = 0
+        """How many entries there are; some may turn out not to hold any more when they are asked about next."""
+
+    def covering(self, groups: tuple[Group, ...], row: Integers) -> RefusedJob | None:
+        """An entry of one of these groups that covers such a job and still holds."""
+        for name in groups:
+            group = self._groups.get(name)
+            if group is None:
+                continue
+            while (entry := group.covering(row)) is not None:
+                if entry.still_holds(self._releases):
+                    self.use(entry)
+                    return entry
+                self._remove(group, entry)
+        return None
+
+    def use(self, entry: RefusedJob) -> None:
+        """It was the answer."""
+        self._clock += 1
+        entry.used = self._clock
+
+    def add(self, entry: RefusedJob) -> None:
+        """Keeps an entry that no other one covers, instead of those that it covers."""
+        group = self._groups.setdefault(entry.group, _Group())
+        for covered in group.covered_by(entry.row):
+            self._remove(group, covered)
+        self._groups[entry.group] = group
+        group.append(entry)
+        self.count += 1
+        self.use(entry)
+        if self.count > ENTRIES_REMEMBERED:
+            self._forget_the_least_used()
+
+    def drop_ended(self) -> None:
+        """Forgets the entries that do not hold any more."""
+        for group in list(self._groups.values()):
+            for entry in list(group.entries):
+                if not entry.still_holds(self._releases):
+                    self._remove(group, entry)
+
+    def clear(self) -> None:
+        """Forgets all of them."""
+        for group in self._groups.values():
+            for entry in group.entries:
+                entry.holds = False
+        self._groups.clear()
+        self.count = 0
+
+    def _forget_the_least_used(self) -> None:
+        entries = [entry for group in self._groups.values() for entry in group.entries]
+        entries.sort(key=lambda entry: entry.used)
+        for entry in entries[: ENTRIES_REMEMBERED // 8]:
+            self._remove(self._groups[entry.group], entry)
+
+    def _remove(self, group: _Group, entry: RefusedJob) -> None:
+        entry.holds = False
+        group.remove(entry)
+        self.count -= 1
+        if not group.entries:
+            del self._groups[entry.group]
+
+
+class _Group:
+    """The entries of one group, and the same as a table."""
+
+    __slots__ = ("_table", "entries")
+
+    def __init__(self) -> None:
+        self.entries: list[RefusedJob] = []
+        self._table = np.zeros((4, ENTRY_COLUMNS), np.int64)
+
+    def covering(self, row: Integers) -> RefusedJob | None:
+        """The first entry that is nowhere larger."""
+        number = first_covering(self._table, len(self.entries), row)
+        return self.entries[number] if number < len(self.entries) else None
+
+    def covered_by(self, row: Integers) -> list[RefusedJob]:
+        """The entries that are nowhere smaller."""
+        covered = (self._table[: len(self.entries)] >= row).all(axis=1)
+        return [self.entries[number] for number in np.flatnonzero(covered).tolist()]
+
+    def append(self, entry: RefusedJob) -> None:
+        """One more."""
+        if len(self.entries) == len(self._table):
+            self._table = np.concatenate((self._table, np.zeros_like(self._table)))
+        self._table[len(self.entries)] = entry.row
+        self.entries.append(entry)
+
+    def remove(self, entry: RefusedJob) -> None:
+        """One less; the last takes its place."""
+        number = self.entries.index(entry)
+        last = self.entries.pop()
+        if last is not entry:
+            self.entries[number] = last
+            self._table[number] = last.row
+
+
+@compiled
+def first_covering(table: Integers, rows: int, asked: Integers) -> int:
+    """The first of the rows that is nowhere larger than what is asked; `rows` when there is none."""
+    for row in range(rows):
+        column = 0
+        while column < ENTRY_COLUMNS and table[row, column] <= asked[column]:
+            column += 1
+        if column == ENTRY_COLUMNS:
+            return row
+    return rows

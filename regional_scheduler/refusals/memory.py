@@ -1,0 +1,226 @@
+"""Remembers what a region has no place for, so that it is refused without planning (MAST §4.3).
+
+Invariant: a workload that could be placed is never refused. An entry knows for how many tasks each cluster had
+capacity; whatever is released adds to that what the cluster's mechanism says it can add at most, and an entry ends as
+soon as that could be enough. So there is no need to forget everything with each scan pass, as the paper does
+(docs/decisions/020). It may forget: entries and questions are bounded, and those that were used last stay.
+
+There are two ways to know, and both are exact. A job for whose tasks no cluster counts enough free capacity, where no
+attempt has a worse standing, has no place; and so has one that an entry covers (`refusals.entries`).
+
+Ignores: refusals of several jobs together; and that capacity is taken again while an entry lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from cluster_manager.recently_used import RecentlyUsed
+from domain.rank import Standing
+from domain.workload import JobSpecification, Workload, WorkloadSpecification
+from regional_scheduler.explaining import no_room_alone, no_room_for_smaller
+from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusals.entries import STANDING, RefusedJob, RefusedJobs, standing_column
+from regional_scheduler.refusals.questions import Alike, AskedJob, Question, alike, question_about
+from regional_scheduler.refusals.releases import ReleaseLog
+from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
+
+QUESTIONS_REMEMBERED = 16_384
+"""That were asked last."""
+
+
+class KnownRefusal(NamedTuple):
+    """What is known of a workload."""
+
+    refusal: Refusal
+    supposed: bool
+    """Whether it only holds with what is supposed."""
+
+
+class RefusalMemory:
+    """What found no place in one region, and still finds none. Nothing may be released of which it does not hear."""
+
+    __slots__ = ("_known", "_questions", "_region", "_releases", "_supposed", "hits", "lookups")
+
+    def __init__(self, region: RegionCapacity) -> None:
+        """Hears from now on what is released in the region."""
+        self._region = region
+        self._releases = ReleaseLog()
+        self._known = RefusedJobs(self._releases)
+        self._supposed: RefusedJobs | None = None
+        self._questions: RecentlyUsed[Alike, Question] = RecentlyUsed(QUESTIONS_REMEMBERED)
+        self.lookups = 0
+        """Workloads asked about since this memory exists."""
+        self.hits = 0
+        """How many of them were refused."""
+        region.watch(self)
+
+    def __len__(self) -> int:
+        """How many refusals still hold, without those that only hold with what is supposed."""
+        self._known.drop_ended()
+        return self._known.count
+
+    # Asking.
+
+    def question(self, specification: WorkloadSpecification, *, within_quota: bool) -> Question:
+        """The workload as a question, to be asked again and again. Raises ValueError: see `plan_workload`."""
+        key = alike(specification, within_quota=within_quota)
+        question = self._questions.get(key)
+        if question is None:
+            question = question_about(self._region, specification, within_quota=within_quota)
+            self._questions.put(key, question)
+        return question
+
+    def refuses(self, question: Question, standing: Standing) -> bool:
+        """True when the workload is known to have no place at this standing; False when nothing is known.
+
+        Counts free capacity, too: it says nothing about what is supposed, and must not be asked meanwhile.
+        """
+        self.lookups += 1
+        for asked in question.jobs:
+            if self._is_short(asked, standing) or self._entry_for(asked, standing) is not None:
+                self.hits += 1
+                return True
+        return False
+
+    def fails(self, workload: Workload, standing: Standing, *, within_quota: bool) -> bool:
+        """The same by what was told of only, for workloads that are not asked about often."""
+        return self._find(workload, standing, within_quota) is not None
+
+    def why_it_fails(
+        self, workload: Workload, standing: Standing, now: float, *, within_quota: bool
+    ) -> KnownRefusal | None:
+        """Why the workload has no place, as far as that was told; None when nothing is known."""
+        found = self._find(workload, standing, within_quota)
+        if found is None:
+            return None
+        job, asked, entry, supposed = found
+        return KnownRefusal(self._explained(job, asked, entry, now), supposed)
+
+    # Telling.
+
+    def remember(
+        self, workload: Workload, standing: Standing, refusal: Refusal, now: float, *, within_quota: bool
+    ) -> None:
+        """Keeps a refusal of `plan_workload` at `now`, if it is one of a job alone.
+
+        While anything is supposed, it is kept as long as that. If time has passed beyond `now`, it is not kept: some
+        victims were not counted.
+        """
+        if not refusal.room or now < self._region.time_passed_s:
+            return
+        question = self.question(workload.specification, within_quota=within_quota)
+        jobs = zip(workload.specification.jobs, question.jobs, strict=True)
+        job, asked = next(pair for pair in jobs if pair[0].name == refusal.job)
+        asked.row[STANDING] = standing_column(standing)
+        for layer in self._layers():
+            if layer.covering(asked.groups, asked.row) is not None:
+                return
+        entry = RefusedJob(
+            asked.groups[0],
+            asked.row.copy(),
+            job,
+            asked.query._replace(standing=standing),
+            list(refusal.room),
+            self._region.when_empty(asked.query.kind, job.tasks),
+            self._releases.number,
+        )
+        if self._supposed is not None:
+            self._supposed.add(entry)
+        else:
+            if not self._known.count:
+                self._releases.clear()
+            self._known.add(entry)
+            asked.known = entry
+
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """What is refused inside holds with what is supposed there, and is forgotten at exit; not to be nested.
+
+        Inside, capacity may only be taken: then what was refused before goes on holding, too.
+        """
+        self._supposed = RefusedJobs(self._releases)
+        try:
+            yield
+        finally:
+            self._supposed = None
+
+    def clear(self) -> None:
+        """Everything is forgotten."""
+        self._known.clear()
+        self._releases.clear()
+
+    # Hearing what is released.
+
+    @property
+    def listens(self) -> bool:
+        """Whether it remembers anything."""
+        return self._known.count > 0
+
+    def capacity_released(self, release: RegionRelease) -> None:
+        """Something was released or became evictable, or a machine came up: refusals are held against it when next asked."""
+        if self._known.count:
+            self._releases.add(release)
+
+    # Below.
+
+    def _layers(self) -> tuple[RefusedJobs, ...]:
+        return (self._known,) if self._supposed is None else (self._known, self._supposed)
+
+    def _find(
+        self, workload: Workload, standing: Standing, within_quota: bool
+    ) -> tuple[JobSpecification, AskedJob, RefusedJob, bool] | None:
+        """The first job that is known to have no place, and how that is known; what is not only supposed comes first."""
+        self.lookups += 1
+        specification = workload.specification
+        if not self._known.count and self._supposed is None:
+            return None
+        question = self.question(specification, within_quota=within_quota)
+        for job, asked in zip(specification.jobs, question.jobs, strict=True):
+            entry = self._entry_for(asked, standing)
+            if entry is not None:
+                self.hits += 1
+                return job, asked, entry, False
+        if self._supposed is not None:
+            for job, asked in zip(specification.jobs, question.jobs, strict=True):
+                asked.row[STANDING] = standing_column(standing)
+                entry = self._supposed.covering(asked.groups, asked.row)
+                if entry is not None:
+                    self.hits += 1
+                    return job, asked, entry, True
+        return None
+
+    def _is_short(self, asked: AskedJob, standing: Standing) -> bool:
+        """Whether too little is free everywhere, and there is nothing to evict."""
+        region = self._region
+        if asked.counts is None or asked.forgotten != region.forgotten_counts:
+            asked.counts, asked.forgotten = region.free_counts(asked.query.kind), region.forgotten_counts
+            if asked.counts is None:
+                return False
+        return region.is_short(asked.counts, asked.query.tasks, standing)
+
+    def _entry_for(self, asked: AskedJob, standing: Standing) -> RefusedJob | None:
+        """An entry that covers the job at this standing and still holds."""
+        entry = asked.known
+        if entry is not None and entry.query.standing <= standing and entry.still_holds(self._releases):
+            self._known.use(entry)
+            return entry
+        if not self._known.count:
+            return None
+        asked.row[STANDING] = standing_column(standing)
+        entry = self._known.covering(asked.groups, asked.row)
+        if entry is not None:
+            asked.known = entry
+        return entry
+
+    def _explained(self, job: JobSpecification, asked: AskedJob, entry: RefusedJob, now: float) -> Refusal:
+        """The refusal of this job: with what there is for tasks like its own, or with what a smaller job did not find."""
+        region, standing = self._region, entry.query.standing
+        room, smaller = tuple(entry.capacity), entry.job
+        if asked.query.kind.number == entry.query.kind.number:
+            empty = region.when_empty(asked.query.kind, job.tasks)
+            return no_room_alone(region.region, region.cluster_ids, job, standing, room, empty, now)
+        found = no_room_alone(region.region, region.cluster_ids, smaller, standing, room, entry.when_empty, now)
+        return no_room_for_smaller(job, smaller, found)
