@@ -6,7 +6,7 @@ holds the lock on the round's row (or on the table, to open one), so that a roun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -342,6 +342,16 @@ async def lock_awards(connection: AnyConnection, region: RegionId, limit: int) -
         )
         for row in await cursor.fetchall()
     ]
+
+
+async def give_back_awards(connection: AnyConnection, served: Collection[RegionId]) -> int:
+    """Awards of all other regions come to nothing: their workloads may be put up again. Returns how many there were.
+
+    A region that dispatches one of them at this moment has its queue entry, and thereby wins the race: without the
+    entry there is nothing to put up, or to award to another region.
+    """
+    cursor = await connection.execute("DELETE FROM awards WHERE region <> ALL(%s)", (sorted(served),))
+    return cursor.rowcount
 
 
 async def delete_awards(connection: AnyConnection, region: RegionId, workloads: Sequence[WorkloadId]) -> None:

@@ -48,6 +48,11 @@ class LeaseRecord:
     live: bool
 
 
+ABSENCE_REAL_S = 30.0
+"""A region whose scheduler has held no lease for so long is not waited for any more: what it has won and not begun, and
+what was to go on there, runs elsewhere. A restart takes a few seconds."""
+
+
 class LeaseLost(Exception):
     """Another process may hold the lease by now: nothing may be written in its name."""
 
@@ -175,6 +180,16 @@ async def live_regions(connection: AnyConnection) -> tuple[RegionId, ...]:
         .order_by(LEASES.c.name),
     )
     return tuple(RegionId(row[0]) for row in await cursor.fetchall())
+
+
+async def served_regions(connection: AnyConnection, patience_real_s: float) -> set[RegionId]:
+    """Regions of the fleet whose scheduler holds its lease, or held it until at most so long ago."""
+    cursor = await connection.execute(
+        """SELECT r.region FROM regions r JOIN leases l ON l.name = %s || r.region
+            WHERE l.expires_at > clock_timestamp() - make_interval(secs => %s)""",
+        (REGIONAL_PREFIX, patience_real_s),
+    )
+    return {RegionId(row[0]) for row in await cursor.fetchall()}
 
 
 async def list_leases(connection: AnyConnection) -> list[LeaseRecord]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import structlog
+
 from domain.clock import Clock
 from domain.events import Event, EventKind
 from domain.identifiers import WorkloadId
@@ -27,6 +29,8 @@ from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.region_memory import RegionMemory
 from services.tiers.fenced_transaction import fenced_transaction
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,8 @@ class Auctioneer:
         fresh = progress.scan_pass != progress.newest_scan_pass
         if not fresh and progress.exhausted:
             return False
+        if fresh:
+            await self._give_back_awards(connection)
         settings = self._next_settings(progress, fresh=fresh)
         queued = await self._queued(connection, None if fresh else progress.cursor, settings.window + 1)
         if not queued:
@@ -157,6 +163,13 @@ class Auctioneer:
             return False
         wake_after_commit(connection, AUCTION_CHANNEL)
         return True
+
+    async def _give_back_awards(self, connection: AnyConnection) -> None:
+        """What absent regions have won, and regions that the fleet has no more, is put up again: it would wait for good."""
+        served = await lease_store.served_regions(connection, lease_store.ABSENCE_REAL_S)
+        given_back = await auction_store.give_back_awards(connection, served)
+        if given_back:
+            _log.warning("awards of absent regions are put up again", awards=given_back)
 
     def _next_settings(self, progress: AuctionProgress, *, fresh: bool) -> AuctionSettings:
         """The window follows the guesses. At the head of a queue that was ranked anew, nothing is known of them."""

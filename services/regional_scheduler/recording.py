@@ -17,7 +17,14 @@ from domain.rank import Standing
 from domain.work_rate import work_rate
 from domain.workload import WorkloadSpecification
 from formats.event_details import placement_details
-from services.database import attempt_store, event_store, placement_change_store, quota_store, reservation_store
+from services.database import (
+    attempt_store,
+    event_store,
+    lease_store,
+    placement_change_store,
+    quota_store,
+    reservation_store,
+)
 from services.database.attempt_store import AttemptProgress, RequeuedEntry, StoredStanding
 from services.database.channels import SCAN_CHANNEL, START_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -60,7 +67,7 @@ async def record_reports(
         connection, [(checkpoint.key, checkpoint.progress, checkpoint.saved_s) for checkpoint in checkpoints]
     )
     changed = await _finish_changes(connection, reported)
-    migrating = await _take_places(connection, ends)
+    migrating = await _take_places(connection, region, ends)
     requeued = {
         end.key.workload: requeued_entry(by_key[end.key].specification)
         for end in ends
@@ -112,13 +119,23 @@ def _changed(attempt: LiveAttempt) -> Changed:
     return {cluster: (report.changed_s, report.changed_progress) for cluster, report in reports.items()}
 
 
-async def _take_places(connection: AnyConnection, ends: Sequence[RecordEnd]) -> dict[AttemptKey, ReservedPlace]:
-    """Ends the reservations of workloads whose attempts end; returns those of attempts that go on elsewhere."""
+async def _take_places(
+    connection: AnyConnection, region: RegionId, ends: Sequence[RecordEnd]
+) -> dict[AttemptKey, ReservedPlace]:
+    """Ends the reservations of workloads whose attempts end; returns those of attempts that go on elsewhere.
+
+    In a region without a scheduler nothing would start the successor: then the workload returns to the queue.
+    """
     places = await reservation_store.take(connection, [end.key.workload for end in ends])
+    served = {region}
+    if any(place.region != region for place in places.values()):
+        served |= await lease_store.served_regions(connection, lease_store.ABSENCE_REAL_S)
     return {
         end.key: places[end.key.workload]
         for end in ends
-        if end.end == EvictionCause.MIGRATED and end.key.workload in places
+        if end.end == EvictionCause.MIGRATED
+        and end.key.workload in places
+        and places[end.key.workload].region in served
     }
 
 
