@@ -69,7 +69,8 @@ class RayExecutor:
         self._attempts: dict[AttemptKey, RayAttempt] = {}
         self._tombstones: dict[AttemptKey, AttemptStatus] = {}
         self._live: dict[WorkloadId, AttemptKey] = {}
-        self._machines = {machine: _not_offered(machine) for machine in sorted(machines)}
+        self._machines: dict[MachineId, MachineStatus | None] = dict.fromkeys(sorted(machines))
+        """None: Ray has not answered yet since the machine is known."""
         self._session_address = ""
         self._background = BackgroundTasks()
         self._clearing = BackgroundTasks()
@@ -158,24 +159,22 @@ class RayExecutor:
             elif self._tombstones.pop(key, None) is None:
                 continue
             self._register.forget(key)
+            if self._live.get(key.workload) == key:
+                del self._live[key.workload]
         if forgotten:
             self._clearing.spawn(self._clear_away(forgotten))
 
     async def set_machines(self, machines: Sequence[MachineId]) -> None:
         known = self._machines
-        self._machines = {machine: known.get(machine, _not_offered(machine)) for machine in sorted(machines)}
+        self._machines = {machine: known.get(machine) for machine in sorted(machines)}
         await self._look_at_machines()
-        # That a new one is not offered is no change, but nobody knows it yet.
-        for machine, status in self._machines.items():
-            if machine not in known and not status.up:
-                self.feed.publish(status)
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
         told = [attempt.status for attempt in self._attempts.values() if attempt.told]
         return sorted_by_key([*told, *self._tombstones.values()])
 
     def machines(self) -> tuple[MachineStatus, ...]:
-        return tuple(self._machines.values())
+        return tuple(status for status in self._machines.values() if status is not None)
 
     def knows(self, key: AttemptKey) -> bool:
         return key in self._attempts or key in self._tombstones
@@ -267,16 +266,13 @@ class RayExecutor:
     async def _look_at_machines(self) -> None:
         up = await self._pool.machines_up()
         if up is None:
+            # No answer says nothing about any machine: one that is said to be down loses all that runs there.
             return
         for machine, status in self._machines.items():
-            if status.up != (machine in up):
+            if status is None or status.up != (machine in up):
                 changed = MachineStatus(machine, machine in up, "" if machine in up else _NO_OFFER)
                 self._machines[machine] = changed
                 self.feed.publish(changed)
-
-
-def _not_offered(machine: MachineId) -> MachineStatus:
-    return MachineStatus(machine, False, _NO_OFFER)
 
 
 async def _describe(handle: RunnerHandle) -> tuple[RunnerHandle, RunnerDescription | None]:

@@ -62,7 +62,7 @@ class RoutingExecutor:
         """As the processes' executor sees them, but down where the emulation has lost them."""
         told = {status.machine: status for status in self._processes.machines()}
         for status in self._emulated.machines():
-            if not status.up or status.machine not in told:
+            if not status.up:
                 told[status.machine] = status
         return tuple(status for _, status in sorted(told.items()))
 

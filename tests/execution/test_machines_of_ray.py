@@ -1,0 +1,63 @@
+"""What is told of machines while Ray does not answer: nothing, for who is said to be down loses all that runs there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from domain.identifiers import ClusterId, MachineId
+from domain.placement import AttemptKey
+from services.clock import SystemClock
+from services.execution import ray_executor
+from services.execution.executor import MachineStatus
+from services.execution.ray_attempt import RayExecutorConfiguration
+from services.execution.ray_executor import RayExecutor
+from services.execution.runner_pool import RunnerHandle
+
+M0, M1, M2 = MachineId("m0"), MachineId("m1"), MachineId("m2")
+
+
+class ScriptedRay:
+    """Nothing runs, and these are the machines that Ray offers; None while it does not answer."""
+
+    def __init__(self) -> None:
+        self.offered: frozenset[MachineId] | None = None
+
+    async def find(self) -> list[RunnerHandle]:
+        return []
+
+    async def remove_all_but(self, keys: Collection[AttemptKey]) -> None:
+        del keys
+
+    async def machines_up(self) -> frozenset[MachineId] | None:
+        return self.offered
+
+    def close(self) -> None: ...
+
+
+def test_of_machines_of_which_ray_has_not_said_anything_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = ScriptedRay()
+    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
+    configuration = RayExecutorConfiguration(tmp_path, tmp_path, machine_interval_s=3600.0)
+
+    async def scenario() -> None:
+        executor = RayExecutor(ClusterId("c"), [M0, M1], SystemClock(), configuration)
+        await executor.start("127.0.0.1:1")
+        changes = executor.subscribe()
+        assert executor.machines() == ()
+        pool.offered = frozenset({M0})
+        await executor.set_machines([M0, M1])
+        up, down = MachineStatus(M0, True), MachineStatus(M1, False, "no living Ray node offers it")
+        assert executor.machines() == (up, down)
+        assert changes.take() == (up, down)
+        pool.offered = None
+        await executor.set_machines([M0, M1, M2])
+        assert executor.machines() == (up, down), "what was known stays known, what is new is not"
+        await executor.close()
+
+    asyncio.run(scenario())
