@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import AttemptArrays
-from cluster_manager.capacity.tables import ClusterArrays, Integers
+from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import Needs
 from cluster_manager.kernels.compiled import compiled
 from domain.rank import Standing
@@ -46,7 +45,7 @@ class Choice(NamedTuple):
 
 
 class KernelScratch(NamedTuple):
-    """Results and scratch space."""
+    """Results and scratch space, for one cluster after the other."""
 
     choice: Choice
     # For packing:
@@ -63,21 +62,52 @@ class KernelScratch(NamedTuple):
     spare: Integers
 
 
+class ScratchSizes(NamedTuple):
+    """How much space a search needs: the most of what any of its clusters has."""
+
+    machines: int  # to be chosen
+    racks: int
+    largest_rack: int  # in machines
+    attempts: int  # 0 where none is evicted
+    all_attempts: int  # of all clusters together
+
+
 @compiled
-def new_kernel_scratch(cluster: ClusterArrays, attempts: AttemptArrays, tasks: int, evicting: bool) -> KernelScratch:
-    """Space to search for one job of so many tasks."""
-    machines = min(tasks, len(cluster.state))
-    candidates = attempts.live if evicting else 0
-    longest = max(machines, cluster.largest_rack, candidates)
+def new_choice(machines: int) -> Choice:
+    """An empty choice of so many machines at most."""
+    return Choice(np.zeros(1, np.int64), np.empty(machines, np.int64), np.empty(machines, np.int64))
+
+
+@compiled
+def new_kernel_scratch(sizes: ScratchSizes) -> KernelScratch:
+    """Space to search for one job in clusters of such sizes, one after the other."""
+    longest = max(sizes.machines, sizes.largest_rack, sizes.attempts)
     return KernelScratch(
-        Choice(np.zeros(1, np.int64), np.empty(machines, np.int64), np.empty(machines, np.int64)),
-        np.empty(len(cluster.rack_free), np.int64),
-        np.empty(cluster.largest_rack, np.int64),
-        np.empty(cluster.largest_rack, np.int64),
-        np.empty(cluster.largest_rack, np.int64),
-        np.empty((candidates, CANDIDATE_COLUMNS), np.int64),
-        np.empty(candidates, np.int64),
+        new_choice(sizes.machines),
+        np.empty(sizes.racks, np.int64),
+        np.empty(sizes.largest_rack, np.int64),
+        np.empty(sizes.largest_rack, np.int64),
+        np.empty(sizes.largest_rack, np.int64),
+        np.empty((sizes.all_attempts, CANDIDATE_COLUMNS), np.int64),
+        np.empty(sizes.all_attempts, np.int64),
         np.empty(longest, np.int64),
         np.empty(longest, np.int64),
         np.empty(longest, np.int64),
+    )
+
+
+@compiled
+def of_candidates(space: KernelScratch, first: int, end: int) -> KernelScratch:
+    """The same space, with these places for candidates and victims only."""
+    return KernelScratch(
+        space.choice,
+        space.rack_tasks,
+        space.candidate,
+        space.room,
+        space.greatest_after,
+        space.candidates[first:end],
+        space.victims[first:end],
+        space.key,
+        space.order,
+        space.spare,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
@@ -97,6 +97,15 @@ class Shortfall:
     """For how many of the job's tasks there is capacity at most, with all evicted that may be."""
 
 
+@dataclass(frozen=True, slots=True)
+class BestPlace:
+    """The best of the places in several clusters."""
+
+    position: int
+    """Of the cluster in the region."""
+    place: Place
+
+
 class PlacementMechanism(Protocol):
     """One way to place jobs in a cluster. It keeps nothing between two calls but what it can find out again."""
 
@@ -132,5 +141,19 @@ class PlacementMechanism(Protocol):
         """For how many of the job's tasks there may be capacity at most, where it was `capacity` before a release.
 
         Capacity may have grown for the job if this is enough for its tasks; below that it surely finds no place.
+        """
+        ...
+
+
+@runtime_checkable
+class SeveralClusters(Protocol):
+    """What a mechanism may offer besides: clusters that have the very same mechanism are then asked in one call."""
+
+    def find_best(
+        self, query: Query, views: Sequence[ClusterCapacity], positions: Integers
+    ) -> BestPlace | tuple[int, ...]:
+        """The first of the best places, by `place_rank`, that `find` has in the clusters at these positions.
+
+        Where it has none in any of them: for each, the capacity of its shortfall. There is at least one position.
         """
         ...

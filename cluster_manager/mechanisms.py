@@ -13,7 +13,9 @@ from domain.fleet import DEFAULT_MECHANISM
 
 MakeMechanism: TypeAlias = Callable[[ClusterCapacity], PlacementMechanism]
 
-MECHANISMS: Mapping[str, MakeMechanism] = MappingProxyType({DEFAULT_MECHANISM: lambda _view: Packing()})
+_PACKING = Packing()
+
+MECHANISMS: Mapping[str, MakeMechanism] = MappingProxyType({DEFAULT_MECHANISM: lambda _view: _PACKING})
 """What makes the mechanism of a cluster. The names are those of `domain.fleet.PLACEMENT_MECHANISMS`."""
 
 

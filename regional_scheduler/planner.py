@@ -20,12 +20,13 @@ from typing import TypeAlias
 
 from cluster_manager.capacity.attempts import order_key
 from cluster_manager.mechanism import Query
+from cluster_manager.place_rank import by_priority, running_s
 from domain.identifiers import TenantId
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
 from domain.plan import PREEMPTS, Action, Evict, Plan, Start
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload
-from regional_scheduler.cluster_choice import FoundPlace, by_priority, find_best_place, placements_of, running_s
+from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
 from regional_scheduler.explaining import no_room_alone, no_room_together
 from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding, UnknownMachine
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
-from cluster_manager.capacity.shared_tables import SharedTables
+from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
-from cluster_manager.mechanism import Place, PlacementMechanism, Query, Shortfall
+from cluster_manager.mechanism import BestPlace, Place, PlacementMechanism, Query, SeveralClusters, Shortfall
 from cluster_manager.mechanisms import MECHANISMS, MakeMechanism, mechanism_called
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import MachineState, Region
@@ -31,7 +31,7 @@ from domain.rank import Standing
 from domain.workload import JobSpecification
 
 ANSWERS_REMEMBERED = 1_024
-"""Of one cluster in one state; when there are more, all are forgotten."""
+"""Of one cluster, or of several together, in one state; when there are more, all are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,22 @@ class _ClusterListener:
             watcher.capacity_released(RegionRelease(self._region, self._position, released))
 
 
+Answer = TypeVar("Answer")
+
+
 @dataclass(slots=True)
-class _Answers:
-    """What one cluster has answered since it changed."""
+class _Answers(Generic[Answer]):
+    """What one cluster, or several, have answered since they changed."""
 
     revision: int = 0
-    known: dict[Hashable, Place | Shortfall] = field(default_factory=dict)
+    known: dict[Hashable, Answer] = field(default_factory=dict)
+
+    def known_at(self, revision: int) -> dict[Hashable, Answer]:
+        """The answers in this state, with space for one more."""
+        if self.revision != revision or len(self.known) >= ANSWERS_REMEMBERED:
+            self.revision = revision
+            self.known.clear()
+        return self.known
 
 
 @dataclass(slots=True)
@@ -94,7 +104,20 @@ class _Held:
     parts: tuple[ClusterCapacity, ...]
 
 
-class RegionCapacity:
+def _groups_of(mechanisms: Sequence[PlacementMechanism]) -> tuple[Integers, tuple[Integers, ...]]:
+    """[cluster] the number of its group, and the positions of each group: clusters that can be asked in one call."""
+    group_of = np.zeros(len(mechanisms), np.int64)
+    firsts: list[PlacementMechanism] = []
+    for position, mechanism in enumerate(mechanisms):
+        same = [number for number, first in enumerate(firsts) if first is mechanism]
+        if not same or not isinstance(mechanism, SeveralClusters):
+            same = [len(firsts)]
+            firsts.append(mechanism)
+        group_of[position] = same[0]
+    return group_of, tuple(np.flatnonzero(group_of == group) for group in range(len(firsts)))
+
+
+class RegionCapacity(NeverCopied):
     """What one region has, and which attempt holds it."""
 
     def __init__(
@@ -134,7 +157,10 @@ class RegionCapacity:
         self._first_machine = (0, *accumulate(len(cluster.layout.machine_ids) for cluster in self.clusters))
         counts = [capacity.layout.shape_count for capacity in self.clusters]
         self._shape_counts = np.array(counts, np.int64).reshape(len(self.clusters), -1 if self.clusters else 0)
-        self._answers = tuple(_Answers() for _ in self.clusters)
+        self._together = tuple(one if isinstance(one, SeveralClusters) else None for one in self.mechanisms)
+        self._group_of, self.groups = _groups_of(self.mechanisms)
+        self._answers: tuple[_Answers[Place | Shortfall], ...] = tuple(_Answers() for _ in self.clusters)
+        self._answers_of_several = _Answers[BestPlace | tuple[int, ...]]()
         self._held: dict[AttemptKey, _Held] = {}
         self._supposing: list[ClusterCapacity] = []
         self.watchers: list[CapacityWatcher] = []
@@ -301,15 +327,36 @@ class RegionCapacity:
     def ask(self, position: int, query: Query) -> Place | Shortfall:
         """What the mechanism of one cluster answers. It is not asked again as long as nothing there has changed."""
         cluster, mechanism, answers = self.clusters[position], self.mechanisms[position], self._answers[position]
-        if answers.revision != cluster.revision:
-            answers.revision = cluster.revision
-            answers.known.clear()
         key = mechanism.same_answer_key(query, cluster)
-        answer = answers.known.get(key)
+        known = answers.known_at(cluster.revision)
+        answer = known.get(key)
         if answer is None:
-            if len(answers.known) >= ANSWERS_REMEMBERED:
-                answers.known.clear()
-            answer = answers.known[key] = mechanism.find(query, cluster)
+            answer = known[key] = mechanism.find(query, cluster)
+        return answer
+
+    def is_one_group(self, positions: Integers) -> bool:
+        """Whether the clusters at these positions can be asked in one call."""
+        if len(self.groups) == 1:
+            return True
+        groups = self._group_of[positions]
+        return bool((groups == groups[0]).all())
+
+    def ask_several(self, query: Query, positions: Integers) -> BestPlace | tuple[int, ...]:
+        """What the mechanism of the clusters at these positions, which are of one group, answers for all of them.
+
+        It is not asked again as long as nothing has changed in the region.
+        """
+        first = int(positions[0])
+        together = self._together[first]
+        if together is None:
+            raise TypeError(f"the mechanism of cluster {self.cluster_ids[first]} is asked for one cluster at a time")
+        # How long victims have been running decides between clusters, so evicting answers are those of their time.
+        now_s = query.now_s if query.may_evict else 0.0
+        key = self.mechanisms[first].same_answer_key(query, self.clusters[first]), now_s, positions.tobytes()
+        known = self._answers_of_several.known_at(self._shared.revision)
+        answer = known.get(key)
+        if answer is None:
+            answer = known[key] = together.find_best(query, self.clusters, positions)
         return answer
 
     def kind_of(self, job: JobSpecification) -> TaskKind:
@@ -319,9 +366,10 @@ class RegionCapacity:
     def free_counts(self, kind: TaskKind) -> Integers | None:
         """[cluster] for how many tasks of the kind there is capacity without evictions; changes with the region.
 
-        None when too many kinds were asked for: then none has counted.
+        What is supposed is not counted. None when too many kinds were asked for: then none has counted; and for a kind
+        that nothing asked for before something was supposed.
         """
-        return self._shared.counted.of(kind)
+        return self._shared.counted.of(kind, may_begin=not self._supposing)
 
     @property
     def forgotten_counts(self) -> int:
@@ -336,7 +384,12 @@ class RegionCapacity:
 
     def when_empty(self, kind: TaskKind, tasks: int) -> list[int]:
         """Per cluster, how many tasks would fit with nothing else there and all machines up, each counted up to `tasks`."""
-        most: list[int] = (self._shape_counts @ np.minimum(kind.needs.table[:, WHEN_EMPTY], tasks)).tolist()
+        most: list[int] = self.most_when_empty(kind, tasks).tolist()
+        return most
+
+    def most_when_empty(self, kind: TaskKind, tasks: int) -> Integers:
+        """[cluster] the same as a new array."""
+        most: Integers = self._shape_counts @ np.minimum(kind.needs.table[:, WHEN_EMPTY], tasks)
         return most
 
     @property
@@ -353,12 +406,14 @@ class RegionCapacity:
     @contextmanager
     def supposing(self) -> Iterator[None]:
         """What is supposed inside ends at exit. Nothing may be changed inside; not to be nested."""
+        revision = self._shared.revision
         try:
             yield
         finally:
             for cluster in self._supposing:
                 cluster.end_supposing()
             self._supposing.clear()
+            self._shared.revision = revision
 
     def suppose_released(self, key: AttemptKey) -> None:
         """Does as if the attempt were gone. Raises UnexpectedHolding."""
@@ -372,9 +427,9 @@ class RegionCapacity:
         self.clusters[position].suppose_charged(entries)
 
     @property
-    def supposed(self) -> bool:
-        """Whether anything is supposed at the moment."""
-        return bool(self._supposing)
+    def supposing_clusters(self) -> Sequence[ClusterCapacity]:
+        """Those in which something is supposed at the moment; one may be there several times."""
+        return self._supposing
 
     def watch(self, watcher: CapacityWatcher) -> None:
         """Tells the watcher from now on whatever is released."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -30,10 +31,11 @@ ATTEMPT_COLUMNS = 6
 class AttemptArrays(NamedTuple):
     """What the kernels need of the live attempts (rows and entries of ended ones are used again)."""
 
-    live: int  # how many attempts there are: so many ranks of the order are in use
+    live: Integers  # [1] how many attempts there are: so many ranks of the order are in use
     order: Integers  # [rank] rows, worst standing first, then longest running, then id
     rows: Integers  # [row, PRIORITY | LEVEL | EVICTABLE | FIRST_ENTRY | END_ENTRY | SPARED]
     evictable_from_s: Reals  # [row]
+    started_s: Reals  # [row]
     entries: Integers  # [entry, amounts | MACHINE | GPU_BITS | ROW]
 
 
@@ -62,17 +64,23 @@ def order_key(holding: Holding) -> OrderKey:
 class AttemptTable:
     """All live attempts of a cluster, by key and in arrays."""
 
-    def __init__(self) -> None:
+    def __init__(self, publish: Callable[[AttemptArrays], None]) -> None:
+        """Empty. The arrays are published whenever they are replaced by larger ones, and now."""
         self.by_key: dict[AttemptKey, Live] = {}
         self.by_row: list[Live | None] = []
+        self._publish = publish
+        self._live = np.zeros(1, np.int64)
         self._order = np.zeros(64, np.int64)
         self._rows = np.zeros((64, ATTEMPT_COLUMNS), np.int64)
         self._evictable_from_s = np.zeros(64, np.float64)
+        self._started_s = np.zeros(64, np.float64)
         self._entries = _no_entries(1024)
         self._free_rows: list[int] = []
         self._order_keys: list[OrderKey] = []
         self._used_entries = 0
         self._wasted_entries = 0
+        self.arrays = self._published()
+        """As they are now; the next attempt may replace them."""
 
     @property
     def count(self) -> int:
@@ -85,11 +93,6 @@ class AttemptTable:
             return False
         worst = self._order_keys[0]
         return standing < (-worst[0], -worst[1])
-
-    @property
-    def arrays(self) -> AttemptArrays:
-        """The arrays as they are now; the next change may replace them."""
-        return AttemptArrays(self.count, self._order, self._rows, self._evictable_from_s, self._entries)
 
     @property
     def used_entries(self) -> int:
@@ -108,6 +111,7 @@ class AttemptTable:
         self._rows[row, EVICTABLE] = not live.leaving
         self._rows[row, SPARED] = holding.spared
         self._evictable_from_s[row] = holding.evictable_from_s
+        self._started_s[row] = holding.started_s
         self._rank(live)
 
     def remove(self, live: Live) -> None:
@@ -129,6 +133,7 @@ class AttemptTable:
         self._unrank(live)
         live.holding = holding
         self._evictable_from_s[live.row] = holding.evictable_from_s
+        self._started_s[live.row] = holding.started_s
         self._rank(live)
 
     def set_leaving(self, live: Live, leaving: bool) -> None:
@@ -151,6 +156,13 @@ class AttemptTable:
         keys = [live.holding.key for row in rows if row != NO_ATTEMPT and (live := self.by_row[row]) is not None]
         return sorted(keys, key=lambda key: (key.workload, key.attempt))
 
+    def _published(self) -> AttemptArrays:
+        arrays = AttemptArrays(
+            self._live, self._order, self._rows, self._evictable_from_s, self._started_s, self._entries
+        )
+        self._publish(arrays)
+        return arrays
+
     def _rank(self, live: Live) -> None:
         standing = live.holding.standing
         self._rows[live.row, PRIORITY] = standing.priority
@@ -162,6 +174,7 @@ class AttemptTable:
             order[rank + 1 : count + 1] = order[rank:count]
         order[rank] = live.row
         keys.insert(rank, key)
+        self._live[0] = count + 1
 
     def _unrank(self, live: Live) -> None:
         keys, order = self._order_keys, self._order
@@ -169,6 +182,7 @@ class AttemptTable:
         if rank < count - 1:
             order[rank : count - 1] = order[rank + 1 : count]
         del keys[rank]
+        self._live[0] = count - 1
 
     def _another_row(self) -> int:
         """A row behind all others."""
@@ -178,6 +192,8 @@ class AttemptTable:
             self._order = np.concatenate((self._order, np.zeros_like(self._order)))
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
             self._evictable_from_s = np.concatenate((self._evictable_from_s, np.zeros_like(self._evictable_from_s)))
+            self._started_s = np.concatenate((self._started_s, np.zeros_like(self._started_s)))
+            self.arrays = self._published()
         return row
 
     def _store(self, live: Live) -> None:
@@ -203,6 +219,7 @@ class AttemptTable:
         while 2 * needed > size:
             size *= 2
         self._entries = _no_entries(size)
+        self.arrays = self._published()
         self._used_entries = self._wasted_entries = 0
         for live in self.by_row:
             if live is not None and live is not newcomer:

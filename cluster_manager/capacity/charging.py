@@ -134,12 +134,6 @@ def charge(cluster: ClusterArrays, entries: Integers, first: int, end: int, sign
 
 
 @compiled
-def charge_entries(cluster: ClusterArrays, entries: Integers, sign: int) -> None:
-    """Charges all entries of the table (sign 1) or gives them back (sign -1)."""
-    charge(cluster, entries, FIRST, len(entries), sign)
-
-
-@compiled
 def mark_leaving(cluster: ClusterArrays, entries: Integers, sign: int) -> None:
     """Counts all entries of the table, which are charged, among those that are leaving (sign 1), or no longer (sign -1)."""
     for entry in range(len(entries)):

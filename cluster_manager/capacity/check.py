@@ -86,17 +86,19 @@ def _check_free_gpus(arrays: ClusterArrays, gpus_of: Integers, holders: Integers
 def _check_attempts(attempts: AttemptTable) -> None:
     arrays = attempts.arrays
     expected = sorted(attempts.by_key.values(), key=lambda live: order_key(live.holding))
-    _compare("order", arrays.order[: arrays.live], np.array([live.row for live in expected], np.int64))
+    _compare("order", arrays.order[: arrays.live[0]], np.array([live.row for live in expected], np.int64))
     for live in expected:
         stored = (
             *arrays.rows[live.row, PRIORITY : LEVEL + 1].tolist(),
             float(arrays.evictable_from_s[live.row]),
+            float(arrays.started_s[live.row]),
             bool(arrays.rows[live.row, SPARED]),
             bool(arrays.rows[live.row, EVICTABLE]),
         )
         if attempts.by_row[live.row] is not live or stored != (
             *live.holding.standing,
             live.holding.evictable_from_s,
+            live.holding.started_s,
             live.holding.spared,
             not live.leaving,
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeVarTuple
 
 import numpy as np
@@ -17,11 +18,11 @@ from cluster_manager.capacity.charging import (
     GPU_MISSING,
     MACHINE,
     NO_ENTRIES,
-    charge_entries,
     first_conflict,
     mark_leaving,
 )
 from cluster_manager.capacity.check import check_capacity
+from cluster_manager.capacity.cluster_tables import charge_entries
 from cluster_manager.capacity.errors import (
     GpuTaken,
     GrowsWhileLeaving,
@@ -34,7 +35,7 @@ from cluster_manager.capacity.evictable_times import EvictableTimes
 from cluster_manager.capacity.machine_shapes import MOST_GPUS
 from cluster_manager.capacity.machines import ClusterLayout
 from cluster_manager.capacity.released_capacity import ReleasedCapacity, ReleaseListener
-from cluster_manager.capacity.shared_tables import SharedTables
+from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import (
     GPUS,
     MEBIBYTES,
@@ -58,7 +59,7 @@ Change = TypeVarTuple("Change")
 """What a primitive change is told."""
 
 
-class ClusterCapacity:
+class ClusterCapacity(NeverCopied):
     """What one cluster has, and which attempt holds it.
 
     A newcomer is charged when it is decided, also on capacity that its victims have yet to leave; the victims stay
@@ -82,19 +83,23 @@ class ClusterCapacity:
         self.rule = rule
         """How far evictions are bounded here."""
         self.shared = shared if shared is not None else SharedTables((cluster,))
+        self.position = position
+        """Among the clusters that share their tables."""
+        self.alone = np.array([position], np.int64)
+        """Its position, as kernels take the positions of several."""
         self.layout = ClusterLayout.of(cluster, states or {}, self.shared.shapes, self.shared.totals[position])
         self._states = [MachineState.UP] * len(self.layout.machine_ids)
         for machine, state in (states or {}).items():
             self._states[self.number_of(machine)] = state
-        self._attempts = AttemptTable()
+        self._attempts = AttemptTable(partial(self.shared.put, position, self.layout.arrays))
         self._evictable_times = EvictableTimes()
         self.time_matters = False
         """Whether an attempt that was ever held here may have become evictable by time."""
         self._counts = self.shared.counted.add_cluster(self.layout.arrays)
         self._undo_log = self.shared.undo_log
         self._listener: ReleaseListener | None = None
-        self._supposed: list[Undo] = []
-        self.revision = next(self.shared.revisions)
+        self._supposed: list[tuple[Integers, int, Live | None, int]] = []
+        self.revision = self.shared.revision = next(self.shared.revisions)
         """As long as it is the same, every question has the same answer; a state that comes back has its old one."""
         self.releases = 0
         """How often there may have come to be more capacity for a newcomer."""
@@ -269,40 +274,23 @@ class ClusterCapacity:
         """Everything done inside is undone at exit, also after an exception. May be nested."""
         return Tentatively(self._undo_log)
 
-    @property
-    def supposes(self) -> bool:
-        """Whether something is supposed at the moment: then the counts do not say what is free."""
-        return bool(self._supposed)
-
     def suppose_charged(self, entries: Integers) -> None:
         """Charges entries that no attempt holds, until `end_supposing`. Much cheaper than `hold`, tentatively."""
-        revision = self._suppose()
-        charge_entries(self.layout.arrays, entries, 1)
-
-        def undo() -> None:
-            charge_entries(self.layout.arrays, entries, -1)
-            self.revision = revision
-
-        self._supposed.append(undo)
+        self._suppose(entries, 1, None)
 
     def suppose_released(self, key: AttemptKey) -> None:
         """Does as if the attempt, which is not leaving, were gone, until `end_supposing`. Raises UnexpectedHolding."""
         live = self._live(key)
-        revision = self._suppose()
-        charge_entries(self.layout.arrays, live.entries, -1)
+        self._suppose(live.entries, -1, live)
         self._attempts.set_evictable(live, evictable=False)
-
-        def undo() -> None:
-            charge_entries(self.layout.arrays, live.entries, 1)
-            self._attempts.set_evictable(live, evictable=True)
-            self.revision = revision
-
-        self._supposed.append(undo)
 
     def end_supposing(self) -> None:
         """Everything is again as it was before the first supposition."""
         while self._supposed:
-            self._supposed.pop()()
+            entries, sign, live, self.revision = self._supposed.pop()
+            charge_entries(self.shared.tables, self.position, entries, -sign)
+            if live is not None:
+                self._attempts.set_evictable(live, evictable=True)
 
     def listen(self, listener: ReleaseListener) -> None:
         """Tells the listener from now on whatever is released."""
@@ -381,21 +369,22 @@ class ClusterCapacity:
 
     def _note(self, undo: Callable[[*Change], None], *change: *Change) -> None:
         """The state is another one from now on; where that is tentative, undoing it brings the old revision back."""
-        old = self.revision
-        self.revision = next(self.shared.revisions)
+        shared = self.shared
+        old, old_of_all = self.revision, shared.revision
+        self.revision = shared.revision = next(shared.revisions)
         if self._undo_log.tentative:
 
             def undo_change() -> None:
                 undo(*change)
-                self.revision = old
+                self.revision, shared.revision = old, old_of_all
 
             self._undo_log.note(undo_change)
 
-    def _suppose(self) -> int:
-        """The revision before a supposition, which has one of its own."""
-        old = self.revision
-        self.revision = next(self.shared.revisions)
-        return old
+    def _suppose(self, entries: Integers, sign: int, live: Live | None) -> None:
+        """Charges (sign 1) or gives back (-1) without a note; the supposition has a revision of its own."""
+        charge_entries(self.shared.tables, self.position, entries, sign)
+        self._supposed.append((entries, sign, live, self.revision))
+        self.revision = self.shared.revision = next(self.shared.revisions)
 
     def _shift(self, live: Live, sign: int) -> None:
         """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""

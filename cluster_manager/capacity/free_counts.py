@@ -105,15 +105,16 @@ class CountedKinds:
         self._clusters.append(arrays)
         return FreeCounts(self, arrays, len(self._clusters) - 1)
 
-    def of(self, kind: TaskKind) -> Integers | None:
+    def of(self, kind: TaskKind, *, may_begin: bool = True) -> Integers | None:
         """[cluster] for how many tasks of the kind there is capacity now; None when too many kinds are asked for.
 
-        The array changes with the clusters, and is another kind's once `forgotten` has changed.
+        None also for a kind that is not counted yet, unless counting it may begin now: it may not while the tables are
+        other than what is held. The array changes with the clusters, and is another kind's once `forgotten` has changed.
         """
         self._questions += 1
         place = self._places.get(kind.number)
         if place is None:
-            place = self._place_for(kind.number)
+            place = self._place_for(kind.number) if may_begin else None
             if place is None:
                 return None
             self.tables[place] = kind.needs.table

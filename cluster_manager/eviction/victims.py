@@ -119,41 +119,6 @@ def scan_group(
 
 
 @compiled_part
-def scan_candidates(
-    cluster: ClusterArrays, newcomer: Newcomer, attempts: AttemptArrays, room: int, space: KernelScratch
-) -> tuple[int, int, int]:
-    """Step 1. Returns the number of candidates, the room with all they hold, and the tier that was scanned last.
-
-    What the candidates hold stays added to what is free, until `take_back`.
-    """
-    count = ZERO
-    rank = ZERO
-    tier = PREFERRED
-    while rank < attempts.live and room < newcomer.tasks:
-        priority = attempts.rows[attempts.order[rank], PRIORITY]
-        if priority < newcomer.victims_from_priority:
-            break
-        end_rank = rank
-        while (
-            end_rank < attempts.live
-            and attempts.rows[attempts.order[end_rank], PRIORITY] == priority
-            and stands_worse(attempts, attempts.order[end_rank], newcomer)
-        ):
-            end_rank += 1
-        if end_rank == rank:
-            break
-        first_of_group = count
-        for tier_of_group in range(newcomer.tiers):
-            if room < newcomer.tasks:
-                tier = tier_of_group
-                count, room = scan_group(
-                    cluster, newcomer, attempts, (rank, end_rank), tier, (first_of_group, count), room, space
-                )
-        rank = end_rank
-    return count, room, tier
-
-
-@compiled_part
 def take_back(
     cluster: ClusterArrays, newcomer: Newcomer, entries: Integers, candidates: Integers, candidate: int
 ) -> int:
@@ -260,19 +225,15 @@ def take_back_all(
 
 @compiled_part
 def choose_victims(
-    cluster: ClusterArrays, newcomer: Newcomer, attempts: AttemptArrays, room: int, space: KernelScratch
-) -> tuple[int, int, int, int]:
-    """Both steps, given the room without evictions.
+    cluster: ClusterArrays, newcomer: Newcomer, attempts: AttemptArrays, scanned: int, room: int, space: KernelScratch
+) -> int:
+    """Step 2, given the candidates and the room with all that they hold, which suffices.
 
-    Returns the number of candidates, the number of `victims`, the room that there is with all candidates gone, and the
-    tier that was scanned last. When that room suffices nothing is left supposed to be released, else the candidates.
+    Fills `victims` and returns their number. Nothing is supposed to be released any more.
     """
-    scanned, room, tier = scan_candidates(cluster, newcomer, attempts, room, space)
-    victims = ZERO
-    if room >= newcomer.tasks:
-        victims = spare_needless(cluster, newcomer, attempts, scanned, room, space)
-        take_back_all(cluster, newcomer, attempts, scanned, space)
-    return scanned, victims, room, tier
+    victims = spare_needless(cluster, newcomer, attempts, scanned, room, space)
+    take_back_all(cluster, newcomer, attempts, scanned, space)
+    return victims
 
 
 @compiled_part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -12,11 +12,13 @@ from cluster_manager.capacity.released_capacity import ReleasedCapacity, most_ga
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.eviction.required_victims import mark_required
 from cluster_manager.kernel_scratch import Newcomer
-from cluster_manager.mechanism import Affinity, AffinityLevel, Place, Query, Shortfall
-from cluster_manager.packing.search import NO_PLACE, PLACE_ON_LAST_RESORT, find_free_place, find_place_evicting
+from cluster_manager.mechanism import Affinity, AffinityLevel, BestPlace, Place, Query, Shortfall
+from cluster_manager.packing.search import NO_PLACE, find_free_place, find_place_evicting
+from cluster_manager.place_rank import least_spread
 from domain.placement import AttemptKey
 
-_Result: TypeAlias = tuple[int, int, int, float, Integers, Integers, Integers]
+_Free: TypeAlias = tuple[int, int, float, Integers, Integers]
+_Evicting: TypeAlias = tuple[int, bool, int, float, Integers, Integers, Integers]
 
 
 class HardAffinity(ValueError):
@@ -36,13 +38,32 @@ class Packing:
 
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
         """See `packing.best_fit` for the place and `eviction.victims` for the victims. Raises HardAffinity."""
-        search = find_place_evicting if query.may_evict else find_free_place
-        result: _Result = search(view.arrays, view.attempts, newcomer_of(query))
-        found, room, spread, fragmentation, tasks, entries, rows = result
-        if found == NO_PLACE:
-            return Shortfall(room)
-        victims = view.victims_in(rows.tolist()) if len(rows) else ()
-        return Place(tasks, entries, victims, spread, fragmentation, found == PLACE_ON_LAST_RESORT)
+        found = self._find(query, {view.position: view}, view.alone)
+        return Shortfall(found[0]) if isinstance(found, tuple) else found.place
+
+    def find_best(
+        self, query: Query, views: Sequence[ClusterCapacity], positions: Integers
+    ) -> BestPlace | tuple[int, ...]:
+        """All clusters in one kernel call. Raises HardAffinity."""
+        return self._find(query, views, positions)
+
+    def _find(
+        self, query: Query, views: Mapping[int, ClusterCapacity] | Sequence[ClusterCapacity], positions: Integers
+    ) -> BestPlace | tuple[int, ...]:
+        tables = views[positions[0]].shared.tables
+        rooms = np.zeros(len(positions), np.int64)
+        if query.may_evict:
+            result: _Evicting = find_place_evicting(tables, positions, newcomer_of(query), rooms)
+            position, on_last_resort, spread, fragmentation, tasks, entries, rows = result
+            if position != NO_PLACE:
+                victims = views[position].victims_in(rows.tolist()) if len(rows) else ()
+                return BestPlace(position, Place(tasks, entries, victims, spread, fragmentation, on_last_resort))
+        else:
+            free: _Free = find_free_place(tables, positions, newcomer_of(query), least_spread(query))
+            position, spread, fragmentation, tasks, entries = free
+            if position != NO_PLACE:
+                return BestPlace(position, Place(tasks, entries, (), spread, fragmentation))
+        return tuple(rooms.tolist())
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         """Without evictions standings do not matter, and time only matters where attempts become evictable by it."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
-from cluster_manager.capacity import charging, free_counts, released_capacity
+from cluster_manager.capacity import charging, cluster_tables, free_counts, released_capacity
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.eviction import required_victims
 from cluster_manager.kernels.compiled import compiled, constant
@@ -77,7 +77,7 @@ def test_compiling_kernels_leaves_no_kernel_to_be_compiled() -> None:
     compile_kernels()
     entries = [
         function
-        for module in (charging, free_counts, released_capacity, required_victims, search)
+        for module in (charging, cluster_tables, free_counts, released_capacity, required_victims, search)
         for function in vars(module).values()
         if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__
     ]
@@ -93,5 +93,7 @@ def test_compiling_kernels_leaves_no_kernel_to_be_compiled() -> None:
         "mark_leaving",
         "mark_required",
         "most_gained",
+        "no_tables",
+        "put_tables",
         "switch_and_count",
     }
