@@ -47,7 +47,7 @@ from cluster_manager.capacity.tables import (
     Integers,
 )
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
-from cluster_manager.capacity.undo_log import Tentatively, Undo
+from cluster_manager.capacity.undo_log import Tentatively
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import MachineId
