@@ -70,8 +70,7 @@ class Query(NamedTuple):
     """Only attempts of this priority or a lower one: another cluster has a place that is better than any with others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where in one cluster a job would go, and which attempts leave for it."""
 
     tasks: Integers
@@ -97,8 +96,7 @@ class Shortfall:
     """For how many of the job's tasks there is capacity at most, with all evicted that may be."""
 
 
-@dataclass(frozen=True, slots=True)
-class BestPlace:
+class BestPlace(NamedTuple):
     """The best of the places in several clusters."""
 
     position: int

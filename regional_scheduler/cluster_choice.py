@@ -7,9 +7,9 @@ call, if it offers that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from regional_scheduler.region_capacity import RegionCapacity
 _placement = partial(tuple.__new__, TaskPlacement)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPlace:
+class FoundPlace(NamedTuple):
     """The best place in the region."""
 
     position: int
@@ -44,11 +43,12 @@ def find_best_place(region: RegionCapacity, query: Query, within: int | None = N
     """
     load = region.share_in_use(of_gpus=query.kind.gpus > 0)
     positions = _clusters_with_capacity(region, query) if within is None else region.clusters[within].alone
-    found = _best_of(region, query._replace(may_evict=False), positions)
+    free_query = query._replace(may_evict=False) if query.may_evict else query
+    found = _best_of(region, free_query, positions)
     capacities: tuple[int, ...] = ()
     if not isinstance(found, BestPlace) and query.may_evict:
         most = region.most_when_empty(query.kind, query.tasks)
-        positions = np.flatnonzero(most >= query.tasks)
+        positions = (most >= query.tasks).nonzero()[0]
         found = _best_of(region, query, positions)
         if not isinstance(found, BestPlace):
             most[positions] = found
@@ -65,7 +65,7 @@ def _clusters_with_capacity(region: RegionCapacity, query: Query) -> Integers:
     for cluster in region.supposing_clusters:
         # What is supposed is not counted.
         may_have[cluster.position] = True
-    return np.flatnonzero(may_have)
+    return may_have.nonzero()[0]
 
 
 def _best_of(region: RegionCapacity, query: Query, positions: Integers) -> BestPlace | tuple[int, ...]:

@@ -156,7 +156,7 @@ class _Planning:
             for key in gone:
                 self.region.suppose_released(key)
             for number, demand in enumerate(demands):
-                query = demand.query._replace(may_evict=evicting)
+                query = demand.query._replace(may_evict=True) if evicting else demand.query
                 found = find_best_place(self.region, query, within[number] if within else None)
                 if not isinstance(found, FoundPlace):
                     return placed, found

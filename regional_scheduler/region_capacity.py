@@ -16,6 +16,7 @@ import numpy as np
 from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding, UnknownMachine
+from cluster_manager.capacity.fitting import free_and_in_service
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
@@ -295,9 +296,8 @@ class RegionCapacity(NeverCopied):
     def share_in_use(self, *, of_gpus: bool) -> float:
         """The share of the GPUs (or else CPUs) in use, on machines that take work; 1 when there are none."""
         resource = GPUS if of_gpus else MILLICPUS
-        totals = self._shared.totals
-        in_service = int(totals[:, IN_SERVICE + resource].sum())
-        return 1.0 - int(totals[:, resource].sum()) / in_service if in_service > 0 else 1.0
+        free, in_service = free_and_in_service(self._shared.totals, resource)
+        return 1.0 - free / in_service if in_service > 0 else 1.0
 
     @property
     def in_service(self) -> tuple[int, int]:

@@ -97,7 +97,7 @@ class CapacityChecks:
 
 def _cost(capacity: ClusterCapacity) -> int:
     attempts = capacity.attempts
-    return _CHECK_ITSELF + len(capacity.layout.machine_ids) + 2 * int(attempts.live)
+    return _CHECK_ITSELF + len(capacity.layout.machine_ids) + 2 * int(attempts.live[0])
 
 
 _CHECKS = CapacityChecks()

@@ -274,6 +274,11 @@ class ClusterCapacity(NeverCopied):
         """Everything done inside is undone at exit, also after an exception. May be nested."""
         return Tentatively(self._undo_log)
 
+    @property
+    def supposes(self) -> bool:
+        """Whether something is supposed at the moment: then the counts do not say what is free."""
+        return bool(self._supposed)
+
     def suppose_charged(self, entries: Integers) -> None:
         """Charges entries that no attempt holds, until `end_supposing`. Much cheaper than `hold`, tentatively."""
         self._suppose(entries, 1, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cluster_manager.capacity.tables import (
     FIRST_MACHINE,
     GREATEST,
+    IN_SERVICE,
     MIXED,
     NO_WORK,
     RACK_SHAPE,
@@ -15,7 +16,7 @@ from cluster_manager.capacity.tables import (
     Integers,
 )
 from cluster_manager.capacity.task_kinds import TIER, WHEN_EMPTY, Needs
-from cluster_manager.kernels.compiled import compiled_part
+from cluster_manager.kernels.compiled import compiled, compiled_part
 
 
 @compiled_part
@@ -84,3 +85,14 @@ def tasks_in_cluster(cluster: ClusterArrays, needs: Needs, tier: int, most: int,
         rack_tasks[rack] = tasks_in_rack(cluster, needs, rack, tier, most)
         room += rack_tasks[rack]
     return room
+
+
+@compiled
+def free_and_in_service(totals: Integers, resource: int) -> tuple[int, int]:
+    """What is free of the resource in all clusters together, and what there is, on machines that take work."""
+    free = 0
+    in_service = 0
+    for cluster in range(len(totals)):
+        free += totals[cluster, resource]
+        in_service += totals[cluster, IN_SERVICE + resource]
+    return free, in_service

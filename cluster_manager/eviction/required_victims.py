@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import END_ENTRY, FIRST_ENTRY, AttemptArrays
+from cluster_manager.capacity.attempts import END_ENTRY, FIRST_ENTRY
 from cluster_manager.capacity.charging import charge
+from cluster_manager.capacity.cluster_tables import TablesOfClusters
 from cluster_manager.capacity.fitting import tasks_in_cluster
-from cluster_manager.capacity.tables import ClusterArrays, Integers
+from cluster_manager.capacity.tables import Integers
 from cluster_manager.eviction.supposed_release import BOTH_TIERS, RELEASE, TAKE_BACK, suppose_released
 from cluster_manager.kernel_scratch import Newcomer
 from cluster_manager.kernels.compiled import compiled
@@ -18,9 +19,10 @@ from cluster_manager.kernels.compiled import compiled
 
 @compiled
 def mark_required(
-    cluster: ClusterArrays, attempts: AttemptArrays, newcomer: Newcomer, victims: Integers, required: Integers
+    tables: TablesOfClusters, position: int, newcomer: Newcomer, victims: Integers, required: Integers
 ) -> None:
-    """Sets required[i] to 1 where the job, alone in the cluster, would lack capacity if only victims[i] stayed."""
+    """Sets required[i] to 1 where the job, alone in the cluster at this position, would lack capacity if only victims[i] stayed."""
+    cluster, attempts = tables[position].machines, tables[position].attempts
     rack_tasks = np.empty(len(cluster.rack_free), np.int64)
     for row in victims:
         charge(cluster, attempts.entries, attempts.rows[row, FIRST_ENTRY], attempts.rows[row, END_ENTRY], -1)

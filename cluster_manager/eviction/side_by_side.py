@@ -11,7 +11,7 @@ from cluster_manager.capacity.cluster_tables import TablesOfClusters
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import PREFERRED
 from cluster_manager.eviction.victims import room_now, scan_group, stands_worse
-from cluster_manager.kernel_scratch import KernelScratch, Newcomer, of_candidates
+from cluster_manager.kernel_scratch import KernelScratch, Newcomer
 from cluster_manager.kernels.compiled import compiled, compiled_part, constant
 from domain.tenant import LOWEST_PRIORITY
 
@@ -99,11 +99,13 @@ def scan_side_by_side(
             for index in range(len(positions)):
                 if tier == PREFERRED:
                     scans[index, RANK] = scans[index, END_RANK]
-                    if scans[index, NEXT_PRIORITY] == priority:
-                        begin_priority(tables[positions[index]].attempts, newcomer, scans, index)
-                if scans[index, RANK] == scans[index, END_RANK]:
+                    if scans[index, NEXT_PRIORITY] != priority:
+                        continue
+                elif scans[index, RANK] == scans[index, END_RANK]:
                     continue
                 cluster = tables[positions[index]]
+                if tier == PREFERRED:
+                    begin_priority(cluster.attempts, newcomer, scans, index)
                 scanned, room = scan_group(
                     cluster.machines,
                     newcomer,
@@ -112,7 +114,7 @@ def scan_side_by_side(
                     tier,
                     (scans[index, FIRST_OF_PRIORITY], scans[index, SCANNED]),
                     scans[index, ROOM],
-                    of_candidates(space, scans[index, FIRST_CANDIDATE], scans[index, END_CANDIDATE]),
+                    space.candidates[scans[index, FIRST_CANDIDATE] : scans[index, END_CANDIDATE]],
                 )
                 scans[index, SCANNED] = scanned
                 scans[index, ROOM] = room

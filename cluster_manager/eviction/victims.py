@@ -80,14 +80,13 @@ def scan_group(
     tier: int,
     known: tuple[int, int],
     room: int,
-    space: KernelScratch,
+    candidates: Integers,
 ) -> tuple[int, int]:
     """Scans the attempts of these ranks, all of one priority, for capacity on machines of one tier.
 
     `known` are the first candidate of an earlier tier of the same priority and the number of all candidates.
     Returns the new number of candidates and the new room.
     """
-    candidates = space.candidates
     earlier, count = known
     end_earlier = count
     for rank in range(ranks[0], ranks[1]):

@@ -39,7 +39,7 @@ class Packing:
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
         """See `packing.best_fit` for the place and `eviction.victims` for the victims. Raises HardAffinity."""
         found = self._find(query, {view.position: view}, view.alone)
-        return Shortfall(found[0]) if isinstance(found, tuple) else found.place
+        return found.place if isinstance(found, BestPlace) else Shortfall(found[0])
 
     def find_best(
         self, query: Query, views: Sequence[ClusterCapacity], positions: Integers
@@ -51,19 +51,19 @@ class Packing:
         self, query: Query, views: Mapping[int, ClusterCapacity] | Sequence[ClusterCapacity], positions: Integers
     ) -> BestPlace | tuple[int, ...]:
         tables = views[positions[0]].shared.tables
-        rooms = np.zeros(len(positions), np.int64)
         if query.may_evict:
+            rooms = np.zeros(len(positions), np.int64)
             result: _Evicting = find_place_evicting(tables, positions, newcomer_of(query), rooms)
             position, on_last_resort, spread, fragmentation, tasks, entries, rows = result
             if position != NO_PLACE:
                 victims = views[position].victims_in(rows.tolist()) if len(rows) else ()
                 return BestPlace(position, Place(tasks, entries, victims, spread, fragmentation, on_last_resort))
-        else:
-            free: _Free = find_free_place(tables, positions, newcomer_of(query), least_spread(query))
-            position, spread, fragmentation, tasks, entries = free
-            if position != NO_PLACE:
-                return BestPlace(position, Place(tasks, entries, (), spread, fragmentation))
-        return tuple(rooms.tolist())
+            return tuple(rooms.tolist())
+        free: _Free = find_free_place(tables, positions, newcomer_of(query), least_spread(query))
+        position, spread, fragmentation, tasks, entries = free
+        if position != NO_PLACE:
+            return BestPlace(position, Place(tasks, entries, (), spread, fragmentation))
+        return (0,) * len(positions)
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         """Without evictions standings do not matter, and time only matters where attempts become evictable by it."""
@@ -81,7 +81,8 @@ class Packing:
         rows = view.rows_of(victims)
         here = np.array([row for row in rows if row >= 0], np.int64)
         required = np.zeros(len(here), np.int64)
-        mark_required(view.arrays, view.attempts, newcomer_of(query), here, required)
+        if len(here):
+            mark_required(view.shared.tables, view.position, newcomer_of(query), here, required)
         flags = iter(required.tolist())
         return tuple(row >= 0 and next(flags) == 1 for row in rows)
 
