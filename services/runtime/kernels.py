@@ -86,6 +86,7 @@ def _plan_and_evict(region: Region, newcomer: Workload) -> None:
     two_jobs = tuple(replace(newcomer.specification.jobs[0], name=JobName(name)) for name in ("first", "second"))
     specification = replace(newcomer.specification, jobs=two_jobs)
     plan_workload(inventory, replace(newcomer, specification=specification), Standing(0, 0), 0.0, within_quota=False)
+    inventory.replace_placements(key, (placement,))
     inventory.set_machine_state(machine, MachineState.DOWN)
     inventory.set_machine_state(machine, MachineState.UP)
     inventory.begin_eviction(key)
