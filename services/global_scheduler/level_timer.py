@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
 from functools import partial
 
 import structlog
 
 from global_scheduler.level_changes import level_changes
-from global_scheduler.scan_plan import Reclassification
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.channels import START_CHANNEL
@@ -18,16 +16,13 @@ from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost
 from services.global_scheduler.scan_decision import load_running
-from services.global_scheduler.scan_record import record_level_changes
+from services.global_scheduler.scan_record import parts_of, record_level_changes
 
 _RETRY_REAL_S = 1.0
 
 _REST = 3.0
 """After a look of t seconds the next one waits for three times that at least: where thousands cross one after the
 other, some of them cross that much late, and everybody else has the time in between."""
-
-_CHANGES_AT_ONCE = 1_000
-"""Written in one transaction: calls are answered in between, and no attempt is locked for long."""
 
 _log = structlog.get_logger(__name__)
 
@@ -73,11 +68,6 @@ class LevelTimer:
         running = await self._database.run(partial(load_running, now=now, estimates=self._estimates), snapshot=True)
         # In a thread: calls are answered meanwhile.
         decided = await asyncio.to_thread(level_changes, running, self._settings.rules, now)
-        for changes in _batched(decided.changes, _CHANGES_AT_ONCE):
+        for changes in parts_of(decided.changes):
             await self._database.run(partial(record_level_changes, lease=lease, changes=changes, clock=self._clock))
         return decided.next_change_s
-
-
-def _batched(changes: Sequence[Reclassification], size: int) -> Iterator[Sequence[Reclassification]]:
-    """The changes in parts of at most that size, in order."""
-    return (changes[first : first + size] for first in range(0, len(changes), size))

@@ -42,8 +42,8 @@ class ScanDecision:
     plan: ScanPlan
     tenants: Mapping[TenantId, Tenant]
     tenants_revision: int
-    reclassified_charges: tuple[tuple[TenantId, Mapping[str, int]], ...]
-    """What the attempts that the plan re-classifies are charged."""
+    reclassified_charges: Mapping[WorkloadId, tuple[TenantId, Mapping[str, int]]]
+    """What the attempts that the plan re-classifies are charged, and to whom; a workload has at most one of them."""
 
     def entry_of(self, workload: WorkloadId) -> int | None:
         """The workload's place in the view; None when it was not queued, or had to wait."""
@@ -104,10 +104,9 @@ def decide(snapshot: ScanSnapshot, settings: ScanSettings) -> ScanDecision:
 
 def _charges_of(
     running: RunningRows, workloads: Container[WorkloadId]
-) -> tuple[tuple[TenantId, Mapping[str, int]], ...]:
-    """A workload has at most one live attempt."""
-    return tuple(
-        (tenant, charges)
+) -> Mapping[WorkloadId, tuple[TenantId, Mapping[str, int]]]:
+    return {
+        workload: (tenant, charges)
         for workload, tenant, charges in zip(running.workloads, running.tenants, running.charges, strict=True)
         if workload in workloads
-    )
+    }

@@ -11,7 +11,7 @@ from domain.identifiers import WorkloadId
 from global_scheduler.explanation import explain_entry
 from services.clock import ServiceClock
 from services.configuration import Configuration
-from services.database import usage_store
+from services.database import estimate_store, usage_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -19,7 +19,12 @@ from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost
 from services.database.watcher import Subscription
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide, load_snapshot
-from services.global_scheduler.scan_record import SnapshotOutdated, record_ranks, record_reclassifications
+from services.global_scheduler.scan_record import (
+    SnapshotOutdated,
+    parts_of,
+    record_ranks,
+    record_reclassifications,
+)
 
 _REST = 3.0
 """After a pass of t seconds the next one waits for at least three times that: three quarters of the time are others',
@@ -73,9 +78,11 @@ class ScanLoop:
 
     async def run_pass(self, lease: Lease) -> float | None:
         """One pass; returns when an entry that must wait comes back."""
-        # 1. Count what was used since the last pass.
+        # 1. Count what was used, and what has completed, since the last pass.
         now = self._clock.now()
         await self._database.run(partial(self._count_use, now=now))
+        if self._estimates is not None:
+            await self._count_runs()
         # 2. Observe: one moment of the database.
         snapshot = await self._database.run(
             partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
@@ -85,9 +92,9 @@ class ScanLoop:
         self._last = decision
         # 4. Record: first who runs within quota, then the order of the queue.
         reclassified = 0
-        if decision.plan.reclassifications:
-            reclassified = await self._database.run(
-                partial(record_reclassifications, lease=lease, decision=decision, clock=self._clock)
+        for changes in parts_of(decision.plan.reclassifications):
+            reclassified += await self._database.run(
+                partial(record_reclassifications, lease=lease, decision=decision, changes=changes, clock=self._clock)
             )
         if _worth_recording(snapshot, reclassified):
             await self._database.run(
@@ -99,6 +106,11 @@ class ScanLoop:
         await usage_store.count_use(connection, now)
         forgotten_s = now - _WINDOWS_KEPT * self._configuration.usage_window_s
         await usage_store.forget_use(connection, forgotten_s)
+
+    async def _count_runs(self) -> None:
+        """In parts, each of which is committed: there may be many after a long time without estimates."""
+        while await self._database.run(estimate_store.count_completed) == estimate_store.COUNTED_AT_ONCE:
+            _log.info("counted run times of completed workloads", workloads=estimate_store.COUNTED_AT_ONCE)
 
     def explain(self, workload: WorkloadId) -> str:
         """Why the last pass put the workload within or over its quota; empty when that pass did not see it."""

@@ -1,16 +1,18 @@
-"""What a scan pass decided becomes true: in two transactions, each with its events.
+"""What a scan pass decided becomes true: in a few transactions, each with its events.
 
 First live attempts are re-classified, under the ledger of within-quota use, so that regions which dispatch at the same
-time and this pass can never together exceed a quota (I4). Then the queue gets its new order.
+time and this pass can never together exceed a quota (I4): a bounded number in each transaction, so that no attempt is
+locked for long and other work, such as renewing the lease, gets its turn in between. Each part is right by itself: a
+service that ends between two of them leaves the rest to the next pass. Then the queue gets its new order.
 
 Who waits for whom: regions lock queue entries, then the ledger, then attempts; some lock attempts, then the ledger.
-So the first transaction locks the ledger before anything else and never waits for an attempt, and the second waits for
+So each of the first transactions locks the ledger before anything else and never waits for an attempt, and the last waits for
 no entry: what somebody else has locked just now is left to the next pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -34,22 +36,35 @@ from services.database.queue_store import RankedEntries
 from services.database.reclassification_store import LockedAttempt
 from services.global_scheduler.scan_decision import ScanDecision
 
+CHANGES_AT_ONCE = 1_000
+"""So many attempts are re-classified in one transaction at most: about 30 ms."""
+
 
 class SnapshotOutdated(Exception):
     """The tenants have changed since the pass looked at them: its plan is worth nothing."""
 
 
+def parts_of(changes: Sequence[Reclassification]) -> Iterator[Sequence[Reclassification]]:
+    """The changes in parts for a transaction each, in the order in which they are to be applied."""
+    return (changes[first : first + CHANGES_AT_ONCE] for first in range(0, len(changes), CHANGES_AT_ONCE))
+
+
 async def record_reclassifications(
-    connection: AnyConnection, lease: Lease, decision: ScanDecision, clock: Clock
+    connection: AnyConnection,
+    lease: Lease,
+    decision: ScanDecision,
+    changes: Sequence[Reclassification],
+    clock: Clock,
 ) -> int:
-    """Applies what is still possible of the plan's re-classifications; returns how many. Raises SnapshotOutdated."""
-    changes = decision.plan.reclassifications
+    """Applies what is still possible of these re-classifications, a part of the plan's; returns how many.
+
+    Parts are to be applied in the order of the plan. Raises SnapshotOutdated.
+    """
     await tenant_store.keep_tenants(connection)
     if await tenant_store.tenants_revision(connection) != decision.tenants_revision:
         raise SnapshotOutdated("the tenants have changed")
-    await quota_store.lock(
-        connection, [(tenant, bucket) for tenant, charges in decision.reclassified_charges for bucket in charges]
-    )
+    charged = [decision.reclassified_charges[change.key.workload] for change in changes]
+    await quota_store.lock(connection, [(tenant, bucket) for tenant, charges in charged for bucket in charges])
     locked = await reclassification_store.lock_live(connection, [change.key for change in changes])
     possible = [(change, locked[change.key]) for change in changes if _still_stands(change, locked.get(change.key))]
     await quota_store.release(

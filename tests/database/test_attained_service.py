@@ -137,6 +137,8 @@ def test_estimates_come_from_what_is_declared_then_from_the_past(database_url: s
         await completed(connection, 1, 100.0)
         await completed(connection, 2, 300.0)
         await completed(connection, 3, 80.0)
+        assert await estimate_store.count_completed(connection) == 3
+        assert await estimate_store.count_completed(connection) == 0
         estimates = await estimate_store.of_pending(connection, 1e9, 3600.0)
         assert estimates.remaining_s.tolist() == [600.0, 200.0, 3600.0, 160.0]
         assert [EstimateSource(source) for source in estimates.source.tolist()] == [
@@ -153,3 +155,44 @@ def test_estimates_come_from_what_is_declared_then_from_the_past(database_url: s
         assert (await estimate_store.of_running(connection, 1e9, 3600.0)).remaining_s.tolist() == [600.0]
 
     in_one_transaction(database_url, story)
+
+
+def test_never_does_an_estimate_need_the_completed_workloads_again(database_url: str) -> None:
+    """100,000 have completed, of 50 names: counted in parts, each once, the estimates are their means for good."""
+
+    async def story(connection: AnyConnection) -> None:
+        await submit(connection, [submission(1, specification(ADS, name="train-7", emulated=False))])
+        await connection.execute(
+            """INSERT INTO workloads (workload, tenant, name, specification, gpus, emulated, state, submitted_s, attained_s)
+               SELECT 'old-' || n, %s, 'train-' || n %% 50, '', 1, false, %s, 0, n %% 1000
+                 FROM generate_series(1, 100000) AS n""",
+            (ADS, State.COMPLETED.value),
+        )
+        cursor = await connection.execute(
+            "SELECT avg(attained_s) FROM workloads WHERE attained_s > 0 AND name = 'train-7'"
+        )
+        (mean_s,) = await cursor.fetchone() or (None,)
+        parts = [await estimate_store.count_completed(connection) for _ in range(11)]
+        assert parts == [estimate_store.COUNTED_AT_ONCE] * 10 + [0]
+        await connection.execute("DELETE FROM workloads WHERE workload LIKE 'old-%%'")
+        assert (await estimate_store.of_pending(connection, 1e9, 3600.0)).remaining_s.tolist() == [mean_s]
+
+    in_one_transaction(database_url, story)
+
+
+def test_two_services_never_count_a_completed_workload_twice(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await submit(connection, [submission(1, specification(ADS, name="train", emulated=False))])
+                await connection.execute("UPDATE workloads SET state = %s, attained_s = 100", (State.COMPLETED.value,))
+            async with database.transaction() as first:
+                assert await estimate_store.count_completed(first) == 1
+                async with database.transaction() as second:
+                    assert await estimate_store.count_completed(second) == 0
+            async with database.transaction() as connection:
+                assert await estimate_store.count_completed(connection) == 0
+                cursor = await connection.execute("SELECT tenant, runs, total_s FROM run_times_of_tenants")
+                assert await cursor.fetchall() == [(ADS, 1, 100.0)]
+
+    asyncio.run(scenario())

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -9,11 +10,13 @@ from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import ManualClock
 from domain.events import EvictionCause
-from domain.identifiers import TenantId, WorkloadId
+from domain.identifiers import AttemptNumber, TenantId, WorkloadId
 from domain.life_cycle import State
+from domain.placement import AttemptKey
 from domain.rank import Standing
 from domain.resources import Quota
 from domain.tenant import LOWEST_PRIORITY
+from global_scheduler.scan_plan import Reclassification
 from services.clock import CompressedClock, SystemClock
 from services.database import attempt_store, lease_store, quota_store
 from services.database.attempt_store import NewAttempt
@@ -21,7 +24,13 @@ from services.database.channels import REGION_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
 from services.global_scheduler.scan_decision import ScanDecision, decide, load_snapshot
-from services.global_scheduler.scan_record import SnapshotOutdated, record_ranks, record_reclassifications
+from services.global_scheduler.scan_record import (
+    CHANGES_AT_ONCE,
+    SnapshotOutdated,
+    parts_of,
+    record_ranks,
+    record_reclassifications,
+)
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import A100, ADS, EAST, TENANTS, VISION, dispatch, specification
 from tests.global_scheduler_service.service import (
@@ -269,7 +278,7 @@ def test_a_promotion_that_no_longer_fits_is_left_out(database_url: str) -> None:
         decision = await _decide(service.database)
         assert [change.key.workload for change in decision.plan.reclassifications if change.promoted] == [second]
         await _run(service, attempt_of(third))  # a region was faster
-        applied = await service.database.run(lambda c: record_reclassifications(c, lease, decision, SystemClock()))
+        applied = await service.database.run(lambda c: _record_all(c, lease, decision))
         assert applied == 0
         assert (await _standings(service))[second] == (LOWEST_PRIORITY, False)
         assert await _ledger(service) == [("ads", "A100", 16)]
@@ -289,7 +298,7 @@ def test_attempts_that_changed_since_are_left_alone(database_url: str) -> None:
         await _evict(service, names[0])
         async with service.database.transaction() as region:
             await region.execute("SELECT 1 FROM attempts WHERE workload = %s FOR UPDATE", (names[1],))
-            applied = await service.database.run(lambda c: record_reclassifications(c, lease, decision, SystemClock()))
+            applied = await service.database.run(lambda c: _record_all(c, lease, decision))
         assert applied == 0
         assert await _ledger(service) == []
         assert await service.rows("SELECT count(*) FROM events WHERE event = 'reclassified'") == [(0,)]
@@ -304,6 +313,51 @@ async def _evict(service: Service, workload: WorkloadId) -> None:
     )
 
 
+async def _record_all(connection: AnyConnection, lease: lease_store.Lease, decision: ScanDecision) -> int:
+    changes = decision.plan.reclassifications
+    return await record_reclassifications(connection, lease, decision, changes, SystemClock())
+
+
+def test_parts_of_a_plan_are_right_by_themselves(database_url: str) -> None:
+    """A service that ends after any part has neither lost nor exceeded anything; the next pass does the rest."""
+
+    async def scenario(service: Service) -> None:
+        names = await _submit(service, 2)
+        await service.until_ranked(*names)
+        lease = await _lease(service)
+        for name in names:
+            await _run(service, replace(attempt_of(name), standing=_OVER, within_quota=False))
+        decision = await _decide(service.database)
+        changes = decision.plan.reclassifications
+        assert [change.key.workload for change in changes] == names
+        record = partial(record_reclassifications, lease=lease, decision=decision, clock=SystemClock())
+        assert await service.database.run(partial(record, changes=changes[:1])) == 1
+        assert await _ledger(service) == [("ads", "A100", 8)]
+        assert await service.rows("SELECT count(*) FROM events WHERE event = 'reclassified'") == [(1,)]
+        # The same part once more changes nothing.
+        assert await service.database.run(partial(record, changes=changes[:1])) == 0
+        again = await _decide(service.database)
+        assert [change.key.workload for change in again.plan.reclassifications] == names[1:]
+        assert await service.database.run(lambda c: _record_all(c, lease, again)) == 1
+        assert await _ledger(service) == [("ads", "A100", 16)]
+        assert (await _decide(service.database)).plan.reclassifications == ()
+
+    in_service(database_url, scenario)
+
+
+def test_parts_are_bounded_and_keep_the_order() -> None:
+    changes = [
+        Reclassification(
+            AttemptKey(WorkloadId(f"w{row:06d}"), AttemptNumber(1)), True, Standing(2, 0), False, _OVER, row
+        )
+        for row in range(2 * CHANGES_AT_ONCE + 1)
+    ]
+    parts = list(parts_of(changes))
+    assert [len(part) for part in parts] == [CHANGES_AT_ONCE, CHANGES_AT_ONCE, 1]
+    assert [change for part in parts for change in part] == changes
+    assert list(parts_of(())) == []
+
+
 def test_a_pass_that_saw_other_tenants_is_given_up(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         (name,) = await _submit(service, 1)
@@ -313,7 +367,7 @@ def test_a_pass_that_saw_other_tenants_is_given_up(database_url: str) -> None:
         decision = await _decide(service.database)
         await service.apply(tenants=(replace(TENANTS[0], priority=4), TENANTS[1]))
         with pytest.raises(SnapshotOutdated):
-            await service.database.run(lambda c: record_reclassifications(c, lease, decision, SystemClock()))
+            await service.database.run(lambda c: _record_all(c, lease, decision))
 
     in_service(database_url, scenario)
 

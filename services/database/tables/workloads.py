@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Boolean, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text, text
 
-from domain.life_cycle import ENDED
+from domain.life_cycle import ENDED, State
 from services.database.state_guards import quoted
 from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
 
@@ -41,6 +41,8 @@ WORKLOADS: Final = Table(
     required("attained_gpu_s", Float, server_default=text("0")),
     # How long it says that it runs; only emulated ones do.
     optional("declared_s", Float),
+    # Whether it is among the run times below; only completed ones ever are.
+    required("run_counted", Boolean, server_default=text("false")),
     Index(
         "workloads_idempotency",
         "tenant",
@@ -52,6 +54,32 @@ WORKLOADS: Final = Table(
     Index("workloads_newest_of_tenant", "tenant", text("submitted_s DESC"), text("workload DESC")),
     Index("workloads_unended", "tenant", postgresql_where=text(f"state NOT IN ({quoted(ENDED)})")),
     Index("workloads_ended", "state", postgresql_where=text(f"state IN ({quoted(ENDED)})")),
+    Index(
+        "workloads_uncounted",
+        "workload",
+        postgresql_where=text(f"state = {quoted({State.COMPLETED})} AND NOT run_counted"),
+    ),
+    postgresql_with=REWRITTEN,
+)
+
+RUN_TIMES_OF_NAMES: Final = Table(
+    # How long completed workloads of a tenant and a name ran: what estimates go by.
+    "run_times_of_names",
+    METADATA,
+    key("tenant", NAME),
+    key("name", Text),
+    required("runs", BigInteger),
+    required("total_s", Float),
+    postgresql_with=REWRITTEN,
+)
+
+RUN_TIMES_OF_TENANTS: Final = Table(
+    # The same over all names.
+    "run_times_of_tenants",
+    METADATA,
+    key("tenant", NAME),
+    required("runs", BigInteger),
+    required("total_s", Float),
     postgresql_with=REWRITTEN,
 )
 
