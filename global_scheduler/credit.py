@@ -83,7 +83,8 @@ def fair_share_terms(
 def age_terms(submitted_s: NDArray[np.float64], now: float, settings: CreditSettings) -> NDArray[np.float64]:
     """Expression 10 for each workload, weighted. Who was submitted after `now` (clocks differ) has age 0."""
     age_s = now - submitted_s
-    np.clip(age_s, 0.0, settings.age_cap_s, out=age_s)
+    np.maximum(age_s, 0.0, out=age_s)
+    np.minimum(age_s, settings.age_cap_s, out=age_s)
     if settings.age_resolution_s > 0.0:
         age_s /= settings.age_resolution_s
         np.floor(age_s, out=age_s)

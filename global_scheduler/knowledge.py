@@ -3,7 +3,7 @@
 The two are separate types, so that nothing of the second can reach a service by accident. A policy says which it
 needs; one that needs the oracle works in a service only on estimates, each of which says where it comes from.
 `Known` and `PolicyInput` are what a policy is written for: many workloads as columns, or one (`arithmetic`).
-`KnownWork`, `OracleWork` and `PolicyView` are the columns.
+`KnownColumns`, `OracleWork` and `PolicyView` are the columns.
 """
 
 from __future__ import annotations
@@ -102,9 +102,24 @@ class Estimates:
     """EstimateSource."""
 
 
+class KnownColumns(Known[Floats], Protocol):
+    """`Known` of many workloads; one element per workload in each array."""
+
+    @property
+    def estimates(self) -> Estimates | None:
+        """None: the settings do not want any."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def rows(self, chosen: NDArray[np.bool_]) -> KnownColumns:
+        """Of these workloads only."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownWork:
-    """What a live service knows (`Known`); one element per workload in each array."""
+    """`KnownColumns` as arrays."""
 
     gpus: Floats
     submitted_s: Floats
@@ -112,7 +127,6 @@ class KnownWork:
     attained_gpu_s: Floats
     started_s: Floats
     estimates: Estimates | None = None
-    """None: the settings do not want any."""
 
     def __len__(self) -> int:
         return len(self.submitted_s)
@@ -154,7 +168,7 @@ class OracleNeeded(Exception):
 class PolicyView:
     """Workloads that wait, or attempts that run, at one moment; one element per workload in each array."""
 
-    known: KnownWork
+    known: KnownColumns
     now: float
     oracle: OracleWork | None = None
     """None in a service."""

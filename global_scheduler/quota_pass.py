@@ -89,15 +89,29 @@ def charged(
 ) -> NDArray[np.int64]:
     """[tenant, bucket]: the sum of the demands of the rows that are counted."""
     use = np.zeros(tenants.quota.shape, dtype=np.int64)
-    per_row = np.diff(demand.offsets)
-    elements = np.repeat(counted, per_row)
-    np.add.at(use, (np.repeat(tenant, per_row)[elements], demand.bucket[elements]), demand.amount[elements])
+    _charge(tenant, counted, demand.offsets, demand.bucket, demand.amount, use)
     return use
 
 
 def _compiled(function: _Function) -> _Function:
     """Compiled on first use, and kept on disk for the next start."""
     return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+
+
+@_compiled
+def _charge(
+    tenant: NDArray[np.int32],
+    counted: NDArray[np.bool_],
+    offsets: NDArray[np.int64],
+    bucket: NDArray[np.int16],
+    amount: NDArray[np.int64],
+    use: NDArray[np.int64],
+) -> None:
+    """Adds the demands of the rows that are counted to `use`."""
+    for row in range(tenant.size):
+        if counted[row]:
+            for element in range(offsets[row], offsets[row + 1]):
+                use[tenant[row], bucket[element]] += amount[element]
 
 
 @_compiled

@@ -77,7 +77,7 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
 def scan_credits(view: ScanView, now: float) -> NDArray[np.float64]:
     """Expressions 10 and 11 for every pending entry."""
     tenants, settings = view.tenants, view.settings.credit
-    has_quota: NDArray[np.bool_] = np.any(tenants.quota > 0, axis=1)
+    has_quota = np.asarray(tenants.quota.any(axis=1), np.bool_)
     fair_share = fair_share_terms(tenants.used_gpus, tenants.used_cpus, tenants.fair_share_weight, has_quota, settings)
     credit = age_terms(view.pending.submitted_s, now, settings)
     credit += fair_share[view.pending.tenant]
@@ -107,6 +107,11 @@ def _changed(
 def _reclassifications(
     running: RunningColumns, within_quota: NDArray[np.bool_], priority: NDArray[np.int8], level: NDArray[np.int16]
 ) -> tuple[Reclassification, ...]:
+    unchanged = within_quota == running.within_quota
+    unchanged &= priority == running.priority
+    unchanged &= level == running.level
+    if unchanged.all():
+        return ()
     demoted = np.flatnonzero(running.within_quota & ~within_quota)
     promoted = np.flatnonzero(~running.within_quota & within_quota)
     # An attempt that is being evicted keeps the standing that it was evicted with, unless it is charged no more.

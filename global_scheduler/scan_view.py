@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from domain.identifiers import TenantId, WorkloadId
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from global_scheduler.knowledge import KnownWork, OracleWork
+from global_scheduler.knowledge import KnownColumns, OracleWork
 from global_scheduler.scan_settings import ScanSettings
 
 CPUS_BUCKET = "cpus"
@@ -122,13 +122,13 @@ class StoredTuples:
 class PendingColumns:
     """Queued workloads, by (submit time, id)."""
 
-    workloads: tuple[WorkloadId, ...]
+    workloads: Sequence[WorkloadId]
     tenant: NDArray[np.int32]
     """Position in TenantColumns."""
     submitted_s: NDArray[np.float64]
     demand: DemandColumns
     stored: StoredTuples
-    known: KnownWork
+    known: KnownColumns
     oracle: OracleWork | None = None
     """None in a service."""
     checked: InitVar[bool] = True
@@ -153,7 +153,7 @@ class PendingColumns:
 class RunningColumns:
     """Live attempts (dispatched, running, preempting), by (start, id, attempt): oldest first."""
 
-    workloads: tuple[WorkloadId, ...]
+    workloads: Sequence[WorkloadId]
     attempt: NDArray[np.int32]
     tenant: NDArray[np.int32]
     started_s: NDArray[np.float64]
@@ -164,7 +164,7 @@ class RunningColumns:
     leaving: NDArray[np.bool_]
     """It is being evicted. It is charged until it is gone, and never gains anything."""
     demand: DemandColumns
-    known: KnownWork
+    known: KnownColumns
     oracle: OracleWork | None = None
     """None in a service."""
     checked: InitVar[bool] = True
@@ -233,7 +233,7 @@ def _read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     return view
 
 
-def _require_known(known: KnownWork, rows: int) -> None:
+def _require_known(known: KnownColumns, rows: int) -> None:
     """Checks what policies are given."""
     for name in ("gpus", "submitted_s", "queued_since_s", "attained_gpu_s", "started_s"):
         array: NDArray[np.float64] = getattr(known, name)

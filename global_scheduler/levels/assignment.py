@@ -30,6 +30,8 @@ def queued_levels(
     Raises ValueError when a policy gives a level that is none.
     """
     level = np.zeros(len(queue), np.int16)
+    if not len(queue):
+        return level
     for number, policy in enumerate(policies):
         if policy is not None:
             chosen = priority == number
@@ -46,6 +48,8 @@ def running_levels(
     """
     level = queued_levels(policies, priority, attempts)
     next_change_s = math.inf
+    if all(policy is None for policy in policies):
+        return AssignedLevels(level, next_change_s)
     started = ~np.isnan(attempts.known.started_s)
     for number, policy in enumerate(policies):
         if policy is None:

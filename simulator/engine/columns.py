@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from global_scheduler.knowledge import KnownWork, OracleWork
+from cluster_manager.kernels.compiled import compiled
+from domain.identifiers import WorkloadId
+from global_scheduler.arithmetic import Floats
+from global_scheduler.knowledge import OracleWork
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import NOT_RANKED, DemandColumns, PendingColumns, RunningColumns, StoredTuples
 from simulator.engine.workloads import SimulatedWorkload
@@ -29,17 +33,19 @@ class WorkloadColumns:
         self.queued = np.zeros(count, np.bool_)
         self.live = np.zeros(count, np.bool_)
         self.kind = np.zeros(count, np.int32)
+        self.kinds = 0
+        """Kinds that have waited so far have numbers below this."""
         self.credit = np.zeros(count, np.float64)
+        """As it was stored by the last pass that changed it."""
         self._tenant = np.zeros(count, np.int32)
-        self._submitted_s = np.zeros(count, np.float64)
-        self._gpus = np.zeros(count, np.float64)
+        self.submitted_s = np.zeros(count, np.float64)
+        self.gpus = np.zeros(count, np.float64)
         self._remaining_s = np.zeros(count, np.float64)
-        self._attained_gpu_s = np.zeros(count, np.float64)
-        self._queued_since_s = np.zeros(count, np.float64)
-        self._started_s = np.full(count, np.nan)
+        self.attained_gpu_s = np.zeros(count, np.float64)
+        self.queued_since_s = np.zeros(count, np.float64)
+        self.started_s = np.full(count, np.nan)
         self._stored_priority = np.full(count, NOT_RANKED, np.int8)
         self._stored_level = np.zeros(count, np.int16)
-        self._stored_credit = np.zeros(count, np.float64)
         self._stored_within = np.zeros(count, np.bool_)
         self._attempt = np.zeros(count, np.int32)
         self._since_s = np.zeros(count, np.float64)
@@ -60,8 +66,8 @@ class WorkloadColumns:
         """It exists from now on."""
         index = work.index
         self._tenant[index] = work.tenant
-        self._submitted_s[index] = work.submitted_s
-        self._gpus[index] = work.gpus
+        self.submitted_s[index] = work.submitted_s
+        self.gpus[index] = work.gpus
         charges = sorted((self._bucket_number[bucket], amount) for bucket, amount in work.charges.items())
         while self._used + len(charges) > len(self._bucket):
             self._bucket = np.concatenate((self._bucket, np.zeros_like(self._bucket)))
@@ -76,17 +82,18 @@ class WorkloadColumns:
         index = work.index
         self.queued[index] = True
         self.kind[index] = work.kind
+        self.kinds = max(self.kinds, work.kind + 1)
         self._remaining_s[index] = work.remaining_s
-        self._attained_gpu_s[index] = work.attained_gpu_s
-        self._queued_since_s[index] = work.queued_since_s
-        self._started_s[index] = np.nan
+        self.attained_gpu_s[index] = work.attained_gpu_s
+        self.queued_since_s[index] = work.queued_since_s
+        self.started_s[index] = np.nan
         self._stored_priority[index] = NOT_RANKED
 
     def take_over_rank(self, work: SimulatedWorkload) -> None:
         """A pass before the run ranked it as it stands now."""
         index = work.index
         self._stored_priority[index], self._stored_level[index] = work.standing
-        self._stored_credit[index] = self.credit[index] = work.credit
+        self.credit[index] = work.credit
         self._stored_within[index] = work.within_quota
 
     def is_ranked(self, work: SimulatedWorkload) -> bool:
@@ -105,7 +112,7 @@ class WorkloadColumns:
 
     def start(self, work: SimulatedWorkload) -> None:
         """Its attempt runs from now on."""
-        self._since_s[work.index] = self._started_s[work.index] = work.started_s
+        self._since_s[work.index] = self.started_s[work.index] = work.started_s
 
     def stand(self, work: SimulatedWorkload) -> None:
         """Its attempt's standing, and whether it is within quota, are these from now on."""
@@ -126,18 +133,18 @@ class WorkloadColumns:
     def pending_columns(self, pending: Integers) -> PendingColumns:
         """The queue; `pending` are the indices of those that wait, ascending."""
         return PendingColumns(
-            workloads=tuple(self._names[pending].tolist()),
+            workloads=_Names(self._names, pending),
             tenant=self._tenant[pending],
-            submitted_s=self._submitted_s[pending],
+            submitted_s=self.submitted_s[pending],
             demand=self._demand(pending),
             stored=StoredTuples(
                 self._stored_priority[pending],
                 self._stored_level[pending],
-                self._stored_credit[pending],
+                self.credit[pending],
                 self._stored_within[pending],
                 checked=False,
             ),
-            known=self._known(pending),
+            known=_KnownRows(self, pending),
             oracle=OracleWork(self._remaining_s[pending]),
             checked=False,
         )
@@ -147,7 +154,7 @@ class WorkloadColumns:
         live = np.flatnonzero(self.live)
         rows = live[np.lexsort((self._name_rank[live], self._since_s[live]))]
         return RunningColumns(
-            workloads=tuple(self._names[rows].tolist()),
+            workloads=_Names(self._names, rows),
             attempt=self._attempt[rows],
             tenant=self._tenant[rows],
             started_s=self._since_s[rows],
@@ -155,7 +162,7 @@ class WorkloadColumns:
             level=self._running_level[rows],
             within_quota=self._within[rows],
             leaving=self._leaving[rows],
-            known=self._known(rows),
+            known=_KnownRows(self, rows),
             oracle=OracleWork(self._remaining_s[rows]),
             demand=self._demand(rows),
             checked=False,
@@ -163,30 +170,105 @@ class WorkloadColumns:
 
     def with_news(self, pending: Integers, plan: ScanPlan) -> Integers:
         """Positions in `pending` whose standing, or side of the quota, is another one than was stored."""
-        news = self._stored_priority[pending] != plan.priority
-        news |= self._stored_level[pending] != plan.level
-        news |= self._stored_within[pending] != plan.within_quota
-        return np.flatnonzero(news)
+        changed = plan.changed
+        rows = pending[changed]
+        news = self._stored_priority[rows] != plan.priority[changed]
+        news |= self._stored_level[rows] != plan.level[changed]
+        news |= self._stored_within[rows] != plan.within_quota[changed]
+        positions: Integers = changed[news]
+        return positions
 
     def store(self, pending: Integers, plan: ScanPlan) -> None:
         """Takes over what a pass decided."""
-        self._stored_priority[pending] = plan.priority
-        self._stored_level[pending] = plan.level
-        self._stored_credit[pending] = plan.credit
-        self._stored_within[pending] = plan.within_quota
-        self.credit[pending] = plan.credit
-
-    def _known(self, rows: Integers) -> KnownWork:
-        return KnownWork(
-            gpus=self._gpus[rows],
-            submitted_s=self._submitted_s[rows],
-            queued_since_s=self._queued_since_s[rows],
-            attained_gpu_s=self._attained_gpu_s[rows],
-            started_s=self._started_s[rows],
-        )
+        changed = plan.changed
+        rows = pending[changed]
+        self._stored_priority[rows] = plan.priority[changed]
+        self._stored_level[rows] = plan.level[changed]
+        self._stored_within[rows] = plan.within_quota[changed]
+        self.credit[rows] = plan.credit[changed]
 
     def _demand(self, rows: Integers) -> DemandColumns:
-        lengths = self._charges[rows]
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        places = np.repeat(self._first_charge[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return DemandColumns(offsets, self._bucket[places], self._amount[places], checked=False)
+        offsets, bucket, amount = _demand_of(rows, self._first_charge, self._charges, self._bucket, self._amount)
+        return DemandColumns(offsets, bucket, amount, checked=False)
+
+
+class _Names(Sequence[WorkloadId]):
+    """The ids of some workloads; few of them are ever asked for."""
+
+    __slots__ = ("_names", "_rows")
+
+    def __init__(self, names: NDArray[np.object_], rows: Integers) -> None:
+        self._names = names
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, position: int) -> WorkloadId: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[WorkloadId]: ...
+    def __getitem__(self, position: int | slice) -> WorkloadId | Sequence[WorkloadId]:
+        if isinstance(position, slice):
+            return _Names(self._names, self._rows[position])
+        name: WorkloadId = self._names[self._rows[position]]
+        return name
+
+
+class _KnownRows:
+    """What is known of some workloads, as `KnownColumns`: copied when a policy asks, which most never do.
+
+    To be used before the columns change.
+    """
+
+    __slots__ = ("_columns", "_rows")
+
+    def __init__(self, columns: WorkloadColumns, rows: Integers) -> None:
+        self._columns = columns
+        self._rows = rows
+
+    estimates = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def gpus(self) -> Floats:
+        return self._columns.gpus[self._rows]
+
+    @property
+    def submitted_s(self) -> Floats:
+        return self._columns.submitted_s[self._rows]
+
+    @property
+    def queued_since_s(self) -> Floats:
+        return self._columns.queued_since_s[self._rows]
+
+    @property
+    def attained_gpu_s(self) -> Floats:
+        return self._columns.attained_gpu_s[self._rows]
+
+    @property
+    def started_s(self) -> Floats:
+        return self._columns.started_s[self._rows]
+
+    def rows(self, chosen: NDArray[np.bool_]) -> _KnownRows:
+        return _KnownRows(self._columns, self._rows[chosen])
+
+
+@compiled
+def _demand_of(
+    rows: Integers, first_charge: Integers, charges: Integers, bucket: NDArray[np.int16], amount: Integers
+) -> tuple[Integers, NDArray[np.int16], Integers]:
+    """The charges of these rows one after the other: offsets by row, buckets and amounts."""
+    offsets = np.zeros(rows.size + 1, np.int64)
+    for place in range(rows.size):
+        offsets[place + 1] = offsets[place] + charges[rows[place]]
+    buckets = np.empty(offsets[-1], np.int16)
+    amounts = np.empty(offsets[-1], np.int64)
+    for place in range(rows.size):
+        first = first_charge[rows[place]]
+        for number in range(offsets[place + 1] - offsets[place]):
+            buckets[offsets[place] + number] = bucket[first + number]
+            amounts[offsets[place] + number] = amount[first + number]
+    return offsets, buckets, amounts

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_manager.kernels.compiled import compiled
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.workloads import SimulatedWorkload
@@ -17,8 +18,11 @@ QueueKey: TypeAlias = tuple[int, int, float, float, int]
 """(priority, level, -credit, submit time, index): the one order (design §4); the index is that of (submit time, id)."""
 
 
+_Entry: TypeAlias = tuple[QueueKey, SimulatedWorkload]
+
+
 class Queue(Protocol):
-    """Who waits, in order, by kind."""
+    """What waits, in order, by kind."""
 
     def __len__(self) -> int: ...
 
@@ -52,15 +56,18 @@ class Queue(Protocol):
 class RankedQueue:
     """Ranked once, when it comes in: for ordering policies whose credit does not change while a workload waits.
 
-    Each kind is a heap; the head of the queue is the best of the heads of the kinds. What it costs to find it does
-    not depend on how many wait.
+    Each kind is a heap; the head of the queue is the best of the heads of the kinds, which are a heap too. What it costs
+    to find it does not depend on how many wait.
     """
 
     def __init__(self, one: OneWorkload) -> None:
         self._one = one
-        self._heaps: dict[int, list[tuple[QueueKey, SimulatedWorkload]]] = {}
-        self._passed_over: dict[int, list[tuple[QueueKey, SimulatedWorkload]]] = {}
+        self._heaps: dict[int, list[_Entry]] = {}
+        """By kind. A kind of which none waits any more stays, so that kinds are always asked in the same order."""
+        self._passed_over: list[_Entry] = []
         self._blocked: set[int] = set()
+        self._heads: list[tuple[QueueKey, int]] | None = None
+        """A heap: the first of every kind that may still be given out, with its kind. None: not made yet."""
         self._waiting: dict[int, QueueKey] = {}
 
     def __len__(self) -> int:
@@ -70,66 +77,91 @@ class RankedQueue:
         key = self._key(work, now)
         work.credit = -key[2]
         self._waiting[work.index] = key
-        heapq.heappush(self._heaps.setdefault(work.kind, []), (key, work))
+        self._push((key, work))
+        self._heads = None
 
     def remove(self, work: SimulatedWorkload) -> None:
-        # It stays in its heap until it comes to the head; who is not in `_waiting` does not count.
+        # It stays in its heap until it comes to the head; what is not in `_waiting` does not count.
         del self._waiting[work.index]
 
     def begin_walk(self) -> None:
         self._blocked.clear()
-        for kind, entries in self._passed_over.items():
-            heap = self._heaps[kind]
-            for entry in entries:
-                heapq.heappush(heap, entry)
+        self._heads = None
+        for entry in self._passed_over:
+            if self._waits(entry):
+                self._push(entry)
         self._passed_over.clear()
 
     def next(self) -> SimulatedWorkload | None:
-        best_kind, best_key = -1, None
-        for kind, heap in self._heaps.items():
+        heads = self._heads
+        if heads is None:
+            heads = self._heads = self._open_heads()
+        while heads:
+            key, kind = heapq.heappop(heads)
             if kind in self._blocked:
                 continue
-            self._clean(heap)
-            if heap and (best_key is None or heap[0][0] < best_key):
-                best_kind, best_key = kind, heap[0][0]
-        if best_key is None:
-            return None
-        entry = heapq.heappop(self._heaps[best_kind])
-        self._passed_over.setdefault(best_kind, []).append(entry)
-        return entry[1]
+            first = self._first_of(kind)
+            if first is None:
+                continue
+            if first[0] is not key:
+                heapq.heappush(heads, (first[0], kind))
+                continue
+            entry = heapq.heappop(self._heaps[kind])
+            self._passed_over.append(entry)
+            following = self._first_of(kind)
+            if following is not None:
+                heapq.heappush(heads, (following[0], kind))
+            return entry[1]
+        return None
 
     def block(self, kind: int) -> None:
         self._blocked.add(kind)
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
+        heads = []
+        waiting = self._waiting
         for kind, heap in self._heaps.items():
-            self._clean(heap)
-            if not heap or finds_nothing(heap[0][1]):
-                self._blocked.add(kind)
+            while heap:
+                key, work = heap[0]
+                if waiting.get(work.index) is key:
+                    if finds_nothing(work):
+                        self._blocked.add(kind)
+                    else:
+                        heads.append((key, kind))
+                    break
+                heapq.heappop(heap)
+        heapq.heapify(heads)
+        self._heads = heads
 
     def heads(self) -> Sequence[SimulatedWorkload]:
-        heads = []
-        for kind, heap in self._heaps.items():
-            if kind not in self._blocked:
-                self._clean(heap)
-                if heap:
-                    heads.append(heap[0])
-        return [work for _, work in sorted(heads, key=lambda entry: entry[0])]
+        firsts = [self._first_of(kind) for kind in self._heaps if kind not in self._blocked]
+        return [work for _, work in sorted([first for first in firsts if first is not None], key=_key_of)]
 
     def in_order(self) -> Iterator[SimulatedWorkload]:
-        entries = [
-            entry
-            for entries in (*self._heaps.values(), *self._passed_over.values())
-            for entry in entries
-            if self._waiting.get(entry[1].index) is entry[0]
-        ]
-        entries.sort(key=lambda entry: entry[0])
-        return iter([work for _, work in entries])
+        entries = [entry for heap in (*self._heaps.values(), self._passed_over) for entry in heap if self._waits(entry)]
+        return iter([work for _, work in sorted(entries, key=_key_of)])
 
-    def _clean(self, heap: list[tuple[QueueKey, SimulatedWorkload]]) -> None:
-        """Drops entries that wait no more from the head of a heap."""
-        while heap and self._waiting.get(heap[0][1].index) is not heap[0][0]:
+    def _open_heads(self) -> list[tuple[QueueKey, int]]:
+        firsts = [(self._first_of(kind), kind) for kind in self._heaps if kind not in self._blocked]
+        heads = [(first[0], kind) for first, kind in firsts if first is not None]
+        heapq.heapify(heads)
+        return heads
+
+    def _first_of(self, kind: int) -> _Entry | None:
+        """The first of the kind that waits and was not given out; drops from its heap what waits no more."""
+        heap = self._heaps[kind]
+        while heap:
+            first = heap[0]
+            if self._waits(first):
+                return first
             heapq.heappop(heap)
+        return None
+
+    def _push(self, entry: _Entry) -> None:
+        heapq.heappush(self._heaps.setdefault(entry[1].kind, []), entry)
+
+    def _waits(self, entry: _Entry) -> bool:
+        return self._waiting.get(entry[1].index) is entry[0]
 
     def _key(self, work: SimulatedWorkload, now: float) -> QueueKey:
         # Levels that move with time are ordered as the ordering policy orders.
@@ -137,8 +169,12 @@ class RankedQueue:
         return (0, level, -self._one.ordering_credit(work, now), work.submitted_s, work.index)
 
 
+def _key_of(entry: _Entry) -> QueueKey:
+    return entry[0]
+
+
 class ScannedQueue:
-    """Ranked by scan passes: who came in since the last one waits for the next."""
+    """Ranked by scan passes: what came in since the last one waits for the next."""
 
     def __init__(self, columns: WorkloadColumns, workloads: Sequence[SimulatedWorkload]) -> None:
         """`workloads` are all that were submitted, by index; more may come."""
@@ -147,8 +183,10 @@ class ScannedQueue:
         self._waiting = 0
         self._order = np.zeros(0, np.int64)
         self._kinds = np.zeros(0, np.int32)
-        self._open = np.zeros(0, np.bool_)
-        """By place in the order: it was not given out in this walk and is of no blocked kind."""
+        self._queued = np.zeros(0, np.bool_)
+        """By place in the order: whether it waited when the walk began."""
+        self._blocked = np.zeros(0, np.bool_)
+        """By kind."""
         self._position = 0
 
     def __len__(self) -> int:
@@ -166,22 +204,21 @@ class ScannedQueue:
         """The order that a scan pass decided: indices from the head on."""
         self._order = order
         self._kinds = self._columns.kind[order]
+        self._queued = np.zeros(0, np.bool_)  # nothing is given out before the next walk begins
 
     def begin_walk(self) -> None:
         self._position = 0
-        self._open = self._columns.queued[self._order]
+        self._queued = self._columns.queued[self._order]
+        self._blocked = np.zeros(self._columns.kinds, np.bool_)
 
     def next(self) -> SimulatedWorkload | None:
-        still_open = self._open[self._position :]
-        ahead = int(still_open.argmax()) if len(still_open) else 0
-        if not len(still_open) or not still_open[ahead]:
-            self._position = len(self._order)
-            return None
-        self._position += ahead + 1
-        return self._at(self._position - 1)
+        place = _next_open(self._queued, self._kinds, self._blocked, self._position)
+        self._position = place + 1
+        return self._at(place) if place < len(self._order) else None
 
     def block(self, kind: int) -> None:
-        self._open &= self._kinds != kind
+        if kind < len(self._blocked):  # else none of it waited when the walk began
+            self._blocked[kind] = True
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
         for work in self.heads():
@@ -189,9 +226,7 @@ class ScannedQueue:
                 self.block(work.kind)
 
     def heads(self) -> Sequence[SimulatedWorkload]:
-        places = np.flatnonzero(self._open)
-        _, firsts = np.unique(self._kinds[places], return_index=True)
-        return [self._at(place) for place in places[np.sort(firsts)].tolist()]
+        return [self._at(place) for place in _first_of_each_kind(self._queued, self._kinds, self._blocked).tolist()]
 
     def in_order(self) -> Iterator[SimulatedWorkload]:
         waiting = np.flatnonzero(self._columns.queued[self._order])
@@ -199,6 +234,30 @@ class ScannedQueue:
 
     def _at(self, place: int) -> SimulatedWorkload:
         work = self._workloads[int(self._order[place])]
-        # Credits grow with age, so every pass gives new ones: they are copied where somebody looks.
+        # Credits grow with age, so every pass gives new ones: they are copied when they are looked at.
         work.credit = float(self._columns.credit[work.index])
         return work
+
+
+@compiled
+def _next_open(queued: NDArray[np.bool_], kinds: NDArray[np.int32], blocked: NDArray[np.bool_], place: int) -> int:
+    """The first place from `place` on whose workload waits and is of no blocked kind; the length if there is none."""
+    while place < queued.size and (not queued[place] or blocked[kinds[place]]):
+        place += 1
+    return min(place, queued.size)
+
+
+@compiled
+def _first_of_each_kind(
+    queued: NDArray[np.bool_], kinds: NDArray[np.int32], blocked: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Of each kind that is not blocked the first place whose workload waits, ascending."""
+    seen = blocked.copy()
+    places = np.empty(blocked.size, np.int64)
+    found = 0
+    for place in range(queued.size):
+        if queued[place] and not seen[kinds[place]]:
+            seen[kinds[place]] = True
+            places[found] = place
+            found += 1
+    return places[:found]
