@@ -93,7 +93,8 @@ class AppliedChanges:
         # In a thread, for a region may have many thousands of machines. Only the session's loop changes the memory, and
         # that waits here; whoever looks at it meanwhile sees the region as it was.
         try:
-            inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)
+            async with memory.steady:
+                inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)
         except InventoryError as error:
             raise SessionOver(f"what the region holds does not fit its machines any more: {error}") from error
         memory.region, memory.inventory, memory.bidder = region, inventory, bidder

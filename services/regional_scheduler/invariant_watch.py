@@ -42,8 +42,9 @@ class InvariantWatch:
         self._due_real_s = now_real_s + CHECK_EVERY_REAL_S
         region = self._memory.region.region
         try:
-            # Leases are kept meanwhile; the memory is the session's own, and the session waits.
-            await asyncio.to_thread(self._memory.inventory.check)
+            # Leases are kept meanwhile. The session waits, and so do questions what would be planned.
+            async with self._memory.steady:
+                await asyncio.to_thread(self._memory.inventory.check)
         except InvariantBroken as broken:
             _log.error("an invariant is broken", region=region, invariant=str(broken))
             event = Event(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from data_placement.catalog import Catalog
@@ -29,5 +30,8 @@ class RegionMemory:
     tenants: dict[TenantId, Tenant]
     live: RegionAttempts
     specifications: SpecificationCache
+    steady: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a thread reads the inventory, or a plan is tried on it that only answers a question: who asks is served
+    beside the session's loop, and a plan for several jobs charges one after the other while it looks for the next."""
     reserved: dict[AttemptKey, ReservedPlace] = field(default_factory=dict)
     """Places that the region keeps for attempts that migrate here; the inventory holds them too."""

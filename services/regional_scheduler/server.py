@@ -92,7 +92,8 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         now = self._clock.now()
         within_quota = _within_quota(standing, memory.tenants[specification.tenant])
         workload = Workload(_PLANNED_AS, specification, now)
-        plan = plan_workload(memory.inventory, workload, standing, now, within_quota=within_quota)
+        async with memory.steady:
+            plan = plan_workload(memory.inventory, workload, standing, now, within_quota=within_quota)
         if isinstance(plan, Refusal):
             return messages.PlanWorkloadResponse(placeable=False, reason=plan.sentence)
         return plan_to_proto(plan, _what_it_takes(plan))
