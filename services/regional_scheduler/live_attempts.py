@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import or_
 
 from cluster_manager.attempt_run.actions import AttemptAction
 from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost, Resized
@@ -158,11 +159,15 @@ def leave_event(eviction: Eviction, now: float) -> LeaveAsked | MachineLost:
 
 
 def change_carried_out(attempt: LiveAttempt) -> bool:
-    """True when every one of its clusters has told that the change that was decided last is carried out."""
+    """True when the change that was decided last is carried out in all of its clusters, as they have told.
+
+    One that has completed its jobs holds nothing any more and is asked for no change. When all of them have, the attempt
+    ends, and nothing was changed.
+    """
     reports = [attempt.reports.get(cluster) for cluster in attempt.clusters]
-    return attempt.change is not None and all(
-        report is not None and report.revision >= attempt.revision for report in reports
-    )
+    carried_out = [report is not None and report.revision >= attempt.revision for report in reports]
+    completed = [report is not None and report.phase is AttemptPhase.COMPLETED for report in reports]
+    return attempt.change is not None and any(carried_out) and all(map(or_, carried_out, completed))
 
 
 def change_to_ask_for(attempt: LiveAttempt, cluster: ClusterId, *, waits: bool) -> bool:

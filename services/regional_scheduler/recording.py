@@ -10,7 +10,7 @@ from cluster_manager.attempt_run.events import CancellationNoted, Eviction
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptRun
 from domain.events import Event, EventKind, EvictionCause, JsonValue
-from domain.identifiers import ANY_GPU_MODEL, RegionId
+from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
@@ -115,8 +115,15 @@ async def _finish_changes(
 
 
 def _changed(attempt: LiveAttempt) -> Changed:
-    reports = {cluster: attempt.reports[cluster] for cluster in attempt.clusters}
-    return {cluster: (report.changed_s, report.changed_progress) for cluster, report in reports.items()}
+    changed: dict[ClusterId, tuple[float, float]] = {}
+    for cluster in attempt.clusters:
+        report = attempt.reports[cluster]
+        carried_out = report.revision >= attempt.revision
+        # A part that was completed before it was asked stays so when its cluster manager starts again.
+        changed[cluster] = (
+            (report.changed_s, report.changed_progress) if carried_out else (report.since_s, report.progress)
+        )
+    return changed
 
 
 async def _take_places(

@@ -22,6 +22,8 @@ from services.regional_scheduler.live_attempts import (
     LiveAttempt,
     Order,
     RegionAttempts,
+    change_carried_out,
+    change_to_ask_for,
     leave_event,
     never_ordered,
     wanted_order,
@@ -284,3 +286,30 @@ def test_what_a_leaving_attempt_has_given_up_blocks_nobody_once_it_is_gone() -> 
     live.remove(shrinks.key)
     assert not live.blocked(newcomer)
     assert live.giving_up_on(frozenset({MachineId("m0"), MachineId("m1")}), but=newcomer.key) == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "carried_out"), [(AttemptPhase.RUNNING, False), (AttemptPhase.COMPLETED, True), (None, False)]
+)
+def test_a_change_is_carried_out_although_a_cluster_has_completed_its_jobs(
+    other: AttemptPhase | None, carried_out: bool
+) -> None:
+    """It is never asked for the change; nothing more could be changed, and who waits for what is given up would wait on."""
+    attempt = running(attempt_in(EAST_A, EAST_B))
+    given_up = TaskPlacement(JobName(f"job-{EAST_A}"), 1, EAST_A, MachineId("given-up"), (0,), 1000, 1024)
+    before, kept = (*attempt.placements, given_up), attempt.placements
+    live = RegionAttempts([attempt])
+    live.begin_change(attempt.key, kept, PlacementChange(ChangeKind.RESIZED, before=before, released=(given_up,)))
+    report(attempt, EAST_A, AttemptPhase.RUNNING, started_s=1.0, revision=1, changed_s=5.0)
+    if other is not None:
+        report(attempt, EAST_B, other, started_s=1.0)
+        assert change_to_ask_for(attempt, EAST_B, waits=False) is not carried_out
+    assert change_carried_out(attempt) is carried_out
+
+
+def test_no_change_is_carried_out_of_what_has_completed_before() -> None:
+    attempt = running(attempt_in(EAST_A))
+    live = RegionAttempts([attempt])
+    live.begin_change(attempt.key, attempt.placements, PlacementChange(ChangeKind.TUNED, attempt.placements))
+    report(attempt, EAST_A, AttemptPhase.COMPLETED, started_s=1.0)
+    assert not change_carried_out(attempt)
