@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from domain.identifiers import MachineId, WorkloadId
 from domain.placement import AttemptKey
@@ -52,8 +52,8 @@ class Arrivals:
         for key in [key for key in self._memory.reserved if key not in kept]:
             self.withdraw(key.workload)
 
-    async def give_up(self, connection: AnyConnection, machine: MachineId) -> list[WorkloadId]:
-        """Writes that no place is kept on this machine any more; after the commit `withdraw` does it to memory.
+    async def give_up(self, connection: AnyConnection, machines: Collection[MachineId]) -> list[WorkloadId]:
+        """Writes that no place is kept on these machines any more; after the commit `withdraw` does it to memory.
 
         Raises SessionOver when one is not kept any more: its attempt may have begun here already, has to leave the
         machine like the others, and is not in memory yet.
@@ -61,10 +61,10 @@ class Arrivals:
         there = [
             key.workload
             for key, place in self._memory.reserved.items()
-            if any(placement.machine == machine for placement in place.placements)
+            if any(placement.machine in machines for placement in place.placements)
         ]
         kept = await reservation_store.take(connection, there)
         gone = [workload for workload in there if workload not in kept]
         if gone:
-            raise SessionOver(f"no place is kept on {machine} for {gone[0]} any more: it may run there")
+            raise SessionOver(f"no place is kept for {gone[0]} any more on a machine that it may run on")
         return there

@@ -96,7 +96,7 @@ class MachineMaintenance:
             if state is None:
                 await self._check_happened(connection, machine, happening)
             if happening in (MachineHappening.DRAINED, MachineHappening.FAILED):
-                without_place = await self._arrivals.give_up(connection, machine)
+                without_place = await self._arrivals.give_up(connection, [machine])
             if not keep_running:
                 there = self._memory.live.on(machine)
                 if cause is EvictionCause.MACHINE_LOST:

@@ -29,6 +29,7 @@ from services.regional_scheduler.action_requests import (
     ResizeRequest,
     RetuneRequest,
 )
+from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.recording import begin_evictions
@@ -41,8 +42,15 @@ class RequestedActions:
     """Answers requests, one after the other."""
 
     def __init__(
-        self, database: Database, lease: Lease, memory: RegionMemory, eviction_writer: EvictionWriter, clock: Clock
+        self,
+        database: Database,
+        lease: Lease,
+        memory: RegionMemory,
+        eviction_writer: EvictionWriter,
+        arrivals: Arrivals,
+        clock: Clock,
     ) -> None:
+        self._arrivals = arrivals
         self._database = database
         self._lease = lease
         self._memory = memory
@@ -78,8 +86,12 @@ class RequestedActions:
                 apply_plan(self._memory.inventory, plan, now)
             writing.add(plan)
             await self._write(connection, writing.writes, now)
+            # What is kept there for an attempt that migrates goes back too: nothing would ask the successor to leave.
+            without_place = await self._arrivals.give_up(connection, writing.writes.reclaimed)
         apply_plan(self._memory.inventory, plan, now)
         self._eviction_writer.carry_out(writing.writes)
+        for workload in without_place:
+            self._arrivals.withdraw(workload)
         return plan
 
     async def _write(self, connection: AnyConnection, writes: PlannedWrites, now: float) -> None:

@@ -76,7 +76,7 @@ class RegionSession:
         self._machines = MachineMaintenance(
             database, lease, memory, self._eviction_writer, self._absent, self._arrivals, clock
         )
-        self._actions = RequestedActions(database, lease, memory, self._eviction_writer, clock)
+        self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction)
 
