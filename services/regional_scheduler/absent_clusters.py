@@ -51,6 +51,13 @@ class AbsentClusters:
         """Whether the region's memory has the machine."""
         return machine in self._memory.inventory.number_of_machine
 
+    def state(self, machine: MachineId) -> MachineState:
+        """The machine's true state, whoever can be reached. Raises UnknownMachine."""
+        for closed in self._closed.values():
+            if machine in closed:
+                return closed[machine]
+        return self._memory.inventory.machine_state(machine)
+
     def set_state(self, machine: MachineId, state: MachineState) -> None:
         """Somebody has set this machine's state on purpose: that counts, as soon as its cluster can be reached."""
         for cluster, closed in self._closed.items():

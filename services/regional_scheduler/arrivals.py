@@ -52,6 +52,12 @@ class Arrivals:
         for key in [key for key in self._memory.reserved if key not in kept]:
             self.withdraw(key.workload)
 
+    def keeps_on(self, machine: MachineId) -> bool:
+        """Whether a place is kept on the machine."""
+        return any(
+            placement.machine == machine for place in self._memory.reserved.values() for placement in place.placements
+        )
+
     async def give_up(self, connection: AnyConnection, machines: Collection[MachineId]) -> list[WorkloadId]:
         """Writes that no place is kept on these machines any more; after the commit `withdraw` does it to memory.
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
+from domain.fleet import MachineState
 from domain.identifiers import MachineId, WorkloadId
-from domain.machine_life_cycle import MachineHappening, MachineTransitionRefused, machine_rows
+from domain.machine_life_cycle import (
+    MACHINE_TRANSITIONS,
+    MachineHappening,
+    MachineTransitionRefused,
+    machine_rows,
+)
 from domain.placement import AttemptKey
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -49,20 +55,43 @@ class MachineMaintenance:
         self._clock = clock
 
     async def take_reports(self, reports: Iterable[MachineReport]) -> None:
-        """What cluster managers see. A machine that is being drained stays so when it turns out to be up."""
+        """What cluster managers see. A machine that is being drained stays so when it turns out to be up.
+
+        A complete report names every machine of its cluster: only what is news is written, all of it together.
+        """
+        batch: dict[MachineId, MachineReport] = {}
         for report in reports:
-            happening = MachineHappening.REPAIRED if report.up else MachineHappening.FAILED
-            try:
-                await self._change(report.machine, happening, report.reason, keep_running=report.up)
-            except MachineStateRefused:
-                continue  # known already
+            if report.machine in batch:
+                await self._take(batch.values())
+                batch = {}
+            batch[report.machine] = report
+        await self._take(batch.values())
+
+    async def _take(self, reports: Iterable[MachineReport]) -> None:
+        """Of different machines."""
+        news = [report for report in reports if self._is_news(report)]
+        for up, happening in ((False, MachineHappening.FAILED), (True, MachineHappening.REPAIRED)):
+            reasons = {report.machine: report.reason for report in news if report.up is up}
+            if reasons:
+                await self._change(reasons, happening, keep_running=up, refuse=False)
+
+    def _is_news(self, report: MachineReport) -> bool:
+        """Whether the memory does not know it yet, or something is still on a machine that is down."""
+        if not self._absent.knows(report.machine):
+            return True  # It was added a moment ago.
+        state = self._absent.state(report.machine)
+        happening = MachineHappening.REPAIRED if report.up else MachineHappening.FAILED
+        if (state, happening) in MACHINE_TRANSITIONS:
+            return True
+        is_held = bool(self._memory.live.on(report.machine)) or self._arrivals.keeps_on(report.machine)
+        return not report.up and state.is_down and is_held
 
     async def answer(self, requests: Iterable[MachineRequest]) -> None:
         """What people want. What breaks the session is told to who waits for the answer too."""
         for request in requests:
             try:
                 evicted = await self._change(
-                    request.machine, request.happening, request.reason, keep_running=request.keep_running
+                    {request.machine: request.reason}, request.happening, keep_running=request.keep_running
                 )
             except MachineStateRefused as refused:
                 _fail(request, refused)
@@ -74,42 +103,52 @@ class MachineMaintenance:
                     request.evicted.set_result(evicted)
 
     async def _change(
-        self,
-        machine: MachineId,
-        happening: MachineHappening,
-        reason: str,
-        *,
-        keep_running: bool,
+        self, reasons: Mapping[MachineId, str], happening: MachineHappening, *, keep_running: bool, refuse: bool = True
     ) -> list[AttemptKey]:
-        """Records the state and what has to leave, in one transaction; returns what does.
+        """Records the states and what has to leave, in one transaction; returns what does. `reasons` by machine.
 
         A machine to which that has happened already stays as it is, and what still runs there has to leave all the same.
+        One to which it cannot happen is passed over, or (`refuse`) MachineStateRefused is raised and nothing changed.
         """
         cause = EvictionCause.DRAINED if happening is MachineHappening.DRAINED else EvictionCause.MACHINE_LOST
+        states: dict[MachineId, MachineState | None] = {}
         leaving: list[AttemptKey] = []
         lost: list[AttemptKey] = []
         without_place: list[WorkloadId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
-            state = await record_machine_happening(
-                connection, self._memory.region.region, machine, happening, reason, self._clock.now()
-            )
-            if state is None:
-                await self._check_happened(connection, machine, happening)
+            for machine, reason in reasons.items():
+                try:
+                    states[machine] = await self._record(connection, machine, happening, reason)
+                except MachineStateRefused:
+                    if refuse:
+                        raise
             if happening in (MachineHappening.DRAINED, MachineHappening.FAILED):
-                without_place = await self._arrivals.give_up(connection, [machine])
+                without_place = await self._arrivals.give_up(connection, states)
             if not keep_running:
-                there = self._memory.live.on(machine)
+                there = sorted({key for machine in states for key in self._memory.live.on(machine)})
                 if cause is EvictionCause.MACHINE_LOST:
                     lost = await self._eviction_writer.write_lost(connection, there)
                 leaving = await self._eviction_writer.write(connection, there, Eviction(cause))
-        if state is not None and self._absent.knows(machine):
-            # Of one that was added a moment ago the state is taken over with the machine.
-            self._absent.set_state(machine, state)
+        for machine, state in states.items():
+            if state is not None and self._absent.knows(machine):
+                # Of one that was added a moment ago the state is taken over with the machine.
+                self._absent.set_state(machine, state)
         self._eviction_writer.begin_lost(lost)
         for workload in without_place:
             self._arrivals.withdraw(workload)
         self._eviction_writer.begin(leaving, Eviction(cause))
         return leaving
+
+    async def _record(
+        self, connection: AnyConnection, machine: MachineId, happening: MachineHappening, reason: str
+    ) -> MachineState | None:
+        """The machine's new state; None when that has happened to it already. Raises MachineStateRefused."""
+        state = await record_machine_happening(
+            connection, self._memory.region.region, machine, happening, reason, self._clock.now()
+        )
+        if state is None:
+            await self._check_happened(connection, machine, happening)
+        return state
 
     async def _check_happened(self, connection: AnyConnection, machine: MachineId, happening: MachineHappening) -> None:
         """Raises MachineStateRefused unless the machine is as if that had happened to it."""

@@ -1,0 +1,79 @@
+"""What cluster managers say of machines: only what is news reaches the database, and all of it together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from domain.fleet import MachineState
+from domain.identifiers import MachineId
+from services.clock import SystemClock
+from services.database import lease_store
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.lease_store import Lease
+from services.regional_scheduler.absent_clusters import AbsentClusters
+from services.regional_scheduler.arrivals import Arrivals
+from services.regional_scheduler.cluster_link import MachineReport
+from services.regional_scheduler.due_attempts import DueAttempts
+from services.regional_scheduler.eviction_writer import EvictionWriter
+from services.regional_scheduler.machine_maintenance import MachineMaintenance
+from services.regional_scheduler.region_memory import RegionMemory
+from tests.database.small_world import EAST, FLEET
+from tests.regional_scheduler_service.test_races import FIRST, dispatch_over_quota, load
+
+MACHINES = [machine.machine for machine in FLEET.region(EAST).machines()]
+LOST = {MachineId("east-b-r0-m0"), MachineId("east-b-r0-m1")}
+
+
+def maintenance_of(database: Database, lease: Lease, memory: RegionMemory) -> MachineMaintenance:
+    due, clock = DueAttempts(), SystemClock()
+    arrivals, absent = Arrivals(memory, due), AbsentClusters(memory, 0.0)
+    return MachineMaintenance(database, lease, memory, EvictionWriter(memory, due, clock), absent, arrivals, clock)
+
+
+def reports(down: set[MachineId]) -> list[MachineReport]:
+    """A complete one."""
+    return [MachineReport(machine, machine not in down, "it burns" if machine in down else "") for machine in MACHINES]
+
+
+async def events(connection: AnyConnection) -> list[tuple[str, int]]:
+    cursor = await connection.execute(
+        "SELECT event, count(*) FROM events WHERE event LIKE 'machine%' GROUP BY event ORDER BY event"
+    )
+    return await cursor.fetchall()
+
+
+def test_a_complete_report_writes_what_is_news_in_one_transaction_and_nothing_when_nothing_is(
+    database_url: str,
+) -> None:
+    async def transactions(database: Database) -> list[tuple[str, int]]:
+        async with database.transaction() as connection:
+            cursor = await connection.execute(
+                """SELECT state, count(DISTINCT machines.xmin::text) FROM machines JOIN clusters USING (cluster)
+                    WHERE region = %s GROUP BY state ORDER BY state""",
+                (EAST,),
+            )
+            return await cursor.fetchall()
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                lease = await lease_store.acquire(connection, "regional/east", "it", "nowhere", 1, 600.0)
+                memory = await load(connection)
+            assert lease is not None
+            maintenance = maintenance_of(database, lease, memory)
+            before = await transactions(database)
+            # Without a lease any transaction would raise.
+            await maintenance_of(database, Lease("regional/east", "nobody", 0), memory).take_reports(reports(set()))
+            assert await transactions(database) == before == [("up", 1)]
+            await maintenance.take_reports(reports(LOST))
+            assert await transactions(database) == [("down", 1), ("up", 1)]
+            assert {m for m in MACHINES if memory.inventory.machine_state(m) is MachineState.DOWN} == LOST
+            assert memory.inventory.is_leaving(FIRST), "it was on one of them"
+            await maintenance.take_reports([*reports(LOST), *reports(set())])
+            assert [state for state, _ in await transactions(database)] == ["up"]
+            assert all(memory.inventory.machine_state(m) is MachineState.UP for m in MACHINES)
+            assert await database.run(events) == [("machine_down", 2), ("machine_up", 2)]
+
+    asyncio.run(scenario())
