@@ -190,7 +190,25 @@ class ClusterLink:
                     )
                 case ResizeOrder(request):
                     request.fencing_token = self._fencing_token
-                    await stub.ResizeAttempt(request, timeout=CALL_TIMEOUT_REAL_S)
+                    await self._resize(stub, request)
+
+    async def _resize(
+        self, stub: cluster_manager_pb2_grpc.ClusterManagerAsyncStub, request: cluster_manager_pb2.ResizeAttemptRequest
+    ) -> None:
+        try:
+            await stub.ResizeAttempt(request, timeout=CALL_TIMEOUT_REAL_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            # Nothing is lost and a new link would not help: the change stays undone, and all other orders go on.
+            _log.error(
+                "a change of placements is refused as impossible",
+                cluster=self.cluster,
+                workload=request.workload,
+                attempt=request.attempt,
+                revision=request.revision,
+                said=error.details(),
+            )
 
 
 @asynccontextmanager
