@@ -25,8 +25,7 @@ class AbsentClusters:
         self._memory = memory
         self._machines = _machines_by_cluster(memory.region)
         self._absent_since = dict.fromkeys(self._machines, now_real_s)
-        self._closed: dict[ClusterId, dict[MachineId, MachineState]] = {}
-        """The machines that would take work, and their true state."""
+        self._closed = memory.closed
 
     def machines_changed(self, now_real_s: float) -> None:
         """The region has other machines now, in the states that are recorded: `close` closes them again."""
@@ -50,13 +49,6 @@ class AbsentClusters:
     def knows(self, machine: MachineId) -> bool:
         """Whether the region's memory has the machine."""
         return machine in self._memory.inventory.number_of_machine
-
-    def state(self, machine: MachineId) -> MachineState:
-        """The machine's true state, whoever can be reached. Raises UnknownMachine."""
-        for closed in self._closed.values():
-            if machine in closed:
-                return closed[machine]
-        return self._memory.inventory.machine_state(machine)
 
     def set_state(self, machine: MachineId, state: MachineState) -> None:
         """Somebody has set this machine's state on purpose: that counts, as soon as its cluster can be reached."""

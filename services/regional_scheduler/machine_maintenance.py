@@ -55,7 +55,7 @@ class MachineMaintenance:
         self._clock = clock
 
     async def take_reports(self, reports: Iterable[MachineReport]) -> None:
-        """What cluster managers see. A machine that is being drained stays so when it turns out to be up.
+        """What cluster managers see. A machine that is being drained stays so while it is seen to be up.
 
         A complete report names every machine of its cluster: only what is news is written, all of it together.
         """
@@ -79,7 +79,7 @@ class MachineMaintenance:
         """Whether the memory does not know it yet, or something is still on a machine that is down."""
         if not self._absent.knows(report.machine):
             return True  # It was added a moment ago.
-        state = self._absent.state(report.machine)
+        state = self._memory.machine_state(report.machine)
         happening = MachineHappening.REPAIRED if report.up else MachineHappening.FAILED
         if (state, happening) in MACHINE_TRANSITIONS:
             return True

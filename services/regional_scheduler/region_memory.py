@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from data_placement.catalog import Catalog
-from domain.fleet import Region
-from domain.identifiers import TenantId
+from domain.fleet import MachineState, Region
+from domain.identifiers import ClusterId, MachineId, TenantId
 from domain.placement import AttemptKey
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
@@ -33,5 +33,15 @@ class RegionMemory:
     steady: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a thread reads the inventory, or a plan is tried on it that only answers a question: who asks is served
     beside the session's loop, and a plan for several jobs charges one after the other while it looks for the next."""
+    closed: dict[ClusterId, dict[MachineId, MachineState]] = field(default_factory=dict)
+    """The machines of clusters whose manager cannot be reached that would take work, and their true state: in the
+    inventory they are draining meanwhile."""
     reserved: dict[AttemptKey, ReservedPlace] = field(default_factory=dict)
     """Places that the region keeps for attempts that migrate here; the inventory holds them too."""
+
+    def machine_state(self, machine: MachineId) -> MachineState:
+        """The machine's true state, whoever can be reached. Raises UnknownMachine."""
+        for closed in self.closed.values():
+            if machine in closed:
+                return closed[machine]
+        return self.inventory.machine_state(machine)

@@ -5,10 +5,11 @@ From the plan on it is the way that any policy's plan takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cluster_manager.capacity.errors import InventoryError
 from domain.clock import Clock
+from domain.identifiers import MachineId
 from domain.life_cycle import State
 from domain.machine_life_cycle import MachineTransitionRefused
 from domain.placement import Score
@@ -119,11 +120,23 @@ class RequestedActions:
                     raise ActionRefused(abandoned.sentence)
                 return plan_migration(inventory, attempt, cluster, now)
             case ReclaimRequest(machines=machines):
+                self._require_reached(machines)
                 keys = {key for machine in machines for key in self._memory.live.on(machine)}
                 known = [self._memory.live.get(key) for key in sorted(keys)]
                 victims = tuple(one.key for one in known if one is not None and one.state is not State.PREEMPTING)
                 action = Reclaim(machines, victims)
                 return Plan(request.workload, self._memory.region.region, (action,), Score())
+
+    def _require_reached(self, machines: Sequence[MachineId]) -> None:
+        """Raises ActionRefused for a machine whose cluster manager cannot be reached: nobody would ask what runs there
+        to leave."""
+        for cluster, closed in self._memory.closed.items():
+            for machine in machines:
+                if machine in closed:
+                    raise ActionRefused(
+                        f"the manager of cluster {cluster}, which has machine {machine}, cannot be reached; "
+                        "start it, or try again when it is back"
+                    )
 
     def _running(self, workload: str) -> RunningAttempt:
         """Raises ActionRefused unless an attempt of the workload runs here."""

@@ -244,7 +244,7 @@ def _inventory(memory: RegionMemory) -> dict[MachineId, messages.MachineInventor
                     machine=machine.machine,
                     cluster=cluster.cluster,
                     rack=rack.rack,
-                    state=memory.inventory.machine_state(machine.machine).value,
+                    state=memory.machine_state(machine.machine).value,
                     gpu_model=machine.gpu_model,
                     gpus=machine.gpus,
                     free_gpus=machine.gpus,
