@@ -62,7 +62,8 @@ class Known(Protocol, Generic[Read]):
 
     @property
     def attained_gpu_s(self) -> Read:
-        """GPU-seconds received in earlier attempts."""
+        """GPU-seconds received in earlier attempts, and what makes up for it if its present attempt, which counts as
+        holding `gpus` since `started_s`, held more or fewer before it was resized: then it may be less than 0."""
         ...
 
     @property

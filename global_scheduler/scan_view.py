@@ -239,7 +239,9 @@ def _require_known(known: KnownColumns, rows: int) -> None:
         array: NDArray[np.float64] = getattr(known, name)
         if array.shape != (rows,):
             raise ValueError(f"{name} must have {rows} elements, not the shape {array.shape}")
-    if not ((known.attained_gpu_s >= 0.0) & np.isfinite(known.attained_gpu_s)).all():
+    # That of an attempt that was resized is made up for what it held before.
+    is_more = (known.attained_gpu_s >= 0.0) | ~np.isnan(known.started_s)
+    if not (is_more & np.isfinite(known.attained_gpu_s)).all():
         raise ValueError("attained service must be finite and not negative")
 
 

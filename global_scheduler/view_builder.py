@@ -81,14 +81,16 @@ class RunningRows:
     charges: Sequence[Mapping[str, int]]
     """GPUs of the base tasks by model or quota bucket, and `cpus` in thousandths."""
     gpus: ArrayLike
-    """That it has held since `working_since_s`."""
+    """That it has held since `changed_s`."""
     submitted_s: ArrayLike
     working_since_s: ArrayLike
-    """When its tasks began to run, or were resized last; not a number while they are being set up."""
+    """When its tasks began to run; not a number while they are being set up."""
     attained_gpu_s: ArrayLike
-    """GPU-seconds received before that."""
+    """GPU-seconds received before `changed_s`."""
     estimates: Estimates | None = None
     """None: the settings do not want any."""
+    changed_s: ArrayLike | None = None
+    """When it was resized or retuned last, or else `working_since_s`; None: that for all."""
 
 
 def build_scan_view(
@@ -205,13 +207,20 @@ def known_of_running(rows: RunningRows, order: NDArray[np.int64] | None = None) 
     """What policies are given of live attempts; in the order of the rows, or in that one."""
     load = _Loader(rows.workloads)
     submitted_s = _in(load.column("submitted_s", rows.submitted_s, np.float64), order)
+    gpus = load.column("gpus", rows.gpus, np.float64)
+    since_s = load.column("working_since_s", rows.working_since_s, np.float64)
+    attained_gpu_s = load.column("attained_gpu_s", rows.attained_gpu_s, np.float64)
+    if rows.changed_s is not None:
+        # Policies count `gpus` from the start on: what it held otherwise until its last change is made up for.
+        before_s = load.column("changed_s", rows.changed_s, np.float64) - since_s
+        attained_gpu_s = attained_gpu_s - gpus * np.nan_to_num(before_s)
     return KnownWork(
-        gpus=_in(load.column("gpus", rows.gpus, np.float64), order),
+        gpus=_in(gpus, order),
         submitted_s=submitted_s,
         # It waits no more; since when it did is of no account.
         queued_since_s=submitted_s,
-        attained_gpu_s=_in(load.column("attained_gpu_s", rows.attained_gpu_s, np.float64), order),
-        started_s=_in(load.column("working_since_s", rows.working_since_s, np.float64), order),
+        attained_gpu_s=_in(attained_gpu_s, order),
+        started_s=_in(since_s, order),
         estimates=_estimates_in(rows.estimates, order),
     )
 

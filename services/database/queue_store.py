@@ -48,8 +48,8 @@ _RUNNING = f"""
     SELECT count(*), {joined("workload")}, {packed("attempt")}, {joined("tenant")},
            {packed("coalesce(started_s, dispatched_s)")}, {packed("priority")}, {packed("level")},
            {packed("within_quota")}, {packed(f"state = {quoted({State.PREEMPTING})}")}, {joined("charges::text")},
-           {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(received_to_s, started_s, 'nan')")},
-           {packed("attained_gpu_s + received_gpu_s")}
+           {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(started_s, 'nan')")},
+           {packed("attained_gpu_s + received_gpu_s")}, {packed("coalesce(received_to_s, started_s, 'nan')")}
       FROM (SELECT a.*, w.submitted_s, w.attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
              WHERE a.ended_s IS NULL ORDER BY a.workload, a.attempt) AS live"""
 
@@ -160,6 +160,7 @@ def _running_rows(row: TupleRow) -> RunningRows:
         submitted_s=unpacked(row[11], "float8", count),
         working_since_s=unpacked(row[12], "float8", count),
         attained_gpu_s=unpacked(row[13], "float8", count),
+        changed_s=unpacked(row[14], "float8", count),
     )
 
 

@@ -67,7 +67,7 @@ async def live_service(connection: AnyConnection, now: float) -> float:
     """GPU-seconds attained at `now` by the only workload that runs, as a scan pass reckons."""
     rows = await queue_store.load_running(connection)
     (attained,), (gpus,), (since_s,) = (
-        np.asarray(column, np.float64) for column in (rows.attained_gpu_s, rows.gpus, rows.working_since_s)
+        np.asarray(column, np.float64) for column in (rows.attained_gpu_s, rows.gpus, rows.changed_s)
     )
     return float(attained) if np.isnan(since_s) else float(attained + gpus * (now - since_s))
 
@@ -111,6 +111,8 @@ def test_service_is_counted_by_the_gpus_that_were_held_when(database_url: str) -
         change = PlacementChange(ChangeKind.RESIZED, (placement(),))
         assert await placement_change_store.begin_change(connection, key, 1, smaller, change, 2200.0)
         assert await live_service(connection, 2250.0) == 8 * 100 + 2 * 50
+        rows = await queue_store.load_running(connection)
+        assert np.asarray(rows.working_since_s).tolist() == [2100.0], "it works since its start, whatever it holds"
         await end(connection, key, 2300.0)
         assert await waiting(connection) == (8 * 100 + 2 * 100, 2300.0)
 

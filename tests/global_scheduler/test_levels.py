@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.identifiers import TenantId, WorkloadId
 from global_scheduler import levels
 from global_scheduler.knowledge import (
     Estimates,
@@ -24,6 +25,7 @@ from global_scheduler.levels.expected_end import ExpectedEnd
 from global_scheduler.levels.policy import WORST_LEVEL, LevelPolicy
 from global_scheduler.levels.remaining_service import RemainingService
 from global_scheduler.levels.time_slice import TimeSlice
+from global_scheduler.view_builder import RunningRows, known_of_running
 
 THREE_THRESHOLDS = AttainedService((100.0, 1000.0, 3200.0))
 
@@ -129,6 +131,24 @@ def test_estimates_stand_in_for_the_oracle_and_say_where_they_come_from() -> Non
     estimates = Estimates(np.array([119.0]), np.array([EstimateSource.DECLARED], np.int8))
     known = KnownWork(bare.gpus, bare.submitted_s, bare.queued_since_s, bare.attained_gpu_s, bare.started_s, estimates)
     assert policy.queued_levels(PolicyView(known, 0.0)).tolist() == [1]
+
+
+def changed(now: float, changed_s: float, gpus: int, attained_gpu_s: float, remaining_s: float = 0.0) -> PolicyView:
+    """An attempt that runs since 0, holds so many GPUs since then, and had received so much before: as it is loaded."""
+    zero, tenant = np.zeros(1), TenantId("t")
+    rows = RunningRows(
+        [WorkloadId("w")], [1], [tenant], zero, [1], [0], [True], [False], [{}], [gpus], zero, zero, [attained_gpu_s],
+        Estimates(np.array([remaining_s]), np.array([EstimateSource.DECLARED], np.int8)), [changed_s],
+    )  # fmt: skip
+    return PolicyView(known_of_running(rows), now)
+
+
+def test_a_resize_neither_renews_a_time_slice_nor_what_is_left() -> None:
+    """What is counted since the start goes on, and service is counted by the GPUs that were held when."""
+    assert running(TimeSlice(60.0), changed(61.0, 59.0, 1, 59.0)) == (1, math.inf)
+    assert running(RemainingService(60.0, 2.0), changed(950.0, 900.0, 1, 900.0, 1000.0)) == (0, math.inf)
+    assert running(AttainedService((1000.0,)), changed(300.0, 100.0, 4, 100.0)) == (0, 325.0)
+    assert running(AttainedService((1000.0,)), changed(326.0, 100.0, 4, 100.0)) == (1, math.inf)
 
 
 @pytest.mark.parametrize("thresholds", [(), (0.0,), (-1.0, 1.0), (5.0, 5.0), (9.0, 3.0)])
