@@ -17,7 +17,7 @@ from domain.eviction import EvictionRule
 from domain.fleet import Region
 from domain.plan import Plan
 from domain.workload import WorkloadSpecification
-from regional_scheduler.dispatching import Confirmation, confirm_wins
+from regional_scheduler.dispatching import Confirmation, confirm_wins, withdraw_wins
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.idle_outline import outline_of
@@ -107,6 +107,10 @@ class RegionBidder:
         until it is released.
         """
         return confirm_wins(self._inventory, self._empty_region, self._catalog, won, now)
+
+    def withdraw(self, confirmations: Sequence[Confirmation]) -> bool:
+        """Undoes what `confirm` has done: see `withdraw_wins`."""
+        return withdraw_wins(self._inventory, confirmations)
 
     def _answer_lot(self, lot: Lot, planned_s: float, *, assumes_wins: bool) -> tuple[Answer, Plan | None]:
         """The answer to one lot on the inventory as it is at this point of the window, with the plan of a bid.

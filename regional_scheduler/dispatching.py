@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from data_placement.catalog import Catalog
 from domain.diagnosis import Diagnosis
-from domain.plan import Plan
+from domain.plan import Evict, Plan, Start
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.plan_application import apply_plan
@@ -57,6 +57,26 @@ def confirm_wins(
     if any(earlier >= later for earlier, later in pairwise(keys)):
         raise ValueError(f"won lots of region {inventory.region} must come in queue order")
     return tuple(_confirm(inventory, empty_region, catalog, lot, now) for lot in won)
+
+
+def withdraw_wins(inventory: RegionCapacity, confirmations: Sequence[Confirmation]) -> bool:
+    """Undoes what `confirm_wins` has done, when nothing else has happened since; whether it did.
+
+    False, and nothing is changed, when a plan does anything but start an attempt and evict others for it.
+    """
+    plans = [confirmation.plan for confirmation in confirmations if isinstance(confirmation, Dispatch)]
+    if not all(isinstance(action, Start | Evict) for plan in plans for action in plan.actions):
+        return False
+    # The newcomers first: what they were given overlaps with what their victims get back.
+    for confirmation in confirmations:
+        if isinstance(confirmation, Dispatch):
+            inventory.release(confirmation.lot.key)
+    for victim in [victim for plan in plans for victim in plan.evictions]:
+        holding = inventory.holding(victim)
+        if holding is not None:
+            inventory.release(victim)
+            inventory.hold(holding)
+    return True
 
 
 def _confirm(

@@ -31,6 +31,13 @@ from services.regional_scheduler.specifications import SpecificationCache
 AWARDS_AT_ONCE = 256
 
 
+class VictimsChanged(Exception):
+    """A victim does not stand any more where memory has it: a scan pass has re-classified it since.
+
+    Nothing was dispatched. The inventory is as it was; the transaction is to be rolled back.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Dispatched:
     """What was written: new attempts, and what else their plans want done."""
@@ -53,7 +60,7 @@ async def dispatch_awards(
     """Dispatches what the region has won, in queue order.
 
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
-    Raises SessionOver when the database shows that it must in any case.
+    Raises SessionOver when the database shows that it must in any case, and VictimsChanged.
     """
     awards = await auction_store.lock_awards(connection, region, AWARDS_AT_ONCE)
     workloads = await specifications.workloads(connection, [award.position.workload for award in awards])
@@ -85,7 +92,12 @@ async def dispatch_awards(
         _planned_writes(region, dispatches, live, now),
         given_back=len(awards) - len(dispatches),
     )
-    await _store(connection, region, dispatched, bidder.rule, now)
+    try:
+        await _store(connection, region, dispatched, bidder.rule, now)
+    except VictimsChanged as changed:
+        if not bidder.withdraw(confirmations):
+            raise SessionOver(str(changed)) from changed
+        raise
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
     await event_store.append(
         connection,
@@ -110,13 +122,12 @@ def _lots(
 async def _store(
     connection: AnyConnection, region: RegionId, dispatched: Dispatched, rule: EvictionRule, now: float
 ) -> None:
-    """Writes the new attempts, and that their victims leave."""
+    """Writes the new attempts, and that their victims leave. Raises VictimsChanged."""
     await attempt_store.dispatch(connection, region, [new_attempt(attempt) for attempt in dispatched.attempts])
     evictions = dispatched.writes.evictions
     marked = await attempt_store.begin_evictions(connection, evictions, now, rule)
     if len(marked) != len(evictions):
-        # A scan pass may have re-classified one of them since we looked.
-        raise SessionOver(
+        raise VictimsChanged(
             f"of {len(evictions)} victims only {len(marked)} are live and may be evicted by who needs room"
         )
     await write_changes(connection, region, dispatched.writes, now)

@@ -27,7 +27,7 @@ from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.attempt_recorder import PROGRESS_REAL_S, AttemptRecorder
 from services.regional_scheduler.auctioneering import Auctioneer
-from services.regional_scheduler.dispatching import dispatch_awards
+from services.regional_scheduler.dispatching import VictimsChanged, dispatch_awards
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
@@ -38,6 +38,7 @@ from services.regional_scheduler.plan_writing import migration_to
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
+from services.regional_scheduler.session_over import SessionOver
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
 
@@ -78,6 +79,10 @@ class RegionSession:
         )
         self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
+        self._looks_first = False
+        """What was won is not dispatched yet, because something newer has to be taken over before."""
+        self._victims_changed = False
+        """Since the last dispatch a victim stood elsewhere than in memory."""
         self._auctioneer = Auctioneer(database, lease, memory, clock, configuration.auction)
 
     async def run(self) -> None:
@@ -109,7 +114,7 @@ class RegionSession:
         self._absent.close(self._now_real_s())
         await self._look_at_time()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top.
-        dispatched = await self._dispatch()
+        dispatched = await self._dispatch_or_look_again()
         # 6. Move the auction on: answer, close, or open a round.
         again_in_real_s = await self._auction()
         # 7. Tell the cluster managers. Everything they hear is in the database already.
@@ -168,8 +173,22 @@ class RegionSession:
             async with fenced_transaction(self._database, self._lease) as connection:
                 wake_after_commit(connection, SCAN_CHANNEL)
 
+    async def _dispatch_or_look_again(self) -> bool:
+        """Whether there was something to dispatch.
+
+        When a victim stands elsewhere than in memory, the standings are taken over before the next try. Raises
+        SessionOver when that has not helped.
+        """
+        self._looks_first = False
+        try:
+            return await self._dispatch()
+        except VictimsChanged as changed:
+            if self._victims_changed:
+                raise SessionOver(str(changed)) from changed
+            self._looks_first = self._victims_changed = self.inbox.look_at_attempts = True
+            return True
+
     async def _dispatch(self) -> bool:
-        """Whether there was something to dispatch."""
         if not self.inbox.look_at_auction:
             return False
         memory = self.memory
@@ -179,7 +198,7 @@ class RegionSession:
             await lease_store.assert_held(connection, self._lease)
             if await load_revisions(connection) != memory.revisions:
                 # First that is taken over, then what was won is dispatched on it.
-                self.inbox.look_at_applied = True
+                self._looks_first = self.inbox.look_at_applied = True
                 return True
             dispatched = await dispatch_awards(
                 connection,
@@ -190,6 +209,7 @@ class RegionSession:
                 memory.live,
                 self._clock,
             )
+        self._victims_changed = False
         for attempt in dispatched.attempts:
             memory.live.add(attempt)
             self._due_attempts.give_orders(attempt.key)
@@ -198,7 +218,8 @@ class RegionSession:
 
     async def _auction(self) -> float | None:
         """One step; returns when to look again at the latest, in real seconds."""
-        if not self.inbox.look_at_auction:
+        # What was won and is not in the inventory yet would be bid a second time.
+        if self._looks_first or not self.inbox.look_at_auction:
             return None
         self.inbox.look_at_auction = False
         step = await self._auctioneer.step()

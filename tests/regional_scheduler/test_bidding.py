@@ -308,3 +308,17 @@ def test_nothing_won_is_nothing_to_do() -> None:
 def test_won_lots_out_of_queue_order_are_refused() -> None:
     with pytest.raises(ValueError, match="must come in queue order"):
         Bench().bidder.confirm([lot(1, 1), lot(0, 1)], 101.0)
+
+
+def test_what_is_withdrawn_leaves_the_inventory_as_it_was_and_is_dispatched_alike_again() -> None:
+    bench = Bench()
+    victims = [bench.run(name, 4, priority=6, started_s=0.0) for name in ("a", "b", "c")]
+    held = set(bench.inventory.holdings())
+    won = [lot(0, 8), lot(1, 4), lot(2, 2)]
+    confirmed = bench.bidder.confirm(won, 101.0)
+    assert {victim for done in confirmed if isinstance(done, Dispatch) for victim in done.plan.evictions}
+    assert bench.bidder.withdraw(confirmed)
+    bench.inventory.check()
+    assert set(bench.inventory.holdings()) == held
+    assert not any(bench.inventory.is_leaving(victim) for victim in victims)
+    assert bench.bidder.confirm(won, 101.0) == confirmed
