@@ -174,7 +174,9 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
         case TaskLost():
             return _break(run, event, phase, failed=False)
         case Resized():
-            return run._replace(history=(*run.history, event)), (RecordSizes(run.key, event.placements),)
+            # Of one resize after the other the last is kept: there may be one in every round.
+            earlier = run.history[:-1] if run.history and isinstance(run.history[-1], Resized) else run.history
+            return run._replace(history=(*earlier, event)), (RecordSizes(run.key, event.placements),)
         case _:
             assert_never(event)
 

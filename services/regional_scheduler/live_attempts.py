@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import or_
+from typing import TypeVar
 
 from cluster_manager.attempt_run.actions import AttemptAction
 from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost, Resized
@@ -24,6 +25,8 @@ from domain.placement_changes import PlacementChange
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+
+_Name = TypeVar("_Name", AttemptKey, MachineId)
 
 
 @dataclass(slots=True)
@@ -187,14 +190,17 @@ def change_to_ask_for(attempt: LiveAttempt, cluster: ClusterId, *, waits: bool) 
 
 
 class RegionAttempts:
-    """Every live attempt of the region by key, and which of them are leaving each machine."""
+    """Every live attempt of the region by key and by machine, and which of them are leaving each machine."""
 
-    __slots__ = ("_attempts", "_dispatched", "_leaving_by_machine")
+    __slots__ = ("_attempts", "_by_machine", "_dispatched", "_leaving_by_machine", "_waiting_for")
 
     def __init__(self, attempts: Iterable[LiveAttempt] = ()) -> None:
         self._attempts: dict[AttemptKey, LiveAttempt] = {}
         self._dispatched: dict[AttemptKey, LiveAttempt] = {}
+        self._by_machine: dict[MachineId, set[AttemptKey]] = {}
         self._leaving_by_machine: dict[MachineId, set[AttemptKey]] = {}
+        self._waiting_for: dict[AttemptKey, set[AttemptKey]] = {}
+        """Whose changes wait for an attempt, by that attempt."""
         for attempt in attempts:
             self.add(attempt)
 
@@ -209,7 +215,7 @@ class RegionAttempts:
 
     def add(self, attempt: LiveAttempt) -> None:
         self._attempts[attempt.key] = attempt
-        self._note_giving_up(attempt)
+        self._note_change(attempt)
         if attempt.state is State.PREEMPTING:
             self._note_leaving(attempt)
         elif attempt.state is State.DISPATCHED:
@@ -232,8 +238,11 @@ class RegionAttempts:
     def begin_change(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], change: PlacementChange) -> None:
         """It is to hold these from now on; what it gives up is not free before `end_change`."""
         attempt = self._attempts[key]
+        before = attempt.machines
         attempt.placements, attempt.change, attempt.revision = placements, change, attempt.revision + 1
-        self._note_giving_up(attempt)
+        for machine in before - attempt.machines:
+            _discard(self._by_machine, machine, key)
+        self._note_change(attempt)
 
     def restore_change(
         self,
@@ -245,24 +254,27 @@ class RegionAttempts:
         """A new session takes up what an earlier one had decided."""
         attempt = self._attempts[key]
         attempt.revision, attempt.change, attempt.changed = revision, change, changed
-        self._note_giving_up(attempt)
+        self._note_change(attempt)
 
     def end_change(self, key: AttemptKey, changed: Mapping[ClusterId, tuple[float, float]]) -> list[AttemptKey]:
         """The change is carried out, as the machine of its run says; returns who may have waited for that."""
         attempt = self._attempts[key]
         change, attempt.change, attempt.changed = attempt.change, None, changed
         freed = frozenset(placement.machine for placement in change.released) if change is not None else frozenset()
+        for machine in freed - attempt.machines:
+            _discard(self._by_machine, machine, key)
+        for other in change.waits_for if change is not None else ():
+            _discard(self._waiting_for, other, key)
         if attempt.run.phase is Phase.RUNNING:
             attempt.take(Resized(max(since_s for since_s, _ in changed.values()), attempt.placements))
         # One that is leaving gives up the rest of its machines at its end.
         for machine in freed - attempt.machines if attempt.state is State.PREEMPTING else freed:
-            self._no_longer_leaving(key, machine)
+            _discard(self._leaving_by_machine, machine, key)
         return [waiting.key for waiting in self.waiting_on(freed)] + self.waiting_for(key)
 
     def waiting_for(self, key: AttemptKey) -> list[AttemptKey]:
         """Whose changes wait for this attempt to leave or to give something up, sorted."""
-        waiting = [a.key for a in self._attempts.values() if a.change is not None and key in a.change.waits_for]
-        return sorted(waiting)
+        return sorted(self._waiting_for.get(key, ()))
 
     def change_waits(self, attempt: LiveAttempt) -> bool:
         """Whether what the attempt's change gets is not free yet."""
@@ -285,7 +297,10 @@ class RegionAttempts:
         attempt = self._attempts.pop(key)
         self._dispatched.pop(key, None)
         for machine in attempt.machines:
-            self._no_longer_leaving(key, machine)
+            _discard(self._by_machine, machine, key)
+            _discard(self._leaving_by_machine, machine, key)
+        for other in attempt.change.waits_for if attempt.change is not None else ():
+            _discard(self._waiting_for, other, key)
         return attempt.machines
 
     def blocked(self, attempt: LiveAttempt) -> bool:
@@ -294,27 +309,32 @@ class RegionAttempts:
 
     def on(self, machine: MachineId) -> list[AttemptKey]:
         """Attempts with something on this machine, sorted."""
-        on_it = [attempt.key for attempt in self._attempts.values() if machine in attempt.machines]
-        return sorted(on_it, key=lambda key: (key.workload, key.attempt))
+        return sorted(self._by_machine.get(machine, ()))
 
     def waiting_on(self, machines: frozenset[MachineId]) -> list[LiveAttempt]:
         """Attempts that are dispatched and not started on any of these machines, sorted by key."""
-        return sorted(
-            (attempt for attempt in self._dispatched.values() if not machines.isdisjoint(attempt.machines)),
-            key=lambda attempt: (attempt.key.workload, attempt.key.attempt),
-        )
+        there = {key for machine in machines for key in self._by_machine.get(machine, ()) if key in self._dispatched}
+        return [self._dispatched[key] for key in sorted(there)]
 
     def _note_leaving(self, attempt: LiveAttempt) -> None:
         for machine in attempt.machines:
             self._leaving_by_machine.setdefault(machine, set()).add(attempt.key)
 
-    def _note_giving_up(self, attempt: LiveAttempt) -> None:
-        for placement in attempt.change.released if attempt.change is not None else ():
-            self._leaving_by_machine.setdefault(placement.machine, set()).add(attempt.key)
+    def _note_change(self, attempt: LiveAttempt) -> None:
+        """It has these placements from now on, and this change of them is to be carried out."""
+        for machine in attempt.machines:
+            self._by_machine.setdefault(machine, set()).add(attempt.key)
+        if attempt.change is not None:
+            for placement in attempt.change.released:
+                self._leaving_by_machine.setdefault(placement.machine, set()).add(attempt.key)
+            for other in attempt.change.waits_for:
+                self._waiting_for.setdefault(other, set()).add(attempt.key)
 
-    def _no_longer_leaving(self, key: AttemptKey, machine: MachineId) -> None:
-        leaving = self._leaving_by_machine.get(machine)
-        if leaving is not None:
-            leaving.discard(key)
-            if not leaving:
-                del self._leaving_by_machine[machine]
+
+def _discard(index: dict[_Name, set[AttemptKey]], name: _Name, key: AttemptKey) -> None:
+    """Takes the attempt out of one entry of an index, and the entry with its last attempt."""
+    keys = index.get(name)
+    if keys is not None:
+        keys.discard(key)
+        if not keys:
+            del index[name]

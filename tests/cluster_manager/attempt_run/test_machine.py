@@ -155,6 +155,14 @@ def test_a_resize_is_recorded_while_it_runs(new_attempt: NewAttempt) -> None:
     assert checked.run.phase is Phase.RUNNING
 
 
+def test_a_history_does_not_grow_with_every_resize(new_attempt: NewAttempt) -> None:
+    checked = new_attempt()
+    checked.take(PlaceFreed(0.0), Started(0.0))
+    for number in range(5):
+        checked.take(Resized(4.0 + number, ()))
+    assert checked.run.history == (PlaceFreed(0.0), Started(0.0), Resized(8.0, ()))
+
+
 # Leaving.
 
 
