@@ -82,12 +82,10 @@ class RegionBidder:
     def plan_alone(self, lot: Lot, now: float) -> Plan | None:
         """The plan of the bid for one lot on the inventory as it is; None when the region does not bid.
 
-        What a window of one lot would come to, for a workload whose auction the region does not abandon.
+        What a window of one lot would come to, for a workload whose auction the region does not abandon, and of which
+        `refusals` knows nothing.
         """
         self._inventory.pass_time(now)
-        position = lot.position
-        if self.refusals.fails(lot.workload, position.standing, within_quota=position.within_quota):
-            return None
         plan = self._plan(lot, now)
         return None if isinstance(plan, Refusal) else plan
 

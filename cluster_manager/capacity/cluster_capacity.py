@@ -101,8 +101,6 @@ class ClusterCapacity(NeverCopied):
         self._supposed: list[tuple[Integers, int, Live | None, int]] = []
         self.revision = self.shared.revision = next(self.shared.revisions)
         """As long as it is the same, every question has the same answer; a state that comes back has its old one."""
-        self.releases = 0
-        """How often there may have come to be more capacity for a newcomer."""
 
     # What is held.
 
@@ -413,7 +411,6 @@ class ClusterCapacity(NeverCopied):
         """Tells what was released, unless that is tentative: it is undone before any newcomer could ask again."""
         if self._undo_log.tentative:
             return
-        self.releases += 1
         if self._listener is not None and self._listener.listens:
             machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
             released = ReleasedCapacity(self.layout.arrays, machines, amounts, from_standing, below_standing)

@@ -22,7 +22,7 @@ from domain.rank import Standing
 from domain.workload import JobSpecification, Workload, WorkloadSpecification
 from regional_scheduler.explaining import no_room_alone, no_room_for_smaller
 from regional_scheduler.refusal import Refusal
-from regional_scheduler.refusals.entries import STANDING, RefusedJob, RefusedJobs, standing_column
+from regional_scheduler.refusals.entries import STANDING, RefusedJob, RefusedJobs, Scope, standing_column
 from regional_scheduler.refusals.questions import Alike, AskedJob, Question, alike, question_about
 from regional_scheduler.refusals.releases import ReleaseLog
 from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
@@ -85,9 +85,22 @@ class RefusalMemory:
                 return True
         return False
 
+    def was_told(self, question: Question, standing: Standing) -> bool:
+        """The same by refusals that it was told of only."""
+        self.lookups += 1
+        for asked in question.jobs:
+            if self._entry_for(asked, standing) is not None:
+                self.hits += 1
+                return True
+        return False
+
     def fails(self, workload: Workload, standing: Standing, *, within_quota: bool) -> bool:
-        """The same by what was told of only, for workloads that are not asked about often."""
+        """The same, and by what was told while something is supposed, for workloads that are not asked about often."""
         return self._find(workload, standing, within_quota) is not None
+
+    def scopes(self, specification: WorkloadSpecification, *, within_quota: bool) -> tuple[Scope, ...]:
+        """Per job, what its mechanisms look at beside what it asks for. Raises ValueError: see `plan_workload`."""
+        return tuple([asked.groups[0][-1] for asked in self.question(specification, within_quota=within_quota).jobs])
 
     def why_it_fails(
         self, workload: Workload, standing: Standing, now: float, *, within_quota: bool

@@ -14,6 +14,7 @@ from domain.tenant import Tenant, quota_charges
 from domain.workload import Emulated, TableInput, Workload
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
+from regional_scheduler.refusals.entries import Scope
 from simulator.engine.regions import RegionRoom
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.policies.placement import PlacementPolicy
@@ -48,9 +49,10 @@ class Intake:
         self._tenants_apart = tenants_apart
         self._trace_regions_bind = trace_regions_bind
         self._region_position = {desk.region: position for position, desk in enumerate(room.desks)}
-        self._shape_numbers: dict[tuple[JobShapes, tuple[int, ...], int], int] = {}
+        self._shape_numbers: dict[tuple[JobShapes, tuple[int, ...], tuple[Scope, ...], int], int] = {}
         self._kinds: dict[tuple[int, int], int] = {}
-        self._eligible: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._eligible: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Scope, ...]]] = {}
+        self._scopes: dict[tuple[JobShapes, TenantId, int], tuple[Scope, ...]] = {}
         self._shapes: dict[tuple[int, GpuModel], tuple[int, bool]] = {}
 
     def position_of(self, tenant: TenantId) -> int:
@@ -103,10 +105,10 @@ class Intake:
         own_region: RegionId | None,
     ) -> SimulatedWorkload:
         specification = workload.specification
-        asked = _asked(workload)
-        eligible = self._eligible_for(workload, asked)
         tenant = self._position[specification.tenant]
-        shape = self._shape_number(asked, eligible, index)
+        asked = _asked(workload)
+        eligible, scopes = self._eligible_for(workload, asked)
+        shape = self._shape_number(asked, eligible, scopes, index)
         return SimulatedWorkload(
             index=index,
             workload=workload,
@@ -117,7 +119,6 @@ class Intake:
             checkpoint_interval_s=checkpoint_interval_s,
             kind=self._kind_of(shape, tenant),
             shape=shape,
-            several_jobs=len(specification.jobs) > 1,
             own_region=NO_REGION if own_region is None else self._region_position.get(own_region, NO_REGION),
             eligible=eligible,
             charges=quota_charges(specification, self._tenants[tenant].quota) if self._charged else {},
@@ -126,17 +127,22 @@ class Intake:
     def bind(self, work: SimulatedWorkload, region: int) -> None:
         """The workload may run in that region only."""
         work.eligible = (region,)
-        work.shape = self._shape_number(_asked(work.workload), work.eligible, work.index)
+        asked, specification = _asked(work.workload), work.workload.specification
+        key = asked, specification.tenant, region
+        scopes = self._scopes.get(key)
+        if scopes is None:
+            scopes = self._scopes[key] = self._room.scopes(specification, work.eligible)
+        work.shape = self._shape_number(asked, work.eligible, scopes, work.index)
         work.kind = self._kind_of(work.shape, work.tenant)
 
-    def _shape_number(self, asked: JobShapes, eligible: tuple[int, ...], index: int) -> int:
+    def _shape_number(self, asked: JobShapes, eligible: tuple[int, ...], scopes: tuple[Scope, ...], index: int) -> int:
         """A number for all workloads of one job that ask for the same in the same places: when one finds nothing, the
-        others find nothing either, while capacity only shrinks.
+        others find nothing either, while capacity only shrinks. `scopes` are what mechanisms look at beside that.
 
         That does not hold for several jobs: where they are put together depends on the order in which the planner
         tries them, so that they may fit where there is less. Each such workload has a number of its own.
         """
-        alike = (asked, eligible, 0 if len(asked) == 1 else index + 1)
+        alike = (asked, eligible, scopes, 0 if len(asked) == 1 else index + 1)
         return self._shape_numbers.setdefault(alike, len(self._shape_numbers))
 
     def _kind_of(self, shape: int, tenant: int) -> int:
@@ -151,14 +157,16 @@ class Intake:
             shape = self._shapes[key] = self._placement.shape(row.gpus, greatest)
         return shape
 
-    def _eligible_for(self, workload: Workload, asked: JobShapes) -> tuple[int, ...]:
+    def _eligible_for(self, workload: Workload, asked: JobShapes) -> tuple[tuple[int, ...], tuple[Scope, ...]]:
+        """The regions that are eligible, and what their mechanisms look at beside what is asked for."""
         specification = workload.specification
         tables: tuple[TableInput, ...] = specification.tables
-        key = (asked, specification.regions, tables)
-        eligible = self._eligible.get(key)
-        if eligible is None:
-            eligible = self._eligible[key] = self._room.eligible(specification)
-        return eligible
+        key = (asked, specification.regions, tables, specification.tenant)
+        found = self._eligible.get(key)
+        if found is None:
+            eligible = self._room.eligible(specification)
+            found = self._eligible[key] = eligible, self._room.scopes(specification, eligible)
+        return found
 
 
 def _asked(workload: Workload) -> JobShapes:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
-from cluster_manager.capacity.tables import Integers
+from cluster_manager.recently_used import RecentlyUsed
 from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import Fleet, Region
@@ -20,9 +20,15 @@ from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from regional_scheduler.auction import Verdict, bid_rank, decide_lot
 from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.refusals.entries import Scope
+from regional_scheduler.refusals.memory import RefusalMemory
+from regional_scheduler.refusals.questions import Question
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Lot
 from simulator.engine.workloads import SimulatedWorkload
+
+SHAPES_REMEMBERED = 65_536
+"""Shapes of workloads whose questions are kept; they are made anew for others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +45,12 @@ class RegionDesk:
         return RegionDesk(region.region, inventory, RegionBidder(region, inventory, catalog))
 
 
-_KindCounts: TypeAlias = tuple[RegionCapacity, Integers | None, int, int]
-"""A region, its counts for a kind of tasks, how many tasks there are, and how many counts it had forgotten by then."""
+class _AskedRegion(NamedTuple):
+    """A region, by position, and the question that all workloads of one shape ask it."""
+
+    position: int
+    refusals: RefusalMemory
+    question: Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +78,12 @@ class RegionRoom:
         self._by_name = sorted(range(len(self.desks)), key=lambda position: self.desks[position].region)
         self._remembers = remembers
         self.keeps_refusals = remembers and beyond_walks
-        """False: nobody may rely on what was refused before but the regions' own caches."""
+        """False: what has no place is only known from what was planned since the walk began, or not even from that."""
         self.lookups = 0
         """How often a region was asked for room."""
         self.plans = 0
         """How often it had to plan to answer."""
-        self._rooms: dict[int, tuple[_KindCounts, ...]] = {}
-
-    @property
-    def releases(self) -> int:
-        """How often there may have come to be more room for somebody in any region."""
-        return sum([desk.inventory.releases for desk in self.desks])
+        self._questions: RecentlyUsed[int, tuple[_AskedRegion, ...]] = RecentlyUsed(SHAPES_REMEMBERED)
 
     def pass_time(self, now: float) -> None:
         """Everybody who may be evicted by `now` makes room from now on."""
@@ -101,53 +106,71 @@ class RegionRoom:
         said = {desk.region: desk.bidder.abandons(specification) for desk in self.desks}
         return {region: answer for region, answer in sorted(said.items()) if answer is not None}
 
-    def finds_nothing(self, work: SimulatedWorkload, standing: Standing) -> bool:
-        """True when surely no eligible region has a place, not even by evicting; costs next to nothing.
+    def scopes(self, specification: WorkloadSpecification, eligible: Sequence[int]) -> tuple[Scope, ...]:
+        """What the mechanisms of these regions look at beside what its jobs ask for: see `scope_of`."""
+        return tuple(
+            [
+                scope
+                for position in eligible
+                for within_quota in (False, True)
+                for scope in self.desks[position].bidder.refusals.scopes(specification, within_quota=within_quota)
+            ]
+        )
+
+    def refuses(self, work: SimulatedWorkload, standing: Standing) -> bool:
+        """True when all eligible regions are known to have no place, not even by evicting; costs next to nothing.
 
         Always False where refusals are not kept: then it takes a plan to know.
         """
         if not self.keeps_refusals:
             return False
-        rooms = self._rooms.get(work.kind)
-        if rooms is None:
-            rooms = self._rooms[work.kind] = self._rooms_for(work)
-        for inventory, room, tasks, forgotten in rooms:
-            if inventory.forgotten_counts != forgotten:
-                del self._rooms[work.kind]
-                return self.finds_nothing(work, standing)
-            if room is None or not inventory.is_short(room, tasks, standing):
+        regions = self._asked_regions(work)
+        for region in regions:
+            if not region.refusals.refuses(region.question, standing):
                 return False
-        self.lookups += len(rooms)
+        self.lookups += len(regions)
         return True
 
-    def _rooms_for(self, work: SimulatedWorkload) -> tuple[_KindCounts, ...]:
-        """In each eligible region, the counts for tasks like those of the first job, and how many there are."""
-        job = work.workload.specification.jobs[0]
-        inventories = [self.desks[position].inventory for position in work.eligible]
-        found: list[_KindCounts] = []
-        for inventory in inventories:
-            counts = inventory.free_counts(inventory.kind_of(job))
-            found.append((inventory, counts, job.tasks, inventory.forgotten_counts))
-        return tuple(found)
+    def _asked_regions(self, work: SimulatedWorkload) -> tuple[_AskedRegion, ...]:
+        """The eligible regions by name, each with the question about workloads like this one."""
+        key = 2 * work.shape + work.within_quota
+        regions = self._questions.get(key)
+        if regions is None:
+            asked: list[_AskedRegion] = []
+            for position in self._by_name:
+                if position in work.eligible:
+                    refusals = self.desks[position].bidder.refusals
+                    question = refusals.question(work.workload.specification, within_quota=work.within_quota)
+                    asked.append(_AskedRegion(position, refusals, question))
+            regions = tuple(asked)
+            self._questions.put(key, regions)
+        return regions
 
-    def auction(self, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
-        """The winner of one lot among the eligible regions: the best score, ties go to the first by name."""
+    def auction(self, work: SimulatedWorkload, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
+        """The winner of its lot among these of its regions: the best score, ties go to the first by name."""
         best: Win | None = None
-        for position in self._by_name:
-            if position not in eligible:
+        standing = lot.position.standing
+        for region in self._asked_regions(work):
+            if region.position not in eligible:
                 continue
-            desk = self.desks[position]
-            hits = desk.bidder.refusals.hits
-            plan = desk.bidder.plan_alone(lot, now)
             self.lookups += 1
-            self.plans += desk.bidder.refusals.hits == hits
+            if self._is_known(region, standing):
+                continue
+            self.plans += 1
+            plan = self.desks[region.position].bidder.plan_alone(lot, now)
             if plan is None:
                 continue
             if best is None or bid_rank(plan.score, plan.region) < bid_rank(best.plan.score, best.plan.region):
-                best = Win(position, plan)
+                best = Win(region.position, plan)
         if not self._remembers:
             self._forget()
         return best
+
+    def _is_known(self, region: _AskedRegion, standing: Standing) -> bool:
+        """Whether the region has no place, as far as the settings let it know."""
+        if self.keeps_refusals:
+            return region.refusals.refuses(region.question, standing)
+        return region.refusals.was_told(region.question, standing)
 
     def idle_gpus(self, region: int) -> int:
         """GPUs that nobody holds on machines that take work."""

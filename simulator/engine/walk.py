@@ -56,9 +56,6 @@ class Walk:
         self._use_of_tenants = use_of_tenants
         self._facts = facts
         self._cpus_of_tenants: list[float] = []
-        self._refused_shapes: dict[int, Standing] = {}
-        """The best standing at which each shape was refused since there was last more room for anybody."""
-        self._releases = -1
         self._looks_at_heads = False
         self._too_long: set[tuple[int, int]] = set()
         self._kept_machines: dict[int, frozenset[MachineId]] = {}
@@ -73,10 +70,6 @@ class Walk:
         self._cpus_of_tenants = []
         self._levels_now = {}
         self._room.pass_time(now)
-        releases = self._room.releases
-        if releases != self._releases or not self._room.keeps_refusals:
-            self._refused_shapes = {}
-            self._releases = releases
         self._looks_at_heads = False
         self._too_long = set()
         self._kept_machines = {}
@@ -87,20 +80,10 @@ class Walk:
         self._queue.block_kinds(self._finds_nothing)
 
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:
-        standing = self.standing_of(work)
-        refused_at = self._refused_shapes.get(work.shape)
-        known = self._room.keeps_refusals and refused_at is not None and refused_at <= standing
-        if not known:
-            if not self._room.finds_nothing(work, standing):
-                return False
-            self._remember(work.shape, standing)
+        if not self._room.refuses(work, self.standing_of(work)):
+            return False
         self.refused.append(work)
         return True
-
-    def _remember(self, shape: int, standing: Standing) -> None:
-        refused_at = self._refused_shapes.get(shape)
-        if refused_at is None or standing < refused_at:
-            self._refused_shapes[shape] = standing
 
     def next(self) -> SimulatedWorkload | None:
         return self._queue.next()
@@ -121,29 +104,22 @@ class Walk:
     def start_in(self, work: Work, region: int) -> bool:
         simulated = cast(SimulatedWorkload, work)
         lot = self.lot_of(simulated)
-        win = self._room.auction(lot, (region,), self.now)
+        win = self._room.auction(simulated, lot, (region,), self.now)
         if win is None:
             return False
         self._launch(simulated, lot, win)
         return True
 
     def _start_among(self, work: SimulatedWorkload, regions: Sequence[int]) -> bool:
-        standing = self.standing_of(work)
-        refused_at = self._refused_shapes.get(work.shape)
-        # What was refused stays refused until there is more room; nothing that happens in a walk makes any.
-        known = self._room.keeps_refusals and refused_at is not None and refused_at <= standing
-        if not known and not self._room.finds_nothing(work, standing):
-            lot = self.lot_of(work)
-            win = self._room.auction(lot, regions, self.now)
-            if win is not None:
-                self._launch(work, lot, win)
-                return True
-        self._refuse(work, standing)
+        lot = self.lot_of(work)
+        win = self._room.auction(work, lot, regions, self.now)
+        if win is not None:
+            self._launch(work, lot, win)
+            return True
+        self._refuse(work)
         return False
 
-    def _refuse(self, work: SimulatedWorkload, standing: Standing) -> None:
-        if not work.several_jobs:
-            self._remember(work.shape, standing)
+    def _refuse(self, work: SimulatedWorkload) -> None:
         # Where refusals are not kept everybody is asked; but heads are those of kinds of which none was refused.
         if self._room.keeps_refusals or self._looks_at_heads:
             self._queue.block(work.kind)
@@ -233,9 +209,9 @@ class Walk:
     def regions_with_room(self, work: Work) -> Sequence[int]:
         simulated = cast(SimulatedWorkload, work)
         lot = self.lot_of(simulated)
-        found = [r for r in simulated.eligible if self._room.auction(lot, (r,), self.now) is not None]
+        found = [r for r in simulated.eligible if self._room.auction(simulated, lot, (r,), self.now) is not None]
         if not found:
-            self._refuse(simulated, lot.position.standing)
+            self._refuse(simulated)
         return found
 
     @contextmanager
@@ -273,9 +249,9 @@ class Walk:
             return self._start_among(simulated, simulated.eligible)
         lot = self.lot_of(simulated)
         if (simulated.shape, kept_for.index) not in self._too_long:
-            win = self._room.auction(lot, simulated.eligible, self.now)
+            win = self._room.auction(simulated, lot, simulated.eligible, self.now)
             if win is None:
-                self._refuse(simulated, lot.position.standing)
+                self._refuse(simulated)
                 return False
             if win.region != region or self._leaves_room(lot, win, kept_for, reservation):
                 self._launch(simulated, lot, win)
@@ -283,7 +259,7 @@ class Walk:
             # Shorter ones of this shape may start there; of those that last as long, none.
             self._too_long.add((simulated.shape, kept_for.index))
         others = [other for other in simulated.eligible if other != region]
-        win = self._room.auction(lot, others, self.now) if others else None
+        win = self._room.auction(simulated, lot, others, self.now) if others else None
         if win is None:
             return False
         self._launch(simulated, lot, win)

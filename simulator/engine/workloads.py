@@ -40,8 +40,6 @@ class SimulatedWorkload:
     """Its kind if tenants are not kept apart."""
     jobs: tuple[EmulatedJob, ...] = ()
     """Where there are several, the work of each; they advance together."""
-    several_jobs: bool = False
-    """Then it may find a place where there is less than where it found none: no refusal is remembered."""
     own_region: int = NO_REGION
     """Position of the region that its trace names."""
     state: State = State.PENDING
