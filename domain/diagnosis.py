@@ -44,6 +44,9 @@ class Reason(StrEnum):
 
 _PERMANENCE = tuple(Reason)
 
+FOR_WANT_OF_ROOM = (Reason.NO_ROOM, Reason.KNOWN_TO_FAIL)
+"""One reason for whatever waits: which of them it is depends on what else was asked for before."""
+
 
 class Quantity(StrEnum):
     """What there may be too little of."""
@@ -84,7 +87,7 @@ class Diagnosis:
     tables: tuple[TableId, ...] = ()
     """The input tables that the region lacks."""
     since_s: float | None = None
-    """When it was found. None: it depends on nothing that runs."""
+    """Since when the workload has been refused for this reason. None: it depends on nothing that runs."""
 
     @property
     def missing_share(self) -> float:

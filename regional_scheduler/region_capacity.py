@@ -380,7 +380,7 @@ class RegionCapacity(NeverCopied):
         """True when these `free_counts` are not enough for so many tasks, and there is nothing to evict for them."""
         # Most regions that are asked often have one cluster.
         most = counts[0] if len(counts) == 1 else counts.max(initial=0)
-        return bool(most < tasks) and not any([cluster.any_worse(standing) for cluster in self.clusters])
+        return bool(most < tasks) and not any(cluster.any_worse(standing) for cluster in self.clusters)
 
     def when_empty(self, kind: TaskKind, tasks: int) -> list[int]:
         """Per cluster, how many tasks would fit with nothing else there and all machines up, each counted up to `tasks`."""

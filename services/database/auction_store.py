@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from domain.diagnosis import Diagnosis
+from domain.diagnosis import FOR_WANT_OF_ROOM, Diagnosis
 from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import TRANSITIONS, Happening
 from domain.rank import QueuePosition, Standing
@@ -283,7 +283,7 @@ async def mark_undecided(
 ) -> set[WorkloadId]:
     """Stores why these have no place, beside the new state; returns those whose state is new.
 
-    The numbers in a reason change all the time. Unless `refresh_reasons`, only a new state is worth a write.
+    As long as the reason stays the same, so does the time since when it is known. The numbers in a reason change all the time. Unless `refresh_reasons`, only a new state is worth a write.
     """
     if not marks:
         return set()
@@ -298,7 +298,14 @@ async def mark_undecided(
                             WHERE q.state <> life.after OR (%s AND q.reason <> u.reason)
                             ORDER BY q.workload FOR UPDATE OF q),
                 changed AS (UPDATE queue_entries q SET state = before.after, reason = before.reason,
-                                   diagnosis = before.diagnosis
+                                   diagnosis = CASE
+                                       WHEN q.diagnosis ? 'since_s' AND before.diagnosis ? 'since_s'
+                                        AND (q.diagnosis ->> 'reason' = before.diagnosis ->> 'reason'
+                                             OR (q.diagnosis ->> 'reason' = ANY(%s)
+                                                 AND before.diagnosis ->> 'reason' = ANY(%s)))
+                                       THEN before.diagnosis
+                                            || jsonb_build_object('since_s', q.diagnosis -> 'since_s')
+                                       ELSE before.diagnosis END
                               FROM before WHERE before.workload = q.workload
                          RETURNING q.workload, q.state)
            SELECT changed.workload FROM changed JOIN before USING (workload) WHERE changed.state <> before.state""",
@@ -311,6 +318,8 @@ async def mark_undecided(
             [mark.sentence for mark in marks],
             [Jsonb(mark.diagnosis.as_json()) for mark in marks],
             refresh_reasons,
+            [*FOR_WANT_OF_ROOM],
+            [*FOR_WANT_OF_ROOM],
         ),
     )
     return {WorkloadId(row[0]) for row in await cursor.fetchall()}

@@ -211,6 +211,34 @@ def test_the_queue_tells_the_diagnosis_as_it_was_stored(database_url: str) -> No
     asyncio.run(scenario())
 
 
+def test_a_diagnosis_says_since_when_the_reason_has_been_the_same(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await submit(connection, [submission(1)])
+            name = WorkloadId("w000001")
+
+            async def since_s(reason: Reason, found_s: float | None) -> float | None:
+                """As it is stored after this was found, too."""
+                found = replace(FULL, reason=reason, since_s=found_s)
+                undecided = Unplaceable(name, Happening.NO_PLACE, f"{reason} at {found_s}", found)
+                await auction_store.mark_undecided(connection, [undecided], refresh_reasons=True)
+                stored = await workload_reader.get(connection, name)
+                assert stored is not None
+                assert stored.diagnosis is not None
+                assert stored.diagnosis.reason is reason
+                return stored.diagnosis.since_s
+
+            assert await since_s(Reason.NO_ROOM, 10.0) == 10.0
+            assert await since_s(Reason.NO_ROOM, 20.0) == 10.0
+            # A smaller job was refused meanwhile: for this workload nothing has changed.
+            assert await since_s(Reason.KNOWN_TO_FAIL, 30.0) == 10.0
+            assert await since_s(Reason.NO_MACHINE_FITS, 40.0) == 40.0
+            assert await since_s(Reason.TASK_TOO_LARGE, None) is None
+            assert await since_s(Reason.NO_ROOM, 50.0) == 50.0
+
+    asyncio.run(scenario())
+
+
 def test_upcoming_lots_follow_the_queue_from_the_cursor_on_without_those_awarded(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database, database.transaction() as connection:
