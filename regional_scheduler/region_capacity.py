@@ -17,6 +17,7 @@ from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding, UnknownMachine
 from cluster_manager.capacity.fitting import free_and_in_service
+from cluster_manager.capacity.free_counts import count_all
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
@@ -376,11 +377,20 @@ class RegionCapacity(NeverCopied):
         """While it stays, `free_counts` that were handed out before are still those of their kinds."""
         return self._shared.counted.forgotten
 
+    def count_free(self, kind: TaskKind) -> Integers:
+        """The same, counted for this once: for kinds of which there are too many to keep their counts up to date."""
+        table = kind.needs.table
+        return np.array([count_all(cluster.arrays, table) for cluster in self.clusters], np.int64)
+
     def is_short(self, counts: Integers, tasks: int, standing: Standing) -> bool:
         """True when these `free_counts` are not enough for so many tasks, and there is nothing to evict for them."""
         # Most regions that are asked often have one cluster.
         most = counts[0] if len(counts) == 1 else counts.max(initial=0)
-        return bool(most < tasks) and not any(cluster.any_worse(standing) for cluster in self.clusters)
+        return bool(most < tasks) and not self.any_worse(standing)
+
+    def any_worse(self, standing: Standing) -> bool:
+        """Whether any attempt has a strictly worse standing; those that are leaving count too."""
+        return any(cluster.any_worse(standing) for cluster in self.clusters)
 
     def when_empty(self, kind: TaskKind, tasks: int) -> list[int]:
         """Per cluster, how many tasks would fit with nothing else there and all machines up, each counted up to `tasks`."""
@@ -397,6 +407,11 @@ class RegionCapacity(NeverCopied):
     def tentatively(self) -> AbstractContextManager[None]:
         """Everything done inside is undone at exit, also after an exception. May be nested."""
         return Tentatively(self._shared.undo_log)
+
+    @property
+    def tentative(self) -> bool:
+        """Whether what is done at the moment will be undone."""
+        return self._shared.undo_log.tentative
 
     @contextmanager
     def supposing(self) -> Iterator[None]:

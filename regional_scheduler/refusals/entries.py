@@ -8,7 +8,7 @@ covers are kept, and of those only so many as were used last.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -67,37 +67,17 @@ class RefusedJob:
     holds: bool = True
     """False: the job may find a place by now."""
 
-    def still_holds(self, releases: ReleaseLog) -> bool:
-        """Adds to its capacity what was released meanwhile at most; False from when that may be enough for its tasks."""
-        if self.holds and self.seen != releases.number:
-            self.holds = self._stays_short(releases)
-            self.seen = releases.number
-        return self.holds
-
-    def _stays_short(self, releases: ReleaseLog) -> bool:
-        since = releases.since(self.seen)
-        if since is None:
-            return False
-        query, capacity = self.query, self.capacity
-        for release in since:
-            if not release.released.concerns(query.standing):
-                continue
-            position = release.position
-            most = release.mechanism.capacity_after(query, capacity[position], release.released)
-            capacity[position] = min(most, self.when_empty[position])
-            if capacity[position] >= query.tasks:
-                return False
-        return True
-
 
 class RefusedJobs:
     """What is remembered in one layer."""
 
-    __slots__ = ("_clock", "_groups", "_releases", "count")
+    __slots__ = ("_clock", "_count_again", "_groups", "_releases", "count")
 
-    def __init__(self, releases: ReleaseLog) -> None:
+    def __init__(self, releases: ReleaseLog, count_again: Callable[[RefusedJob], list[int] | None]) -> None:
+        """`count_again` gives the capacities of clusters for an entry's tasks, if they are known to be too little."""
         self._groups: dict[Group, _Group] = {}
         self._releases = releases
+        self._count_again = count_again
         self._clock = 0
         self.count = 0
         """How many entries there are; some may turn out not to hold any more when they are asked about next."""
@@ -109,11 +89,41 @@ class RefusedJobs:
             if group is None:
                 continue
             while (entry := group.covering(row)) is not None:
-                if entry.still_holds(self._releases):
+                if self.still_holds(entry):
                     self.use(entry)
                     return entry
                 self._remove(group, entry)
         return None
+
+    def still_holds(self, entry: RefusedJob) -> bool:
+        """Adds to its capacity what was released meanwhile at most.
+
+        Where that may be enough for its tasks it is counted again, and ends unless it is too little after all.
+        """
+        if entry.holds and entry.seen != self._releases.number:
+            if not self._stays_short(entry):
+                counts = self._count_again(entry)
+                if counts is None:
+                    entry.holds = False
+                else:
+                    entry.capacity = counts
+            entry.seen = self._releases.number
+        return entry.holds
+
+    def _stays_short(self, entry: RefusedJob) -> bool:
+        since = self._releases.since(entry.seen)
+        if since is None:
+            return False
+        query, capacity = entry.query, entry.capacity
+        for release in since:
+            if not release.released.concerns(query.standing):
+                continue
+            position = release.position
+            most = release.mechanism.capacity_after(query, capacity[position], release.released)
+            capacity[position] = min(most, entry.when_empty[position])
+            if capacity[position] >= query.tasks:
+                return False
+        return True
 
     def use(self, entry: RefusedJob) -> None:
         """It was the answer."""
@@ -136,7 +146,7 @@ class RefusedJobs:
         """Forgets the entries that do not hold any more."""
         for group in list(self._groups.values()):
             for entry in list(group.entries):
-                if not entry.still_holds(self._releases):
+                if not self.still_holds(entry):
                     self._remove(group, entry)
 
     def clear(self) -> None:

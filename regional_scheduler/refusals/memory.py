@@ -48,7 +48,7 @@ class RefusalMemory:
         """Hears from now on what is released in the region."""
         self._region = region
         self._releases = ReleaseLog()
-        self._known = RefusedJobs(self._releases)
+        self._known = RefusedJobs(self._releases, self._count_again)
         self._supposed: RefusedJobs | None = None
         self._questions: RecentlyUsed[Alike, Question] = RecentlyUsed(QUESTIONS_REMEMBERED)
         self.lookups = 0
@@ -131,22 +131,7 @@ class RefusalMemory:
         for layer in self._layers():
             if layer.covering(asked.groups, asked.row) is not None:
                 return
-        entry = RefusedJob(
-            asked.groups[0],
-            asked.row.copy(),
-            job,
-            asked.query._replace(standing=standing),
-            list(refusal.room),
-            self._region.when_empty(asked.query.kind, job.tasks),
-            self._releases.number,
-        )
-        if self._supposed is not None:
-            self._supposed.add(entry)
-        else:
-            if not self._known.count:
-                self._releases.clear()
-            self._known.add(entry)
-            asked.known = entry
+        self._keep(asked, job, standing, list(refusal.room))
 
     @contextmanager
     def supposing(self) -> Iterator[None]:
@@ -154,7 +139,7 @@ class RefusalMemory:
 
         Inside, capacity may only be taken: then what was refused before goes on holding, too.
         """
-        self._supposed = RefusedJobs(self._releases)
+        self._supposed = RefusedJobs(self._releases, self._count_again)
         try:
             yield
         finally:
@@ -178,6 +163,26 @@ class RefusalMemory:
             self._releases.add(release)
 
     # Below.
+
+    def _keep(self, asked: AskedJob, job: JobSpecification, standing: Standing, capacity: list[int]) -> None:
+        """One more entry, which no other one covers."""
+        asked.row[STANDING] = standing_column(standing)
+        entry = RefusedJob(
+            asked.groups[0],
+            asked.row.copy(),
+            job,
+            asked.query._replace(standing=standing),
+            capacity,
+            self._region.when_empty(asked.query.kind, job.tasks),
+            self._releases.number,
+        )
+        if self._supposed is not None:
+            self._supposed.add(entry)
+            return
+        if not self._known.count:
+            self._releases.clear()
+        self._known.add(entry)
+        asked.known = entry
 
     def _layers(self) -> tuple[RefusedJobs, ...]:
         return (self._known,) if self._supposed is None else (self._known, self._supposed)
@@ -214,10 +219,24 @@ class RefusalMemory:
                 return False
         return region.is_short(asked.counts, asked.query.tasks, standing)
 
+    def _count_again(self, entry: RefusedJob) -> list[int] | None:
+        """What is free where nothing could be evicted, if that is too little for the entry's tasks; else None.
+
+        Often what was released has been taken again meanwhile; counting once costs less than planning. What is only
+        tentatively taken says nothing.
+        """
+        region, query = self._region, entry.query
+        if region.tentative or region.any_worse(query.standing):
+            return None
+        counts = region.free_counts(query.kind)
+        if counts is None:
+            counts = region.count_free(query.kind)
+        return counts.tolist() if region.is_short(counts, query.tasks, query.standing) else None
+
     def _entry_for(self, asked: AskedJob, standing: Standing) -> RefusedJob | None:
         """An entry that covers the job at this standing and still holds."""
         entry = asked.known
-        if entry is not None and entry.query.standing <= standing and entry.still_holds(self._releases):
+        if entry is not None and entry.query.standing <= standing and self._known.still_holds(entry):
             self._known.use(entry)
             return entry
         if not self._known.count:

@@ -54,6 +54,27 @@ def test_thousands_of_kinds_are_all_answered_without_planning() -> None:
     assert not memory.fails(kind(7), WORST, within_quota=True)
 
 
+def test_what_is_released_and_taken_again_leaves_thousands_of_kinds_refused() -> None:
+    here = full_region()
+    memory = RefusalMemory(here)
+    for number in range(KINDS):
+        refuse(here, memory, kind(number), WORST)
+    here.release(key_of("on-b"))
+    hold(here, "on-b", tasks_on("b", range(8), cpus=1.0), priority=6)
+    assert all(memory.fails(kind(number), WORST, within_quota=True) for number in range(KINDS))
+
+
+def test_what_is_only_tentatively_taken_again_ends_a_refusal() -> None:
+    here = full_region()
+    memory = RefusalMemory(here)
+    refuse(here, memory, kind(0), WORST)
+    here.release(key_of("on-b"))
+    with here.tentatively():
+        hold(here, "on-b", tasks_on("b", range(8), cpus=1.0), priority=6)
+        memory.fails(kind(0), WORST, within_quota=True)
+    assert not memory.fails(kind(0), WORST, within_quota=True)
+
+
 def test_what_was_asked_about_last_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "ENTRIES_REMEMBERED", 16)
     here = full_region()
@@ -71,11 +92,13 @@ def test_an_entry_that_missed_too_many_releases_is_forgotten(monkeypatch: pytest
     here = full_region()
     memory = RefusalMemory(here)
     larger = workload_of("gang", JobSpecification(JobName("job"), 3, TaskResources(gpus=8), Emulated(1.0)))
-    refuse(here, memory, larger, WORST)
+    # At a standing that might evict something: what could be free is not all that counts.
+    better = Standing(5, 0)
+    refuse(here, memory, larger, better)
     for _ in range(9):
         here.release(key_of("on-b"))
         hold(here, "on-b", tasks_on("b", range(8), cpus=1.0), priority=6)
-    assert not memory.fails(larger, WORST, within_quota=True)
+    assert not memory.fails(larger, better, within_quota=True)
 
 
 def test_recently_used_keeps_at_least_the_last_and_at_most_twice_as_many() -> None:

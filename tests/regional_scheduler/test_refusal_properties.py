@@ -135,14 +135,22 @@ def test_never_refuses_wrongly_when_it_has_to_forget(world: World, questions: li
 
 
 @settings(max_examples=200)
-@given(full_worlds(), st.lists(asks(), min_size=2, max_size=6), st.lists(submissions(), min_size=1, max_size=4))
-def test_never_refuses_wrongly_with_what_is_supposed(world: World, questions: list[Ask], wins: list[Submit]) -> None:
+@given(
+    full_worlds(),
+    st.lists(asks(), min_size=2, max_size=6),
+    st.lists(changes(), max_size=3),
+    st.lists(submissions(), min_size=1, max_size=4),
+)
+def test_never_refuses_wrongly_with_what_is_supposed(
+    world: World, questions: list[Ask], history: list[Step], wins: list[Submit]
+) -> None:
     """Wins are placed tentatively one after the other; what is refused meanwhile is forgotten with them."""
     memory = RefusalMemory(world.inventory)
     for ask in questions:
         if isinstance(plan := ask.plan(world), Refusal):
             ask.remember(memory, plan, world.now_s)
-    before = len(memory)
+    for step in history:
+        world.take(step)
     with world.inventory.tentatively(), memory.supposing():
         for win in wins:
             for ask in questions:
@@ -156,7 +164,6 @@ def test_never_refuses_wrongly_with_what_is_supposed(world: World, questions: li
             )
             if isinstance(placed, Plan) and not placed.evictions:
                 world.carry_out(placed, Standing(0, 0))
-    assert len(memory) == before
     for ask in questions:
         if ask.is_refused(memory):
             assert isinstance(ask.plan(world), Refusal)
