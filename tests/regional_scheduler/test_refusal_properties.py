@@ -111,7 +111,7 @@ def test_never_refuses_a_workload_that_could_be_placed(world: World, questions: 
     assert_never_wrong(world, questions, history)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     full_worlds((DEFAULT_MECHANISM, "first_fit")),
     st.lists(asks(), min_size=3, max_size=6),
