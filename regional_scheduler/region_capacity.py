@@ -386,11 +386,18 @@ class RegionCapacity(NeverCopied):
         """True when these `free_counts` are not enough for so many tasks, and there is nothing to evict for them."""
         # Most regions that are asked often have one cluster.
         most = counts[0] if len(counts) == 1 else counts.max(initial=0)
-        return bool(most < tasks) and not self.any_worse(standing)
+        return False if most >= tasks else not self.any_worse(standing)
 
     def any_worse(self, standing: Standing) -> bool:
         """Whether any attempt has a strictly worse standing; those that are leaving count too."""
+        if len(self.clusters) == 1:
+            return self.clusters[0].any_worse(standing)
         return any(cluster.any_worse(standing) for cluster in self.clusters)
+
+    @property
+    def releases(self) -> int:
+        """While it stays, a newcomer that found no place finds none."""
+        return self._shared.releases
 
     def when_empty(self, kind: TaskKind, tasks: int) -> list[int]:
         """Per cluster, how many tasks would fit with nothing else there and all machines up, each counted up to `tasks`."""

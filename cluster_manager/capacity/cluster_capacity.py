@@ -411,6 +411,7 @@ class ClusterCapacity(NeverCopied):
         """Tells what was released, unless that is tentative: it is undone before any newcomer could ask again."""
         if self._undo_log.tentative:
             return
+        self.shared.releases += 1
         if self._listener is not None and self._listener.listens:
             machines, amounts = entries[:, MACHINE], entries[:, :RESOURCES]
             released = ReleasedCapacity(self.layout.arrays, machines, amounts, from_standing, below_standing)

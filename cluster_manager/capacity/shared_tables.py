@@ -30,7 +30,7 @@ class NeverCopied:
 class SharedTables(NeverCopied):
     """Shapes of machines, kinds of tasks, counts, totals, the tables of all clusters for kernels, and one undo log."""
 
-    __slots__ = ("_tables", "counted", "kinds", "revision", "revisions", "shapes", "totals", "undo_log")
+    __slots__ = ("_tables", "counted", "kinds", "releases", "revision", "revisions", "shapes", "totals", "undo_log")
 
     def __init__(self, clusters: Sequence[Cluster]) -> None:
         """Raises ValueError on an impossible machine."""
@@ -40,6 +40,8 @@ class SharedTables(NeverCopied):
         self.totals = np.zeros((len(clusters), TOTAL_COLUMNS), np.int64)
         """[cluster, as in ClusterArrays]"""
         self.undo_log = UndoLog()
+        self.releases = 0
+        """How often there may have come to be more capacity for a newcomer."""
         self.revisions = count(1)
         """Each number is given to one state of one cluster, and to the state of all that begins with it."""
         self.revision = 0

@@ -213,11 +213,17 @@ class RefusalMemory:
     def _is_short(self, asked: AskedJob, standing: Standing) -> bool:
         """Whether too little is free everywhere, and there is nothing to evict."""
         region = self._region
+        if asked.short_since == region.releases and asked.short_at <= standing:
+            return True
         if asked.counts is None or asked.forgotten != region.forgotten_counts:
             asked.counts, asked.forgotten = region.free_counts(asked.query.kind), region.forgotten_counts
             if asked.counts is None:
                 return False
-        return region.is_short(asked.counts, asked.query.tasks, standing)
+        if not region.is_short(asked.counts, asked.query.tasks, standing):
+            return False
+        if not region.tentative:
+            asked.short_since, asked.short_at = region.releases, standing
+        return True
 
     def _count_again(self, entry: RefusedJob) -> list[int] | None:
         """What is free where nothing could be evicted, if that is too little for the entry's tasks; else None.

@@ -38,6 +38,10 @@ class AskedJob:
     """[cluster] For how many of its tasks there is capacity without evictions, if that is counted."""
     forgotten: int = -1
     """How many counts the region had forgotten when these were handed out."""
+    short_since: int = -1
+    """How much had been released in the region when too little was counted last, ..."""
+    short_at: Standing = ANY_STANDING
+    """... and at which standing."""
     known: RefusedJob | None = None
     """The entry that was the answer last time."""
 
