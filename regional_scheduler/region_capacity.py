@@ -17,7 +17,6 @@ from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding, UnknownMachine
 from cluster_manager.capacity.fitting import free_and_in_service
-from cluster_manager.capacity.free_counts import count_all
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
@@ -376,11 +375,6 @@ class RegionCapacity(NeverCopied):
     def forgotten_counts(self) -> int:
         """While it stays, `free_counts` that were handed out before are still those of their kinds."""
         return self._shared.counted.forgotten
-
-    def count_free(self, kind: TaskKind) -> Integers:
-        """The same, counted for this once: for kinds of which there are too many to keep their counts up to date."""
-        table = kind.needs.table
-        return np.array([count_all(cluster.arrays, table) for cluster in self.clusters], np.int64)
 
     def is_short(self, counts: Integers, tasks: int, standing: Standing) -> bool:
         """True when these `free_counts` are not enough for so many tasks, and there is nothing to evict for them."""

@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
+
+from cluster_manager.capacity.free_counts import count_all
 from cluster_manager.recently_used import RecentlyUsed
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload, WorkloadSpecification
@@ -236,7 +239,8 @@ class RefusalMemory:
             return None
         counts = region.free_counts(query.kind)
         if counts is None:
-            counts = region.count_free(query.kind)
+            table = query.kind.needs.table
+            counts = np.array([count_all(cluster.arrays, table) for cluster in region.clusters], np.int64)
         return counts.tolist() if region.is_short(counts, query.tasks, query.standing) else None
 
     def _entry_for(self, asked: AskedJob, standing: Standing) -> RefusedJob | None:
