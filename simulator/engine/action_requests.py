@@ -54,6 +54,8 @@ class ActionRequests:
         work = self._world.by_name.get(action.workload)
         if work is None or work.state is not State.RUNNING:
             raise ImpossibleAction(AttemptKey(action.workload, AttemptNumber(0)), f"{action.workload} does not run")
+        if self._attempts.change_waits(work) and not isinstance(action, MigrateAt):
+            raise ImpossibleAction(work.key, f"the last change of {action.workload} is not carried out yet")
         here = self._world.room.desks[work.region].inventory
         holding = here.holding(work.key)
         placements = holding.placements if holding is not None else ()

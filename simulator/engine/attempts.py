@@ -44,6 +44,7 @@ from domain.work_rate import work_rate
 from regional_scheduler.plan_application import apply_plan, successor_of
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
+from simulator.engine.placement_changes import PlacementChanges
 from simulator.engine.regions import Win
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
@@ -55,6 +56,7 @@ class Attempts:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._changes = PlacementChanges(world)
 
     # What happens.
 
@@ -69,6 +71,7 @@ class Attempts:
         work.run = new_run(AttemptFacts(work.key, work.progress))
         work.region, work.standing = win.region, lot.position.standing
         work.dispatched_s, work.started_s = now, math.nan
+        work.placements = win.plan.placements
         work.happens(Happening.DISPATCHED)
         apply_plan(inventory, win.plan, now, lot)
         self._await_evictable(work)
@@ -79,7 +82,7 @@ class Attempts:
         world.recorder.dispatched(work, inventory.entries_of(work.key), now)
         victims = win.plan.evictions
         if world.log is not None:
-            world.log.dispatched(work, win.plan.placements, victims, now)
+            world.log.dispatched(work, work.placements, victims, now)
         work.victims_left = len(victims)
         execute(win.plan.actions, _Execution(self, win.region, work))
         if not victims:
@@ -101,14 +104,23 @@ class Attempts:
         self._take(victim, LeaveAsked(self._world.clock.now(), eviction))
 
     def change(self, work: SimulatedWorkload, kind: EventKind) -> None:
-        """It holds what its region's inventory says now: charged so, and as fast as its tasks make it."""
-        inventory = self._world.room.desks[work.region].inventory
-        holding = inventory.holding(work.key)
-        if holding is not None:
-            self._take(work, Resized(self._world.clock.now(), holding.placements))
-            if self._world.log is not None:
-                rate = work_rate(work.workload.specification.jobs, holding.placements)
-                self._world.log.changed(work, kind, holding.placements, rate, self._world.clock.now())
+        """It is given what its region's inventory says now, and holds that as soon as it is free."""
+        holding = self._world.room.desks[work.region].inventory.holding(work.key)
+        placements = self._changes.begin(work, kind, holding.placements) if holding is not None else None
+        if placements is not None:
+            self._resize(work, kind, placements)
+
+    def change_waits(self, work: SimulatedWorkload) -> bool:
+        """Whether it does not hold yet what it was given last."""
+        return self._changes.waits(work)
+
+    def _resize(self, work: SimulatedWorkload, kind: EventKind, placements: tuple[TaskPlacement, ...]) -> None:
+        """It holds these from now on, and is as fast as its tasks make it."""
+        now = self._world.clock.now()
+        self._take(work, Resized(now, placements))
+        if self._world.log is not None:
+            rate = work_rate(work.workload.specification.jobs, placements)
+            self._world.log.changed(work, kind, placements, rate, now)
 
     def migrate(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
         """It saves its work and stops; its next attempt starts in these places, which are kept for it."""
@@ -155,6 +167,7 @@ class Attempts:
         from_s = evictable_from_s(inventory.rule, work.dispatched_s, attempt.started_s, work.preempted_s)
         inventory.hold(Holding(work.key, work.standing, work.dispatched_s, attempt.placements, from_s))
         self._await_evictable(work)
+        work.placements = attempt.placements
         work.cpus = sum(placement.millicpus for placement in attempt.placements) / 1000
         world.live[work.index] = work
         if world.columns is not None:
@@ -193,19 +206,24 @@ class Attempts:
         # All of them first: none may start in the place of another one that is lost with it.
         for work in works:
             work.token += 1
+            self._changes.drop(work)
         for work in works:
             self._take(work, MachineLost(self._world.clock.now()))
 
     def vacate(self, work: SimulatedWorkload) -> None:
         """Nothing of the attempt runs any more; what is waiting for its place may start."""
         now = self._world.clock.now()
-        newcomer, token = work.makes_room_for, work.room_token
+        gone, newcomer, token = work.key, work.makes_room_for, work.room_token
         self._take(work, Gone(now, work.progress_at(now), work.kept))
         work.makes_room_for = None
         if newcomer is not None and newcomer.token == token:
             newcomer.victims_left -= 1
             if newcomer.victims_left == 0:
                 self._take(newcomer, PlaceFreed(now))
+        for other, kind in self._changes.ready_after(gone):
+            holding = self._world.room.desks[other.region].inventory.holding(other.key)
+            if holding is not None:
+                self._resize(other, kind, holding.placements)
 
     def start(self, work: SimulatedWorkload) -> None:
         """All tasks run from now on."""
@@ -275,6 +293,7 @@ class Attempts:
         # Its service is counted at its end, with what it holds then: what it held until now is made up for.
         work.attained_gpu_s += (now - work.started_s) * (work.held_gpus - gpus)
         self._hold(work, -1)
+        work.placements = action.placements
         work.more_gpus = gpus - work.gpus
         work.cpus = sum(placement.millicpus for placement in action.placements) / 1000
         self._hold(work, 1)
@@ -292,6 +311,7 @@ class Attempts:
     def _record_leaving(self, work: SimulatedWorkload, action: RecordLeaving) -> None:
         """It stops working, and makes room."""
         world, now = self._world, self._world.clock.now()
+        self._changes.drop(work)
         if work.emulated is not None:
             self._count_service(work, now)
             work.emulated = work.emulated.at_speed(0.0, now)
@@ -324,6 +344,7 @@ class Attempts:
         if completed:
             self._count_service(work, now)
         work.token += 1
+        self._changes.drop(work)
         self._release(work)
         work.emulated = None
         if completed:
@@ -357,7 +378,7 @@ class Attempts:
         work.token += 1
         work.key = successor_of(work.key)
         work.run = new_run(AttemptFacts(work.key, work.progress))
-        work.region, work.dispatched_s = region, now
+        work.region, work.dispatched_s, work.placements = region, now, placements
         work.happens(Happening.DISPATCHED)
         inventory.release(work.key)
         from_s = evictable_from_s(inventory.rule, now, None, work.preempted_s)

@@ -54,9 +54,6 @@ def _queued(world: World, work: SimulatedWorkload) -> QueuedWorkload:
 
 def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
     desk = world.room.desks[work.region]
-    holding = desk.inventory.holding(work.key)
-    if holding is None:
-        raise ValueError(f"{work.key} is live and holds nothing")
     now = world.clock.now()
     reached = work.progress_at(now)
     eviction = work.run.eviction
@@ -74,7 +71,7 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
         progress_at_start=work.progress,
         progress=reached,
         checkpoint_progress=work.checkpoint_at(now) if eviction is None else work.kept,
-        placements=holding.placements,
+        placements=work.placements,
         so_far=ServiceSoFar(
             attempts=work.attempts - 1,
             checkpoint_progress=work.progress,

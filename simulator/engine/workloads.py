@@ -66,6 +66,8 @@ class SimulatedWorkload:
     within_quota: bool = True
     dispatched_s: float = math.nan
     started_s: float = math.nan
+    placements: tuple[TaskPlacement, ...] = ()
+    """What its attempt holds. Its region's inventory may have given it more already: see `placement_changes`."""
     victims_left: int = 0
     """Attempts that have yet to leave before it can start."""
     makes_room_for: SimulatedWorkload | None = None

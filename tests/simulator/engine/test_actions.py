@@ -75,6 +75,57 @@ def test_a_retune_changes_what_is_held_and_not_how_fast_it_is() -> None:
     assert (placement[0]["cpus"], placement[0]["memory_gib"]) == (20.0, 10.0)
 
 
+def test_what_a_retune_gets_more_is_not_taken_from_an_attempt_that_is_still_saving_its_work() -> None:
+    """y holds 36 of the 48 CPUs until 65; w, which holds 8, is to have 24 from 62 on."""
+    asked = replace(elastic(200.0), cpus=8.0)
+    other = replace(row("y", 0.0, 500.0, 3), cpus=36.0, region=RegionId("east"))
+    run = run_with(
+        [asked, other],
+        MigrateAt(60.0, WorkloadId("y"), RegionId("east")),
+        RetuneAt(62.0, W, JOB_NAME, cpus=24.0),
+        RetuneAt(63.0, W, JOB_NAME, cpus=10.0),
+        RetuneAt(70.0, W, JOB_NAME, cpus=10.0),
+    )
+    # The change of 62 waits for y, and the one of 63 is refused as long as it does.
+    assert [(event["t"], _cpus(event)) for event in events_of(run, "tuned")] == [(65.0, 24.0), (70.0, 10.0)]
+
+
+def test_a_change_that_waits_is_forgotten_when_its_attempt_leaves() -> None:
+    asked = replace(elastic(200.0), cpus=8.0)
+    other = replace(row("y", 0.0, 500.0, 3), cpus=36.0, region=RegionId("east"))
+    run = run_with(
+        [asked, other],
+        MigrateAt(60.0, WorkloadId("y"), RegionId("east")),
+        RetuneAt(62.0, W, JOB_NAME, cpus=24.0),
+        MigrateAt(63.0, W, RegionId("east")),
+    )
+    assert events_of(run, "tuned") == []
+
+
+def test_what_a_retune_gives_up_is_given_up_at_once() -> None:
+    asked = replace(elastic(200.0), cpus=8.0, memory_gib=60.0)
+    other = replace(row("y", 0.0, 500.0, 3), cpus=36.0, memory_gib=20.0, region=RegionId("east"))
+    run = run_with(
+        [asked, other],
+        MigrateAt(60.0, WorkloadId("y"), RegionId("east")),
+        RetuneAt(62.0, W, JOB_NAME, cpus=24.0, memory_gib=40.0),
+    )
+    tuned = [(event["t"], _cpus(event), _placement(event)["memory_gib"]) for event in events_of(run, "tuned")]
+    assert tuned == [(62.0, 8.0, 40.0), (65.0, 24.0, 40.0)]
+
+
+def _placement(event: Record) -> Record:
+    placement = event["placement"]
+    assert isinstance(placement, list)
+    (only,) = placement
+    assert isinstance(only, dict)
+    return only
+
+
+def _cpus(event: Record) -> object:
+    return _placement(event)["cpus"]
+
+
 def test_a_migration_costs_a_save_a_start_and_a_restore_and_keeps_its_work() -> None:
     """50 s of 100 are done at 60; it saves until 65, starts until 75, restores until 78, and has 50 s left."""
     run = run_with([elastic(100.0)], MigrateAt(60.0, W, RegionId("east")))

@@ -1,0 +1,89 @@
+"""Changes of what running attempts hold, where what they get more of is not free yet.
+
+A change counts on what leaving attempts will give back. As in the service it waits until all those have left that hold
+something where the attempt gets more; what the attempt gives up, it gives up at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from domain.events import EventKind
+from domain.life_cycle import State
+from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import grown, name_of
+from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.world import World
+
+
+@dataclass(slots=True)
+class _WaitingChange:
+    """What happens to the attempt when the others have left."""
+
+    work: SimulatedWorkload
+    kind: EventKind
+    waits_for: set[AttemptKey]
+
+
+class PlacementChanges:
+    """The changes that wait; at most one of each workload."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._waiting: dict[int, _WaitingChange] = {}
+
+    def waits(self, work: SimulatedWorkload) -> bool:
+        """Whether the attempt does not hold yet what it was given."""
+        return work.index in self._waiting
+
+    def begin(
+        self, work: SimulatedWorkload, kind: EventKind, after: tuple[TaskPlacement, ...]
+    ) -> tuple[TaskPlacement, ...] | None:
+        """What the attempt holds from now on of what it was given: all of it, or what is left of what it held.
+
+        None when all that it was given has to wait.
+        """
+        self.drop(work)
+        waits_for = self._leaving_on({placement.machine for placement in grown(work.placements, after)}, work)
+        if not waits_for:
+            return after
+        self._waiting[work.index] = _WaitingChange(work, kind, waits_for)
+        kept = _kept(work.placements, after)
+        return kept if kept != work.placements else None
+
+    def drop(self, work: SimulatedWorkload) -> None:
+        """The attempt leaves or ends: it gets nothing more."""
+        self._waiting.pop(work.index, None)
+
+    def ready_after(self, gone: AttemptKey) -> list[tuple[SimulatedWorkload, EventKind]]:
+        """Whose changes waited for this attempt, and for no other any more: they wait no longer."""
+        ready: list[tuple[SimulatedWorkload, EventKind]] = []
+        for change in [change for change in self._waiting.values() if gone in change.waits_for]:
+            change.waits_for.discard(gone)
+            if not change.waits_for:
+                del self._waiting[change.work.index]
+                ready.append((change.work, change.kind))
+        return ready
+
+    def _leaving_on(self, machines: set[str], work: SimulatedWorkload) -> set[AttemptKey]:
+        """Which other attempts are leaving any of these machines."""
+        return {
+            other.key
+            for other in self._world.live.values()
+            if other.state is State.PREEMPTING
+            and other is not work
+            and any(placement.machine in machines for placement in other.placements)
+        }
+
+
+def _kept(before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]) -> tuple[TaskPlacement, ...]:
+    """What of the first is in the second, too."""
+    given = {name_of(placement): placement for placement in after}
+    kept: list[TaskPlacement] = []
+    for held in before:
+        to_be = given.get(name_of(held))
+        if to_be is not None:
+            millicpus, mebibytes = min(held.millicpus, to_be.millicpus), min(held.mebibytes, to_be.mebibytes)
+            kept.append(held._replace(millicpus=millicpus, mebibytes=mebibytes))
+    return tuple(kept)
