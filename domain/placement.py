@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
@@ -53,8 +52,7 @@ class Holding(NamedTuple):
     """Whether newcomers that are not guaranteed must leave it alone."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Score:
+class Score(NamedTuple):
     """How good a plan is; smaller is better; field order is the order of importance (design §4).
 
     Comparable between regions and summed over jobs field by field.
@@ -75,7 +73,8 @@ class Score:
     load: float = 0.0
     """Share of the region's GPUs (CPUs for jobs without) in use: ties go to the emptier region."""
 
-    def __add__(self, other: Score) -> Score:
+    def plus(self, other: Score) -> Score:
+        """The score of both together."""
         return Score(
             max(self.reclaim_class, other.reclaim_class),
             tuple(a + b for a, b in zip(self.preempted_by_priority, other.preempted_by_priority, strict=True)),
@@ -88,4 +87,4 @@ class Score:
 
     @staticmethod
     def total(scores: tuple[Score, ...]) -> Score:
-        return reduce(Score.__add__, scores, Score())
+        return reduce(Score.plus, scores, Score())

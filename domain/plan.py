@@ -10,7 +10,6 @@ back stands before what takes it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
 from domain.identifiers import JobName, MachineId, RegionId, WorkloadId
@@ -32,54 +31,47 @@ class TaskAmounts(NamedTuple):
     mebibytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """The plan's own workload begins an attempt here: all base tasks, as a gang."""
 
     placements: tuple[TaskPlacement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(NamedTuple):
     """An attempt of strictly worse standing makes room (MAST §4.3): it saves its work and returns to the queue."""
 
     victim: AttemptKey
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleIn:
+class ScaleIn(NamedTuple):
     """A running attempt goes on without these flexible tasks (Lyra §4, §5.2)."""
 
     attempt: AttemptKey
     released: tuple[TaskName, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleOut:
+class ScaleOut(NamedTuple):
     """A running attempt gets these flexible tasks too (Lyra §5.2, the second phase)."""
 
     attempt: AttemptKey
     added: tuple[TaskPlacement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Retune:
+class Retune(NamedTuple):
     """Tasks of a running attempt hold other amounts of CPU and memory, on the same machines and GPUs (Synergy §4.2)."""
 
     attempt: AttemptKey
     amounts: tuple[TaskAmounts, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Migrate:
+class Migrate(NamedTuple):
     """An attempt saves its work and stops; its successor starts in these places without going through the queue."""
 
     attempt: AttemptKey
     placements: tuple[TaskPlacement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaim:
+class Reclaim(NamedTuple):
     """Machines go back to their lender (Lyra §4): they take nothing new, and these attempts, all that is on them, leave."""
 
     machines: tuple[MachineId, ...]
@@ -89,8 +81,7 @@ class Reclaim:
 Action: TypeAlias = Start | Evict | ScaleIn | ScaleOut | Retune | Migrate | Reclaim
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What is to be done for a workload in one region, in this order. A plan without actions is a plan: of nothing.
 
     Where a plan has actions of one kind on several attempts, these are sorted by key.

@@ -287,7 +287,7 @@ def _won(
 
 def first_difference(ours: Score, theirs: Score) -> str | None:
     """The most important field in which two scores differ; None when they are the same."""
-    return next((name for name in Score.__slots__ if getattr(ours, name) != getattr(theirs, name)), None)
+    return next((name for name in Score._fields if getattr(ours, name) != getattr(theirs, name)), None)
 
 
 def _shown(value: float | tuple[int, ...]) -> str:

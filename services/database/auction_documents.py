@@ -84,7 +84,7 @@ def response_from_document(round_number: int, region: RegionId, document: Mappin
 
 def score_document(score: Score) -> list[Any]:
     """The fields in their order."""
-    return list(astuple(score))
+    return list(score)
 
 
 def score_from_document(document: Sequence[Any]) -> Score:
