@@ -11,6 +11,7 @@ import numpy as np
 
 from cluster_manager.capacity.charging import ENTRY_COLUMNS, MACHINE, ROW
 from cluster_manager.capacity.tables import Integers, Reals
+from cluster_manager.kernels.compiled import compiled_part
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
 
@@ -53,6 +54,33 @@ class Live:
     row: int = NO_ATTEMPT
     first_entry: int = 0
     order_key: OrderKey = NO_ORDER_KEY
+
+
+@compiled_part
+def insert_attempt(attempts: AttemptArrays, row: int, rank: int, first: int, entries: Integers) -> None:
+    """Stores the entries of an attempt from `first` on, and puts its row at this rank of the order."""
+    attempts.rows[row, FIRST_ENTRY] = first
+    attempts.rows[row, END_ENTRY] = first + len(entries)
+    for entry in range(len(entries)):
+        for column in range(ROW):
+            attempts.entries[first + entry, column] = entries[entry, column]
+        attempts.entries[first + entry, ROW] = row
+    live = attempts.live[0]
+    for place in range(live, rank, -1):
+        attempts.order[place] = attempts.order[place - 1]
+    attempts.order[rank] = row
+    attempts.live[0] = live + 1
+
+
+@compiled_part
+def drop_attempt(attempts: AttemptArrays, row: int, rank: int) -> None:
+    """Forgets the entries of the attempt in this row, and takes it out of the order, where it has this rank."""
+    for entry in range(attempts.rows[row, FIRST_ENTRY], attempts.rows[row, END_ENTRY]):
+        attempts.entries[entry, ROW] = NO_ATTEMPT
+    live = attempts.live[0] - 1
+    for place in range(rank, live):
+        attempts.order[place] = attempts.order[place + 1]
+    attempts.live[0] = live
 
 
 def order_key(holding: Holding) -> OrderKey:
@@ -99,30 +127,43 @@ class AttemptTable:
         """How many rows of the entries are in use, or were by attempts that have ended (ROW says NO_ATTEMPT)."""
         return self._used_entries
 
-    def add(self, live: Live) -> None:
-        """Takes an attempt in: gives it a row, stores its entries, and sorts it into the order."""
-        row = self._free_rows.pop() if self._free_rows else self._another_row()
-        live.row = row
-        holding = live.holding
+    def prepare(self, live: Live) -> int:
+        """Gives an attempt that is to be added its row and the place of its entries; returns its rank in the order."""
+        if not self._free_rows:
+            self._free_rows.append(self._another_row())
+        if self._used_entries + len(live.entries) > len(self._entries):
+            self._make_space(len(live.entries))
+        live.row, live.first_entry = self._free_rows[-1], self._used_entries
+        live.order_key = order_key(live.holding)
+        return bisect_left(self._order_keys, live.order_key)
+
+    def add(self, live: Live, rank: int) -> None:
+        """Takes in an attempt that was prepared and whose entries are stored: see `insert_attempt`."""
+        row, holding = self._free_rows.pop(), live.holding
+        self._used_entries += len(live.entries)
+        self._order_keys.insert(rank, live.order_key)
         self.by_row[row] = live
         self.by_key[holding.key] = live
-        self._store(live)
-        # Assignments to single cells: a slice costs several times as much, and most attempts are of one entry.
-        self._rows[row, EVICTABLE] = not live.leaving
-        self._rows[row, SPARED] = holding.spared
+        # Assignments to single cells: a slice costs several times as much.
+        rows = self._rows
+        rows[row, PRIORITY], rows[row, LEVEL] = holding.standing
+        rows[row, EVICTABLE] = not live.leaving
+        rows[row, SPARED] = holding.spared
         self._evictable_from_s[row] = holding.evictable_from_s
         self._started_s[row] = holding.started_s
-        self._rank(live)
 
-    def remove(self, live: Live) -> None:
-        """Forgets an attempt."""
+    def rank_of(self, live: Live) -> int:
+        """Its place in the order of eviction."""
+        return bisect_left(self._order_keys, live.order_key)
+
+    def remove(self, live: Live, rank: int) -> None:
+        """Forgets an attempt whose entries are no longer stored: see `drop_attempt`."""
         first, end = self.span(live)
-        self._entries[first:end, ROW] = NO_ATTEMPT
         if end == self._used_entries:
             self._used_entries = first
         else:
             self._wasted_entries += end - first
-        self._unrank(live)
+        del self._order_keys[rank]
         self.by_row[live.row] = None
         self._free_rows.append(live.row)
         del self.by_key[live.holding.key]
@@ -196,25 +237,9 @@ class AttemptTable:
             self.arrays = self._published()
         return row
 
-    def _store(self, live: Live) -> None:
-        """Stores the entries behind the others."""
-        entries, row = live.entries, live.row
-        first = self._used_entries
-        end = first + len(entries)
-        if end > len(self._entries):
-            self._make_space(live)
-            first = self._used_entries
-            end = first + len(entries)
-        self._entries[first:end] = entries
-        self._entries[first:end, ROW] = row
-        live.first_entry = first
-        self._rows[row, FIRST_ENTRY] = first
-        self._rows[row, END_ENTRY] = end
-        self._used_entries = end
-
-    def _make_space(self, newcomer: Live) -> None:
-        """Moves all entries but the newcomer's together, into larger arrays unless half of the old ones were waste."""
-        needed = self._used_entries - self._wasted_entries + len(newcomer.entries)
+    def _make_space(self, newcomers: int) -> None:
+        """Moves all entries together, into larger arrays unless half of the old ones were waste."""
+        needed = self._used_entries - self._wasted_entries + newcomers
         size = len(self._entries)
         while 2 * needed > size:
             size *= 2
@@ -222,8 +247,18 @@ class AttemptTable:
         self.arrays = self._published()
         self._used_entries = self._wasted_entries = 0
         for live in self.by_row:
-            if live is not None and live is not newcomer:
-                self._store(live)
+            if live is not None:
+                self._move(live)
+
+    def _move(self, live: Live) -> None:
+        """Stores the entries of an attempt behind the others."""
+        first, end = self._used_entries, self._used_entries + len(live.entries)
+        self._entries[first:end] = live.entries
+        self._entries[first:end, ROW] = live.row
+        live.first_entry = first
+        self._rows[live.row, FIRST_ENTRY] = first
+        self._rows[live.row, END_ENTRY] = end
+        self._used_entries = end
 
 
 def _no_entries(size: int) -> Integers:

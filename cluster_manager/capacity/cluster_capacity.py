@@ -22,7 +22,7 @@ from cluster_manager.capacity.charging import (
     mark_leaving,
 )
 from cluster_manager.capacity.check import check_capacity
-from cluster_manager.capacity.cluster_tables import charge_entries
+from cluster_manager.capacity.cluster_tables import charge_entries, hold_entries, release_entries
 from cluster_manager.capacity.errors import (
     GpuTaken,
     GrowsWhileLeaving,
@@ -114,8 +114,7 @@ class ClusterCapacity(NeverCopied):
             raise UnexpectedHolding(holding.key, "is held already")
         _check_priority(holding.standing)
         live = Live(holding, self._entries(holding.placements))
-        self._refuse(live.entries, *self._counts.charge_if_it_fits(live.entries))
-        self._attempts.add(live)
+        self._charge(live, must_fit=True)
         self._expect_evictable(holding)
         self._note(self._detach, live)
 
@@ -158,11 +157,14 @@ class ClusterCapacity(NeverCopied):
             if not _is_part_of(entries, live.entries):
                 raise GrowsWhileLeaving(key)
         else:
-            self._shift(live, -1)
+            tables, position = self.shared.tables, self.position
+            charge_entries(tables, position, live.entries, -1)
             try:
-                self._refuse(entries, *first_conflict(self.layout.arrays, entries))
+                entry, what = first_conflict(self.layout.arrays, entries)
+                if entry != ALL_FITS:
+                    self._refuse(entries, entry, what)
             finally:
-                self._shift(live, 1)
+                charge_entries(tables, position, live.entries, 1)
         self._exchange(live, live.holding._replace(placements=placements), entries)
 
     def holding(self, key: AttemptKey) -> Holding | None:
@@ -310,13 +312,11 @@ class ClusterCapacity(NeverCopied):
     # The primitive changes: each tells what it releases, and notes how it is undone.
 
     def _attach(self, live: Live) -> None:
-        self._attempts.add(live)
-        self._shift(live, 1)
+        self._charge(live, must_fit=False)
         self._note(self._detach, live)
 
     def _detach(self, live: Live) -> None:
-        self._shift(live, -1)
-        self._attempts.remove(live)
+        self._give_back(live)
         self._tell_of_end(live, live.entries)
         self._note(self._attach, live)
 
@@ -341,11 +341,9 @@ class ClusterCapacity(NeverCopied):
 
     def _exchange(self, live: Live, holding: Holding, entries: Integers) -> None:
         old_holding, old_entries = live.holding, live.entries
-        self._shift(live, -1)
-        self._attempts.remove(live)
+        self._give_back(live)
         live.holding, live.entries = holding, entries
-        self._attempts.add(live)
-        self._shift(live, 1)
+        self._charge(live, must_fit=False)
         self._tell_of_end(live, old_entries)
         self._note(self._exchange, live, old_holding, old_entries)
 
@@ -389,13 +387,26 @@ class ClusterCapacity(NeverCopied):
         self._supposed.append((entries, sign, live, self.revision))
         self.revision = self.shared.revision = next(self.shared.revisions)
 
-    def _shift(self, live: Live, sign: int) -> None:
-        """Charges an attempt's entries (1) or gives them back (-1), counted among the leaving if it is."""
-        if live.leaving and sign < 0:
-            self._mark(live, sign)
-        self._counts.charge(live.entries, sign)
-        if live.leaving and sign > 0:
-            self._mark(live, sign)
+    def _charge(self, live: Live, *, must_fit: bool) -> None:
+        """Charges an attempt, counted among the leaving if it is, and takes it in. Raises as `hold`."""
+        rank = self._attempts.prepare(live)
+        shared, entries = self.shared, live.entries
+        entry, what = hold_entries(
+            shared.tables, self.position, entries, shared.counted.kinds, live.row, rank, live.first_entry, must_fit
+        )
+        if entry != ALL_FITS:
+            self._refuse(entries, entry, what)
+        self._attempts.add(live, rank)
+        if live.leaving:
+            self._mark(live, 1)
+
+    def _give_back(self, live: Live) -> None:
+        """Gives back what an attempt holds, and forgets it."""
+        if live.leaving:
+            self._mark(live, -1)
+        rank = self._attempts.rank_of(live)
+        release_entries(self.shared.tables, self.position, self.shared.counted.kinds, live.row, rank)
+        self._attempts.remove(live, rank)
 
     def _mark(self, live: Live, sign: int) -> None:
         mark_leaving(self.layout.arrays, live.entries, sign)
@@ -460,8 +471,6 @@ class ClusterCapacity(NeverCopied):
 
     def _refuse(self, entries: Integers, entry: int, what: int) -> None:
         """Raises what `first_conflict` found."""
-        if entry == ALL_FITS:
-            return
         arrays = self.layout.arrays
         number = int(entries[entry, MACHINE])
         machine = self.layout.machine_ids[number]

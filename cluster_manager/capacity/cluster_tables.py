@@ -10,8 +10,9 @@ from typing import NamedTuple, TypeAlias
 
 from numba.typed import List
 
-from cluster_manager.capacity.attempts import AttemptArrays
-from cluster_manager.capacity.charging import FIRST, charge
+from cluster_manager.capacity.attempts import END_ENTRY, FIRST_ENTRY, AttemptArrays, drop_attempt, insert_attempt
+from cluster_manager.capacity.charging import ALL_FITS, CHARGE, FIRST, GIVE_BACK, charge, first_conflict
+from cluster_manager.capacity.free_counts import charge_and_count
 from cluster_manager.capacity.tables import ClusterArrays, Integers
 from cluster_manager.kernels.compiled import compiled
 
@@ -21,6 +22,8 @@ class ClusterTables(NamedTuple):
 
     machines: ClusterArrays
     attempts: AttemptArrays
+    kinds: Integers  # the tables of the kinds of tasks that are counted
+    counts: Integers  # [kind] for how many tasks the cluster has capacity without evictions
 
 
 TablesOfClusters: TypeAlias = "list[ClusterTables]"
@@ -28,21 +31,64 @@ TablesOfClusters: TypeAlias = "list[ClusterTables]"
 
 
 @compiled
-def no_tables(machines: ClusterArrays, attempts: AttemptArrays) -> TablesOfClusters:
+def no_tables(machines: ClusterArrays, attempts: AttemptArrays, kinds: Integers, counts: Integers) -> TablesOfClusters:
     """An empty list for tables of these types."""
     tables: TablesOfClusters = List()
-    tables.append(ClusterTables(machines, attempts))
+    tables.append(ClusterTables(machines, attempts, kinds, counts))
     tables.pop()
     return tables
 
 
 @compiled
-def put_tables(tables: TablesOfClusters, position: int, machines: ClusterArrays, attempts: AttemptArrays) -> None:
+def put_tables(
+    tables: TablesOfClusters,
+    position: int,
+    machines: ClusterArrays,
+    attempts: AttemptArrays,
+    kinds: Integers,
+    counts: Integers,
+) -> None:
     """Puts the tables of a cluster at its position, which is in the list or next to its last."""
     if position == len(tables):
-        tables.append(ClusterTables(machines, attempts))
+        tables.append(ClusterTables(machines, attempts, kinds, counts))
     else:
-        tables[position] = ClusterTables(machines, attempts)
+        tables[position] = ClusterTables(machines, attempts, kinds, counts)
+
+
+@compiled
+def hold_entries(
+    tables: TablesOfClusters,
+    position: int,
+    entries: Integers,
+    counted: int,
+    row: int,
+    rank: int,
+    first: int,
+    must_fit: bool,
+) -> tuple[int, int]:
+    """Charges the entries of an attempt in the cluster at this position, and puts it into the tables of attempts.
+
+    `counted` is how many kinds of tasks are counted. Where all of it must fit and does not, nothing happens, and
+    what is returned says why: see `first_conflict`.
+    """
+    cluster = tables[position]
+    if must_fit:
+        entry, what = first_conflict(cluster.machines, entries)
+        if entry != ALL_FITS:
+            return entry, what
+    charge_and_count(cluster.machines, entries, FIRST, len(entries), cluster.kinds, cluster.counts, counted, CHARGE)
+    insert_attempt(cluster.attempts, row, rank, first, entries)
+    return ALL_FITS, 0
+
+
+@compiled
+def release_entries(tables: TablesOfClusters, position: int, counted: int, row: int, rank: int) -> None:
+    """Gives back what the attempt in this row holds, and takes it out of the tables of attempts."""
+    cluster = tables[position]
+    first, end = cluster.attempts.rows[row, FIRST_ENTRY], cluster.attempts.rows[row, END_ENTRY]
+    stored = cluster.attempts.entries
+    charge_and_count(cluster.machines, stored, first, end, cluster.kinds, cluster.counts, counted, GIVE_BACK)
+    drop_attempt(cluster.attempts, row, rank)
 
 
 @compiled

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cluster_manager.capacity.charging import ALL_FITS, CHARGE, FIRST, MACHINE, charge, first_conflict, switch_work
+from cluster_manager.capacity.charging import MACHINE, charge, switch_work
 from cluster_manager.capacity.fitting import tasks_on
 from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, ClusterArrays, Integers
 from cluster_manager.capacity.task_kinds import MOST_TASKS, NEED_COLUMNS, TaskKind
@@ -31,27 +31,23 @@ def count_machine(
         counts[kind] += sign * tasks_on(cluster, tables[kind], machine, MOST_TASKS)
 
 
-@compiled
+@compiled_part
 def charge_and_count(
-    cluster: ClusterArrays, entries: Integers, tables: Integers, counts: Integers, kinds: int, sign: int
+    cluster: ClusterArrays,
+    entries: Integers,
+    first: int,
+    end: int,
+    tables: Integers,
+    counts: Integers,
+    kinds: int,
+    sign: int,
 ) -> None:
-    """Charges all entries of the table (sign 1) or gives them back (sign -1), and keeps the counts up to date."""
-    for entry in range(len(entries)):
+    """Charges entries [first, end) (sign 1) or gives them back (sign -1), and keeps the counts up to date."""
+    for entry in range(first, end):
         count_machine(cluster, tables, counts, kinds, entries[entry, MACHINE], -1)
-    charge(cluster, entries, FIRST, len(entries), sign)
-    for entry in range(len(entries)):
+    charge(cluster, entries, first, end, sign)
+    for entry in range(first, end):
         count_machine(cluster, tables, counts, kinds, entries[entry, MACHINE], 1)
-
-
-@compiled
-def charge_if_it_fits(
-    cluster: ClusterArrays, entries: Integers, tables: Integers, counts: Integers, kinds: int
-) -> tuple[int, int]:
-    """Charges all entries of the table unless one of them does not fit: see `first_conflict`."""
-    entry, what = first_conflict(cluster, entries)
-    if entry == ALL_FITS:
-        charge_and_count(cluster, entries, tables, counts, kinds, CHARGE)
-    return entry, what
 
 
 @compiled
@@ -149,16 +145,6 @@ class FreeCounts:
         self._counted = counted
         self._arrays = arrays
         self._counts = counted.counts[row]
-
-    def charge(self, entries: Integers, sign: int) -> None:
-        """Charges the entries in the cluster's tables (sign 1) or gives them back (-1)."""
-        counted = self._counted
-        charge_and_count(self._arrays, entries, counted.tables, self._counts, counted.kinds, sign)
-
-    def charge_if_it_fits(self, entries: Integers) -> tuple[int, int]:
-        """Charges the entries, unless there is a conflict: returns what `first_conflict` does."""
-        counted = self._counted
-        return charge_if_it_fits(self._arrays, entries, counted.tables, self._counts, counted.kinds)
 
     def switch_work(self, machine: int, *, takes_work: bool) -> None:
         """The machine takes work from now on, or no longer."""

@@ -57,6 +57,7 @@ class SharedTables(NeverCopied):
 
     def put(self, position: int, machines: ClusterArrays, attempts: AttemptArrays) -> None:
         """The tables of the cluster at this position from now on; the clusters come in the order of their positions."""
+        kinds, counts = self.counted.tables, self.counted.counts[position]
         if self._tables is None:
-            self._tables = no_tables(machines, attempts)
-        put_tables(self._tables, position, machines, attempts)
+            self._tables = no_tables(machines, attempts, kinds, counts)
+        put_tables(self._tables, position, machines, attempts, kinds, counts)
