@@ -126,7 +126,7 @@ class Walk:
         self.refused.append(work)
 
     def _launch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
-        work.cpus = sum(placement.millicpus for placement in win.plan.placements) / 1000
+        work.cpus = sum([placement.millicpus for placement in win.plan.placements]) / 1000
         if self._cpus_of_tenants:
             self._cpus_of_tenants[work.tenant] += work.cpus
         self._dispatch(work, lot, win)
