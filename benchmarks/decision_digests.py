@@ -1,7 +1,7 @@
 """Digests of everything that is decided, to compare two versions: `python -m benchmarks.decision_digests [case ...]`.
 
-One JSON line per run: the SHA-256 over every decision of its event log (who starts where on which GPUs, who is evicted by
-whom, who is ranked how, who ends when), how many there were, and the time taken. Two versions that decide alike print the
+One JSON line per run: the SHA-256 over every decision of its event log (which workload starts where on which GPUs, is evicted by
+which, is ranked how, ends when), how many there were, and the time taken. Two versions that decide alike print the
 same digests. Cases that need a public trace are left out, and say so, where TOPMAST_TRACES has none.
 """
 

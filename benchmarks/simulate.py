@@ -167,7 +167,7 @@ def timed(given: SimulationInput, policy: Policy, settings: SimulationSettings) 
 
 
 def tenants_for(rows: Sequence[TraceRow], fleet: Fleet, *, scans: bool) -> tuple[Tenant, ...]:
-    """Those of the trace, each with its share of the fleet; without limits where nobody scans."""
+    """Those of the trace, each with its share of the fleet; without limits under policies that make no scan passes."""
     return tenants_of_trace(rows, gpus_of_fleet(fleet)) if scans else unlimited_tenants(rows)
 
 

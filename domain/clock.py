@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time in seconds since the epoch."""
+    """Reads the time in seconds since the epoch."""
 
     def now(self) -> float: ...
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move: the simulator's and the tests'."""
+    """A clock that stands still until it is moved: the simulator's and the tests'."""
 
     __slots__ = ("_now_s",)
 

@@ -28,7 +28,7 @@ def plug_ins(
 ) -> tuple[Plugged, ...]:
     """The values that installed packages bring under the group, sorted by entry point name.
 
-    `what` they are in a word, for messages; `is_one` tells them from everything else; `taken` are the names of what is
+    `what` they are in a word, for messages; `is_one` distinguishes them from everything else; `taken` are the names of what is
     built in. Raises FormatError, naming the entry point, when one cannot be loaded, brings something else, or takes a
     name that is taken.
     """

@@ -42,7 +42,7 @@ GREATEST_RETRIES = 1_000
 GREATEST_BACKOFF_S = 7 * 86_400.0
 GREATEST_STOP_GRACE_S = 86_400.0
 RESERVED_ENVIRONMENT_PREFIX = "TOPMAST_"
-"""What the cluster manager tells a task (rank, attempt, checkpoint directory, ...)."""
+"""What the cluster manager passes to a task (rank, attempt, checkpoint directory, ...)."""
 
 _is_name = re.compile(IDENTIFIER_PATTERN).fullmatch
 _is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}").fullmatch

@@ -2,7 +2,7 @@
 
 ``python -m scripts.generate_protos`` writes; with ``--check`` nothing is written and the exit code is 1 when a
 committed file differs by a byte, is missing, or belongs to no proto any more. The tools come from the environment of
-the running interpreter, with the versions of constraints.txt, so that everybody generates the same bytes.
+the running interpreter, with the versions of constraints.txt, so that every checkout generates the same bytes.
 """
 
 import argparse

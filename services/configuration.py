@@ -52,7 +52,7 @@ class AuctionConfiguration(Schema):
 
 
 class LeaseConfiguration(Schema):
-    """Who serves what: a lease that is not renewed in time is taken over."""
+    """Which process serves what: a lease that is not renewed in time is taken over."""
 
     duration_real_s: float = Field(default=3.0, gt=0)
 

@@ -1,6 +1,6 @@
 """How calls fail: canonical codes with google.rpc details, and never a stack trace.
 
-Servicers raise; the interceptor `CanonicalErrors` turns what they raise into a status. What nobody foresaw becomes
+Servicers raise; the interceptor `CanonicalErrors` turns what they raise into a status. An unforeseen one becomes
 INTERNAL with an incident id, under which the server's log has the whole story.
 """
 
@@ -35,7 +35,7 @@ ResponseT = TypeVar("ResponseT")
 
 
 class CallRefused(Exception):
-    """A call that fails for a reason that its caller is told."""
+    """A call that fails for a reason that its caller gets to know."""
 
     def __init__(self, code: grpc.StatusCode, sentence: str, details: Sequence[Message] = ()) -> None:
         self.code = code
@@ -124,7 +124,7 @@ class Unavailable(CallRefused):
 
 
 def as_refusal(error: Exception) -> CallRefused:
-    """What the caller is told about an error; logs what nobody foresaw."""
+    """What the caller gets to know of an error; logs what was not foreseen."""
     match error:
         case CallRefused():
             return error

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from simulator.policies.policy import Policy
 
 _NOT_OURS = {
-    "allocation": "it has a rule of its own for who of the queue starts ({name}), but a service puts the whole queue up"
+    "allocation": "it has a rule of its own for which of the queue start ({name}), but a service puts the whole queue up"
     " for auction, in order",
     "placement": "it cuts workloads into tasks ({name}), but the users of a service say themselves how many they want",
     "region_choice": "it binds workloads to a region at submission ({name}), but in a service the auctions choose the"

@@ -34,7 +34,7 @@ class ClusterManagerServer:
         issued_token: Callable[[], Awaitable[int]] | None = None,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`issued_token` tells the newest fencing token that was given to a regional scheduler: see FencingToken.
+        """`issued_token` returns the newest fencing token that was given to a regional scheduler: see FencingToken.
 
         `may_act` says whether this process is certain to be the cluster's only manager: see Gate.
         """
@@ -52,7 +52,7 @@ class ClusterManagerServer:
     async def start(self, listen: str, *, advertised_host: str | None = None) -> int:
         """Listens on `host:port` (port 0: any free one), has the executor adopt what runs, then serves.
 
-        Tasks are told to report to `advertised_host` (default: the host of `listen`). Returns the port; raises
+        Tasks report to `advertised_host` (default: the host of `listen`). Returns the port; raises
         RuntimeError when it is taken.
         """
         port = await self._server.start(listen)

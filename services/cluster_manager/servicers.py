@@ -46,7 +46,7 @@ _RETRY_AFTER_S = 0.5
 
 
 class Gate:
-    """Closed until the executor has adopted what was running: until then nobody can be answered truthfully.
+    """Closed until the executor has adopted what was running: until then no call can be answered truthfully.
 
     Orders are taken only while `may_act`: when this process has slept longer than its lease, another one may be
     running the same attempts by now.
@@ -72,7 +72,7 @@ class Gate:
 class FencingToken:
     """The newest lease of a regional scheduler that is known of here.
 
-    `issued` asks for the newest that was ever given to anybody: without it every caller is believed.
+    `issued` asks for the newest ever issued: without it every token is accepted.
     """
 
     def __init__(self, issued: Callable[[], Awaitable[int]] | None) -> None:
@@ -80,7 +80,7 @@ class FencingToken:
         self._issued = issued
 
     async def check(self, token: int) -> None:
-        """Raises PreconditionFailed when somebody has, or had, a newer lease; InvalidArgument when nobody has this."""
+        """Raises PreconditionFailed when there is, or was, a newer lease; InvalidArgument when this token was never issued."""
         if token > self._newest and self._issued is not None:
             self._newest = max(self._newest, await self._issued())
             if token > self._newest:
@@ -118,7 +118,7 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         await self._token.check(request.fencing_token)  # also when there is nothing to do
         stale: list[StaleOrder] = []
         for order in orders:
-            await self._token.check(request.fencing_token)  # somebody newer may have come meanwhile
+            await self._token.check(request.fencing_token)  # a newer session may have begun meanwhile
             try:
                 await self._executor.execute(order)
             except StaleOrder as refusal:

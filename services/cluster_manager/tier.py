@@ -119,7 +119,7 @@ class ClusterManagerTier:
         return await fleet_store.machines_of_cluster(connection, self._cluster)
 
     async def _issued_token(self) -> int:
-        """Of the lease of this cluster's region: whoever has an older one gives no orders here."""
+        """Of the lease of this cluster's region: orders under an older one are refused."""
         return await self._database.run(
             lambda connection: lease_store.newest_regional_token(connection, self._cluster),
             give_up_after_s=_LOOK_UP_PATIENCE_REAL_S,

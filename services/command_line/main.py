@@ -47,7 +47,7 @@ app = typer.Typer(
         "4 refused; 5 not available."
     ),
     no_args_is_help=True,
-    # What goes wrong is told by failures.py, in a sentence.
+    # failures.py prints what goes wrong, in a sentence.
     pretty_exceptions_enable=False,
     # Boxes and colours are for people.
     rich_markup_mode="rich" if sys.stdout.isatty() and sys.stderr.isatty() else None,

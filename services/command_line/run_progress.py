@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 
 class RunsProgress:
-    """Told of the progress of runs by their position in `labels`; several may run at once."""
+    """Takes the progress of runs by their position in `labels`; several may run at once."""
 
     def __init__(
         self, labels: Sequence[str], clock_zero_s: float = 0.0, clock: Callable[[], float] = time.monotonic

@@ -23,7 +23,7 @@ _STEPS_PER_LINE = 50
 
 
 def train() -> None:
-    """Trains until the last step, or until it is told to stop: then it saves and returns."""
+    """Trains until the last step, or until it is asked to stop: then it saves and returns."""
     steps = int(os.environ[STEPS_VARIABLE])
     pause_s = float(os.environ[PAUSE_VARIABLE])
     session = training.init()

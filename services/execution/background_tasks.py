@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for, but that must neither be collected as garbage nor fail in silence."""
+"""Tasks that no caller awaits, but that must neither be collected as garbage nor fail in silence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tells every change to every subscriber: none is lost, nobody polls, a slow reader costs little memory.
+"""Publishes every change to every reader: none is lost, no reader polls, a slow one costs little memory.
 
 A change has a slot, for example the attempt and its phase. While a reader has not yet fetched the change of a slot, a
-newer one of the same slot takes its place in the line; changes of different slots are all told, in order.
+newer one of the same slot takes its place in the line; changes of different slots are all delivered, in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ChangeReader(Generic[ChangeT]):
         return self.take()
 
     def finish(self) -> None:
-        """Lets whoever waits go: from now on there is no waiting any more."""
+        """Ends the wait of its reader: from now on `next` returns at once."""
         self._finished = True
         self._something.set()
 

@@ -1,6 +1,6 @@
 """Keeps a running task to as many CPUs as it has, by what the operating system lets an ordinary process do: affinity.
 
-Memory has no such limit outside of control groups: what a task has of it is only told to the task.
+Memory has no such limit outside of control groups: a task only learns how much of it it has.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def limit_cpus(session: int, millicpus: int, name: str) -> None:
         try:
             os.sched_setaffinity(thread, cpus)
         except (ProcessLookupError, PermissionError):
-            # It has ended meanwhile, or has become somebody else: then it is not ours to limit.
+            # It has ended meanwhile, or its id is another process's by now: then it is not ours to limit.
             continue
 
 

@@ -25,7 +25,7 @@ from services.execution.executor import (
 )
 
 _SHORTEST_WAIT_S = 0.001
-"""Of real time: ends that are due closer together are told together."""
+"""Of real time: ends that are due closer together are published together."""
 
 
 class EmulatedExecutor:
@@ -67,7 +67,7 @@ class EmulatedExecutor:
         self._publish(changed)
 
     async def set_machines(self, machines: Sequence[MachineId]) -> None:
-        """Every emulated machine is up until it is lost: only what was told of gone ones is to be forgotten."""
+        """Every emulated machine is up until it is lost: only what was published of gone ones is to be forgotten."""
         present = set(machines)
         self._machines = {machine: status for machine, status in self._machines.items() if machine in present}
 

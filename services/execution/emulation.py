@@ -211,7 +211,7 @@ class Emulation:
         return None if due is None else due.due_s
 
     def statuses(self, now: float) -> tuple[AttemptStatus, ...]:
-        """Every attempt known, sorted by key. Attempts that are due are told as they were before their end."""
+        """Every attempt known, sorted by key. Attempts that are due are reported as they were before their end."""
         known = [attempt.status(now) for attempt in self._attempts.values()]
         return sorted_by_key([*known, *self._tombstones.values()])
 
@@ -290,7 +290,7 @@ class Emulation:
         try:
             self._register.admit(key)
         except StaleOrder:
-            # It is over and was told as such, or could not start any more in any case.
+            # Its end is published already, or it could not start any more in any case.
             return []
         changed = self._end_older(key, now)
         return [*changed, self._bury(key, AttemptPhase.STOPPED, "it was not running here", now)]

@@ -5,8 +5,8 @@ An executor carries out one cluster's part of attempts. Its promises, whatever i
 - Fencing (design I8): of one workload only the newest attempt runs. An order for an older attempt is refused, an
   order for a newer one first ends the older ones.
 - Every method may be repeated: a second identical call changes nothing.
-- Every phase an attempt goes through is told to every subscriber, in order; how far it has come may be told less often.
-- The end of an attempt is remembered until it is forgotten, and told again to each new subscriber.
+- Every phase an attempt goes through is published to every reader, in order; how far it has come, less often.
+- The end of an attempt is remembered until it is forgotten, and published again to each new reader.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class MachineStatus:
 
 
 Change = AttemptStatus | MachineStatus
-"""What subscribers are told."""
+"""What readers get."""
 
 
 class TaskReference(NamedTuple):
-    """One task of one attempt: who is calling."""
+    """One task of one attempt: the caller."""
 
     key: AttemptKey
     job: JobName
@@ -170,11 +170,11 @@ class Executor(Protocol):
     """Runs this cluster's part of attempts. All methods are called on one event loop."""
 
     async def start(self, session_address: str) -> None:
-        """Adopts what still runs and kills orphans. Tasks are told to report to `session_address` (host:port)."""
+        """Adopts what still runs and kills orphans. Tasks report to `session_address` (host:port)."""
         ...
 
     async def execute(self, order: AttemptOrder) -> None:
-        """Takes an order and returns soon; how it goes is told to subscribers.
+        """Takes an order and returns soon; how it goes is published.
 
         An order that makes no sense is taken too, and the attempt fails, saying why: so it ends. Raises StaleOrder
         when a newer attempt was seen, or this one has ended and was forgotten.
@@ -192,7 +192,7 @@ class Executor(Protocol):
     async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
         """Gives a running attempt other placements: flexible tasks more or fewer, other amounts of CPU and memory.
 
-        Returns soon; that it is carried out in full is told to subscribers, as the `revision` of its status. A
+        Returns soon; that it is carried out in full is published, as the `revision` of its status. A
         revision that is not newer than the last one changes nothing. Raises UnknownAttempt, StaleOrder or
         ImpossibleOrder.
         """
@@ -207,7 +207,7 @@ class Executor(Protocol):
         ...
 
     async def set_machines(self, machines: Sequence[MachineId]) -> None:
-        """The cluster has these machines from now on. What runs is not touched; of gone ones nothing is told any more."""
+        """The cluster has these machines from now on. What runs is not touched; nothing is published of gone ones any more."""
         ...
 
     def machines(self) -> tuple[MachineStatus, ...]:
@@ -219,11 +219,11 @@ class Executor(Protocol):
         ...
 
     async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
-        """A task tells how far it is. Raises StaleOrder or UnknownAttempt: then it has no business running."""
+        """A task reports how far it is. Raises StaleOrder or UnknownAttempt: then it has no business running."""
         ...
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
-        """A task tells of a complete checkpoint. Raises StaleOrder or UnknownAttempt."""
+        """A task reports a complete checkpoint. Raises StaleOrder or UnknownAttempt."""
         ...
 
     def read_logs(self, request: LogRequest) -> AsyncIterator[TaskLogChunk]:

@@ -71,7 +71,7 @@ class GangLimits:
 
 
 class Gang:
-    """Calls `broken` when a task failed or was lost while nobody had asked to stop; the others are stopped then.
+    """Calls `broken` when a task failed or was lost before it was asked to stop; the others are stopped then.
 
     `all_over` is set when no task is left that could still run; `broken` when one failed or was lost by itself.
     """
@@ -96,7 +96,7 @@ class Gang:
         limits: GangLimits,
         broken: Callable[[], None],
     ) -> Gang:
-        """The gang that these runners are the rest of; the newest order that one of them has says who is missing."""
+        """The gang that these runners are the rest of; the newest order that one of them has says which are missing."""
         found = list(descriptions)
         newest = max((description.order for _, description in found), key=lambda order: order.revision)
         gang = Gang(newest, pool, limits, broken)
@@ -121,7 +121,7 @@ class Gang:
 
     @property
     def asked_to_stop(self) -> bool:
-        """Somebody has asked all of it to stop, and some of it has not ended yet."""
+        """All of it was asked to stop, and some of it has not ended yet."""
         going = [member for member in self._members.values() if not member.over and not member.released]
         return any(member.report.stop_cause is StopCause.ASKED for member in going)
 
@@ -148,7 +148,7 @@ class Gang:
         self._note_if_all_over()
 
     def watch_adopted(self, start: GangStart) -> None:
-        """Tells every adopted task where the cluster manager answers now, and watches it.
+        """Sends every adopted task the cluster manager's present address, and watches it.
 
         If one of them was started, those that were not are started too: the gang runs as a whole.
         """
@@ -172,13 +172,13 @@ class Gang:
         return all(member.report.started_s > 0 for member in members)
 
     def stop(self, grace_s: float, cause: StopCause) -> None:
-        """Stops every task; `all_over` tells when it is done. Repeating can only shorten the grace."""
+        """Stops every task; `all_over` is set when it is done. Repeating can only shorten the grace."""
         self._stopping = True
         for member in self._members.values():
             self._background.spawn(self._stop(member, grace_s, cause))
 
     async def resize(self, order: AttemptOrder) -> bool:
-        """Releases the tasks that are not placed any more, adds the new ones, and tells all of them.
+        """Releases the tasks that are not placed any more, adds the new ones, and sends all of them the new placements.
 
         Returns when that is done: those released are gone, those added run, and all know. False when the gang ends.
         """
@@ -312,7 +312,7 @@ class Gang:
         try:
             await call
         except RunnerLost as lost:
-            # Its watch sees the same; whoever is first says why.
+            # Its watch sees the same; the first of the two says why.
             member.lost = member.lost or str(lost)
 
     def _release(self, member: Member) -> None:

@@ -23,7 +23,7 @@ class TaskEnd:
 
     @property
     def failed(self) -> bool:
-        """It ended badly, and not because it was told to stop."""
+        """It ended badly, and not because it was asked to stop."""
         if self.report is None:
             return True
         return self.report.stop_cause is None and self.report.exit_code != 0
@@ -78,8 +78,8 @@ def describe_exit(report: RunnerReport) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = "unknown"
-    told = f", {report.failure}" if report.failure else ""
-    return f"killed by signal {-code} ({name}){told}"
+    reason = f", {report.failure}" if report.failure else ""
+    return f"killed by signal {-code} ({name}){reason}"
 
 
 def _task(placement: TaskPlacement) -> str:

@@ -1,4 +1,4 @@
-"""One attempt on Ray, from its order to its end: reserves its gang, waits for the go, starts, watches, tells."""
+"""One attempt on Ray, from its order to its end: reserves its gang, waits for the go, starts, watches, reports."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class _Over(Exception):
 
 
 class RayAttempt:
-    """Supervises one attempt. It is quiet (`told` is False) until its tasks have their places, then held or running."""
+    """Supervises one attempt. It is quiet (`published` is False) until its tasks have their places, then held or running."""
 
     def __init__(self, order: AttemptOrder, surroundings: AttemptSurroundings) -> None:
         self.key: AttemptKey = order.key
-        self.told = False
+        self.published = False
         self.ended = asyncio.Event()
         self.status = AttemptStatus(
             order.key,
@@ -191,7 +191,7 @@ class RayAttempt:
         self._order = order
         self._resizing_to = order.revision
         placed = {(placement.job, placement.task) for placement in order.placements}
-        self._reported = {task: told for task, told in self._reported.items() if task in placed}
+        self._reported = {task: report for task, report in self._reported.items() if task in placed}
         self._resizes.spawn(self._resize(order))
 
     def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
@@ -337,7 +337,7 @@ class RayAttempt:
             self._publish()
 
     async def _note_checkpoint_on_disk(self) -> None:
-        """What a task saved while nobody was there to be told."""
+        """What a task saved while no cluster manager could take its report."""
         directory = self._paths.checkpoint_directory(self.key.workload)
         try:
             progress = await asyncio.to_thread(newest_progress, directory, self.key.attempt)
@@ -356,13 +356,13 @@ class RayAttempt:
             reason=reason,
             started_s=self.status.started_s if started_s is None else started_s,
             throughput=self.status.throughput if ended_or_running else 0.0,
-            # A session tells its progress now and then; what it saved, it had reached.
+            # A session reports its progress now and then; what it saved, it had reached.
             progress=max(self.status.progress, self.status.checkpoint_progress),
         )
-        self.told = True
+        self.published = True
         self._publish()
 
     def _publish(self) -> None:
         self._progress_told_s = time.monotonic()
-        if self.told:
+        if self.published:
             self._surroundings.publish(self.status)

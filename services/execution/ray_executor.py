@@ -91,7 +91,7 @@ class RayExecutor:
                 self._fence(key)
                 self._enter(attempt)
                 await attempt.resume()
-        # 3. Whatever else carries this cluster's name belongs to nobody.
+        # 3. Whatever else carries this cluster's name is an orphan.
         await self._pool.remove_all_but(self._attempts)
         # 4. Keep an eye on the machines.
         await self._look_at_machines()
@@ -136,7 +136,7 @@ class RayExecutor:
         try:
             self._register.admit(key)
         except StaleOrder:
-            # It is over and was told as such, or could not start any more in any case.
+            # Its end is published already, or it could not start any more in any case.
             return
         self._fence(key)
         self._bury(key, AttemptPhase.STOPPED, "it was not running here", 0.0)
@@ -170,8 +170,8 @@ class RayExecutor:
         await self._look_at_machines()
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
-        told = [attempt.status for attempt in self._attempts.values() if attempt.told]
-        return sorted_by_key([*told, *self._tombstones.values()])
+        published = [attempt.status for attempt in self._attempts.values() if attempt.published]
+        return sorted_by_key([*published, *self._tombstones.values()])
 
     def machines(self) -> tuple[MachineStatus, ...]:
         return tuple(status for status in self._machines.values() if status is not None)

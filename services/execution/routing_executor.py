@@ -60,11 +60,11 @@ class RoutingExecutor:
 
     def machines(self) -> tuple[MachineStatus, ...]:
         """As the processes' executor sees them, but down where the emulation has lost them."""
-        told = {status.machine: status for status in self._processes.machines()}
+        by_machine = {status.machine: status for status in self._processes.machines()}
         for status in self._emulated.machines():
             if not status.up:
-                told[status.machine] = status
-        return tuple(status for _, status in sorted(told.items()))
+                by_machine[status.machine] = status
+        return tuple(status for _, status in sorted(by_machine.items()))
 
     def subscribe(self) -> ChangeReader[Change]:
         return ChangeReader(self._emulated.feed, self._processes.feed)

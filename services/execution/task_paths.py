@@ -20,7 +20,7 @@ TASK_FILE_NAME = "task.json"
 SESSION_OPENED_MARK = "session_opened"
 """Written by the training library when a session begins."""
 STOP_SEEN_MARK = "stop_seen"
-"""Written by the training library when it has told the program to stop."""
+"""Written by the training library when it has asked the program to stop."""
 
 _LOG_SUFFIX = ".log"
 
@@ -88,8 +88,8 @@ def last_line(log: Path, longest: int = 300) -> str:
             lines = stream.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    told = [line.strip() for line in lines if line.strip()]
-    return told[-1][:longest] if told else ""
+    written = [line.strip() for line in lines if line.strip()]
+    return written[-1][:longest] if written else ""
 
 
 def write_whole(path: Path, content: str) -> None:

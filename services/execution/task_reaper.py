@@ -2,7 +2,7 @@
 
 Run as a program of its own (`python -I -S task_reaper.py`), standard library only: it starts in milliseconds, and has one
 thread, so that it may run code between fork and exec. It becomes the reaper of everything the task starts, also of what
-detaches itself, and kills all of it when the main process has ended, when it is told to, or when its standard input is
+detaches itself, and kills all of it when the main process has ended, when it is asked to, or when its standard input is
 closed: that happens when the runner dies, however it dies. Should the reaper itself be killed, the kernel kills the
 main process (PR_SET_PDEATHSIG) and the runner its process group. The last two are Linux; elsewhere what detaches itself
 from the process group escapes.
@@ -114,7 +114,7 @@ def _start(launch: Launch, prctl: Callable[[int, int], None]) -> subprocess.Pope
 
 
 def _wake_on_child() -> int:
-    """A file descriptor that becomes readable when a child ends. The reaper itself is not for others to terminate."""
+    """A file descriptor that becomes readable when a child ends. Terminating the reaper itself is not for others."""
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)

@@ -47,7 +47,7 @@ class RunnerState(StrEnum):
 
 
 class StopCause(StrEnum):
-    """Why a task was told to stop."""
+    """Why a task was asked to stop."""
 
     ASKED = "asked"
     GANG = "gang"
@@ -68,7 +68,7 @@ class RunnerReport:
     failure: str = ""
     stop_cause: StopCause | None = None
     stopped_early: bool = False
-    """It ended because it was told to: not by itself, in the moment in which it was told."""
+    """It ended because it was asked to: not by itself, in the moment in which it was asked."""
     ended_real_s: float = 0.0
 
 
@@ -164,7 +164,7 @@ class TaskRunner:
             self._kill = loop.call_at(at, self._command, b"kill\n")
 
     async def reorder(self, order: AttemptOrder) -> None:
-        """The attempt has other placements now: the task is told, and kept to the CPUs that it has."""
+        """The attempt has other placements now: the task gets them, and is kept to the CPUs that it has."""
         if order.revision <= self._order.revision:
             return
         before = self._placement
@@ -177,7 +177,7 @@ class TaskRunner:
         self._limit_cpus()
 
     async def move_session(self, session_address: str) -> None:
-        """The cluster manager answers at another address now: the task is told."""
+        """The cluster manager answers at another address now: the task gets it."""
         self._session_address = session_address
         self._write_task_file()
 
@@ -232,19 +232,19 @@ class TaskRunner:
     async def _ended(self, exit_code: int | None, failure: str) -> None:
         if self._kill is not None:
             self._kill.cancel()
-        told = self._report.stop_cause is not None
+        asked_to_stop = self._report.stop_cause is not None
         ended = replace(
             self._report,
             state=RunnerState.ENDED,
             exit_code=exit_code,
             failure=failure,
-            stopped_early=told and not (exit_code == 0 and self._overlooked_the_stop()),
+            stopped_early=asked_to_stop and not (exit_code == 0 and self._overlooked_the_stop()),
             ended_real_s=time.time(),
         )
         await self._tell(ended)
 
     def _overlooked_the_stop(self) -> bool:
-        """True when the program uses the training library and came to its end before it was told to stop."""
+        """True when the program uses the training library and came to its end before it was asked to stop."""
         if self._paths is None:
             return False
         directory = self._paths.task_directory(self._order.key, self._placement.job, self._placement.task)

@@ -33,5 +33,5 @@ async def cancel_workload(connection: AnyConnection, workload: WorkloadId, reaso
 async def _history(connection: AnyConnection, workload: WorkloadId) -> tuple[str, ...]:
     """What happened to it, oldest first; only the first events when there are many."""
     page = await event_store.read(connection, 0, _EVENTS_TOLD, EventFilter(workload))
-    told = tuple(f"{stored.event.event} at {stored.event.t:.3f}" for stored in page.events)
-    return told if page.complete else (*told, "and more")
+    history = tuple(f"{stored.event.event} at {stored.event.t:.3f}" for stored in page.events)
+    return history if page.complete else (*history, "and more")

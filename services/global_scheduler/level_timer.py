@@ -22,7 +22,7 @@ _RETRY_REAL_S = 1.0
 
 _REST = 3.0
 """After a look of t seconds the next one waits for three times that at least: where thousands cross one after the
-other, some of them cross that much late, and everybody else has the time in between."""
+other, some of them cross that much late, and all others have the time in between."""
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Everything in one look: who serves, what the regions have and use, how many workloads are in which state."""
+"""Everything in one look: which processes serve, what the regions have and use, how many workloads are in which state."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _is_name = re.compile(IDENTIFIER_PATTERN).fullmatch
 
 
 class Checks:
-    """Collects the problems of one request; `raise_problems` tells all of them at once."""
+    """Collects the problems of one request; `raise_problems` reports all of them at once."""
 
     def __init__(self) -> None:
         self._problems: list[FieldProblem] = []

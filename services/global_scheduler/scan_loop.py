@@ -1,4 +1,4 @@
-"""The scan pass, again and again: every period, soon after what it should know of, and when somebody's wait ends."""
+"""The scan pass, again and again: every period, soon after what it should know of, and when a workload's backoff ends."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ScanLoop:
                     _log.info("scan pass given up", why=str(outdated))
                     continue
                 except (LeaseLost, DatabaseUnavailable) as error:
-                    # A lease that is over, but that nobody else has taken, is soon renewed; else the tier ends us.
+                    # A lease that is over, but that no other process has taken, is soon renewed; else the tier ends us.
                     _log.warning("scan pass given up", error=str(error))
                     await asyncio.sleep(_RETRY_REAL_S)
                     continue
@@ -90,7 +90,7 @@ class ScanLoop:
         # 3. Decide, in a thread: calls are answered meanwhile.
         decision = await asyncio.to_thread(decide, snapshot, self._settings)
         self._last = decision
-        # 4. Record: first who runs within quota, then the order of the queue.
+        # 4. Record: first which attempts run within quota, then the order of the queue.
         reclassified = 0
         for changes in parts_of(decision.plan.reclassifications):
             reclassified += await self._database.run(

@@ -5,9 +5,9 @@ time and this pass can never together exceed a quota (I4): a bounded number in e
 locked for long and other work, such as renewing the lease, gets its turn in between. Each part is right by itself: a
 service that ends between two of them leaves the rest to the next pass. Then the queue gets its new order.
 
-Who waits for whom: regions lock queue entries, then the ledger, then attempts; some lock attempts, then the ledger.
+Which waits for which: regions lock queue entries, then the ledger, then attempts; some lock attempts, then the ledger.
 So each of the first transactions locks the ledger before anything else and never waits for an attempt, and the last waits for
-no entry: what somebody else has locked just now is left to the next pass.
+no entry: what another transaction has locked just now is left to the next pass.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def record_level_changes(
 ) -> int:
     """Applies changes of level alone, as far as the attempts still stand as they were seen; returns how many.
 
-    No quota changes hands, so the ledger is left alone; what somebody else has locked just now is left to the next look.
+    No quota changes hands, so the ledger is left alone; what another transaction has locked just now is left to the next look.
     """
     locked = await reclassification_store.lock_live(connection, [change.key for change in changes])
     applied = [(change, locked[change.key]) for change in changes if _still_stands(change, locked.get(change.key))]
@@ -107,7 +107,7 @@ async def record_level_changes(
     await lease_store.assert_held(connection, lease)
     if applied:
         wake_after_commit(connection, REGION_CHANNEL)
-        # Who waits may evict now whom it could not before.
+        # A pending workload may evict now what it could not before.
         wake_after_commit(connection, SCAN_CHANNEL)
     return len(applied)
 

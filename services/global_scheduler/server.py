@@ -41,10 +41,10 @@ _PATIENCE_REAL_S = 10.0
 """For how long a call waits for a database that has just been lost."""
 
 _LOOK_INTERVAL_REAL_S = 1.0
-"""A watcher of a workload is also told of progress, which is no event; so often."""
+"""A watcher of a workload also gets its progress, which is no event; so often."""
 
 _LEAST_INTERVAL_REAL_S = 0.05
-"""What happens within that time is told at once."""
+"""What happens within that time is sent at once."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
 _Result = TypeVar("_Result")
@@ -163,15 +163,15 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self, request: messages.WatchWorkloadRequest, context: Context
     ) -> AsyncIterator[workload_pb2.Workload]:
         workload = workload_named(request.workload)
-        told: workload_pb2.Workload | None = None
+        sent: workload_pb2.Workload | None = None
         async with self._watchers.watch(workload) as watcher:
             while True:
                 message = await self._snapshot(lambda connection: self._look.workload(connection, workload))
                 if message is None:
                     raise NotFound("workload", workload)
-                if message != told:
+                if message != sent:
                     yield message
-                    told = message
+                    sent = message
                 if message.ended_s:
                     return
                 await asyncio.sleep(_LEAST_INTERVAL_REAL_S)

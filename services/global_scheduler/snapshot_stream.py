@@ -14,7 +14,7 @@ from services.database.snapshot_reader import load_snapshot
 from topmast.v1 import global_scheduler_pb2 as messages
 
 CHUNK_BYTES = 2**20
-"""gRPC clients take messages of 4 MiB unless told more."""
+"""gRPC clients take messages of 4 MiB by default."""
 
 
 async def snapshot_stream(

@@ -32,7 +32,7 @@ GREATEST_BATCH = 1_000
 GREATEST_KEY_CHARACTERS = 256
 LARGEST_SPECIFICATION_BYTES = 1 << 20
 _WORKLOADS_AT_ONCE = 300
-"""In one transaction: more would only make everybody wait longer."""
+"""In one transaction: more would only make every call wait longer."""
 
 _TRANSACTIONS_AT_ONCE = 2
 """While one is being flushed to disk the next is being written."""
@@ -46,7 +46,7 @@ _ID_SHIFTS = (50, 40, 30, 20, 10, 0)
 
 
 class WorkloadNames:
-    """Makes names of workloads: ordered by time, unique, 13 characters that can be told on the phone.
+    """Makes names of workloads: ordered by time, unique, 13 characters that can be spelled on the phone.
 
     40 bits of milliseconds, 20 bits of chance; within one process names of one millisecond follow each other.
     """
@@ -125,7 +125,7 @@ class SubmissionBatcher:
         return sum(len(call.submissions) for call in self._waiting) >= _WORTH_ANOTHER_TRANSACTION
 
     def refuse_waiting(self, error: Exception) -> None:
-        """Fails the calls that wait: nobody stores them any more."""
+        """Fails the calls that wait: they are not stored any more."""
         _fail(self._waiting, error)
         self._waiting.clear()
 
@@ -174,7 +174,7 @@ class SubmissionBatcher:
                 for call in calls:  # one of them is to blame
                     await self._try_to_store([call])
         finally:
-            _fail(calls, Unavailable("this global scheduler stops; try again"))  # only whom nobody answered
+            _fail(calls, Unavailable("this global scheduler stops; try again"))  # only those not answered yet
 
     def _take_calls(self) -> list[_Waiting]:
         calls: list[_Waiting] = []

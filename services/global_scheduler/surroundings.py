@@ -104,7 +104,7 @@ class SurroundingsKeeper:
                     return
                 changes = await self._database.run(partial(_load_changes, known=present.revisions), snapshot=True)
                 changed = await asyncio.to_thread(present.with_changes, changes)
-                # From here to the end nobody is answered in between.
+                # From here to the end no call is answered in between.
                 present.catalog.apply(changes.catalog)
                 self._present = changed
             self._log_present()

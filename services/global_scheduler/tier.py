@@ -118,7 +118,7 @@ class GlobalSchedulerTier:
         self._surroundings.present()
 
     async def _tell_health(self) -> None:
-        """Health checks are told at each change."""
+        """Health checks follow each change."""
         serving: bool | None = None
         while True:
             await self._changed.wait()
@@ -130,7 +130,7 @@ class GlobalSchedulerTier:
 
 
 async def _release(keeper: LeaseKeeper, lease: Lease) -> None:
-    """Whoever stands by, or comes after us, need not wait for the lease's end."""
+    """A standby, or our successor, need not wait for the lease's end."""
     try:
         await keeper.release(lease)
     except DatabaseUnavailable as error:

@@ -1,4 +1,4 @@
-"""Workloads as clients are told of them."""
+"""Workloads as clients get them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def position_message(
     position: QueuePosition | None, rank: int, why_pending: str, diagnosis: Diagnosis | None
 ) -> workload_pb2.QueuePosition:
     """`position` None: not ranked yet."""
-    told = None if diagnosis is None else diagnosis_to_proto(diagnosis)
+    reported = None if diagnosis is None else diagnosis_to_proto(diagnosis)
     if position is None:
-        return workload_pb2.QueuePosition(rank=NOT_RANKED, reason=why_pending, diagnosis=told)
+        return workload_pb2.QueuePosition(rank=NOT_RANKED, reason=why_pending, diagnosis=reported)
     return workload_pb2.QueuePosition(
         priority=position.standing.priority,
         level=position.standing.level,
@@ -54,7 +54,7 @@ def position_message(
         within_quota=position.within_quota,
         rank=rank,
         reason=why_pending,
-        diagnosis=told,
+        diagnosis=reported,
     )
 
 

@@ -1,6 +1,6 @@
-"""Who is waiting for news of a workload: one reader of the event log for all of them.
+"""The watchers of workloads: one reader of the event log for all of them.
 
-A watcher is only told *that* something happened to its workload; what it is stands in the tables. So a slow watcher
+A watcher only learns *that* something happened to its workload; what it is stands in the tables. So a slow watcher
 costs nothing, however much happens.
 """
 
@@ -27,7 +27,7 @@ class WorkloadWatcher:
     def __init__(self) -> None:
         self._news = asyncio.Event()
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         self._news.set()
 
     async def wait(self, timeout_s: float) -> None:
@@ -41,7 +41,7 @@ class WorkloadWatcher:
 
 
 class WorkloadWatchers:
-    """All watchers of this process. `run` tells them until cancelled."""
+    """All watchers of this process. `run` wakes them until cancelled."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -83,12 +83,12 @@ class WorkloadWatchers:
                 for workload in {stored.event.workload for stored in page.events}:
                     if workload is not None:
                         for watcher in self._watchers.get(workload, ()):
-                            watcher.tell()
-                if not self._watchers:  # looked at with each event only: nobody pays for that
+                            watcher.wake()
+                if not self._watchers:  # checked with each event only: that costs nothing
                     self._anybody.clear()
                     return
 
     def _tell_all(self) -> None:
         for watchers in self._watchers.values():
             for watcher in watchers:
-                watcher.tell()
+                watcher.wake()

@@ -1,7 +1,7 @@
 """Clusters whose manager cannot be reached get no new work: their machines are closed in memory until it is back.
 
 A restart takes a few seconds and is no reason to plan around a cluster; a longer absence is. What runs there runs on.
-The database is not touched: a machine's recorded state is about the machine, not about who can be reached.
+The database is not touched: a machine's recorded state is about the machine, not about what can be reached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AbsentClusters:
-    """Keeps track of who can be reached; times are real seconds of any one clock."""
+    """Keeps track of which clusters can be reached; times are real seconds of any one clock."""
 
     def __init__(self, memory: RegionMemory, now_real_s: float) -> None:
         """In the beginning no manager has been reached."""
@@ -51,7 +51,7 @@ class AbsentClusters:
         return machine in self._memory.inventory.number_of_machine
 
     def set_state(self, machine: MachineId, state: MachineState) -> None:
-        """Somebody has set this machine's state on purpose: that counts, as soon as its cluster can be reached."""
+        """An operator has set this machine's state: that counts, as soon as its cluster can be reached."""
         for cluster, closed in self._closed.items():
             if machine in self._machines[cluster]:
                 closed.pop(machine, None)

@@ -1,4 +1,4 @@
-"""What is answered to who asked for an action."""
+"""The answer to a requested action."""
 
 from __future__ import annotations
 

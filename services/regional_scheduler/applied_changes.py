@@ -91,7 +91,7 @@ class AppliedChanges:
     ) -> None:
         memory = self._memory
         # In a thread, for a region may have many thousands of machines. Only the session's loop changes the memory, and
-        # that waits here; whoever looks at it meanwhile sees the region as it was.
+        # that waits here; a reader meanwhile sees the region as it was.
         try:
             async with memory.steady:
                 inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)

@@ -1,6 +1,6 @@
 """A region's part in the auctions, against the database: it opens, answers and closes rounds (decision 003).
 
-Any region may open or close a round; whoever holds the lock on the round's row does. What is decided is decided by
+Any region may open or close a round; the one that holds the lock on the round's row does. What is decided is decided by
 `regional_scheduler.auction.close_round`.
 """
 
@@ -40,7 +40,7 @@ class AuctionStep:
     moved: bool
     """True when there may be more to do at once."""
     again_in_real_s: float | None = None
-    """When to look again although nobody tells: the deadline of a round that others have not answered."""
+    """When to look again without being woken: the deadline of a round that others have not answered."""
 
 
 class Auctioneer:
@@ -116,7 +116,7 @@ class Auctioneer:
         await self._open_next(connection)
 
     async def _mark_undecided(self, connection: AnyConnection, outcome: RoundOutcome, *, refresh_reasons: bool) -> None:
-        """Workloads that nobody can place say so: their state, and an event when it is a new one."""
+        """Records of workloads that no region can place that it is so: their state, and an event when it is a new one."""
         undecided = [verdict for verdict in outcome.verdicts if isinstance(verdict, (Waiting, AwaitingData))]
         marks = [
             Unplaceable(

@@ -1,7 +1,7 @@
 """The link to one cluster manager: its reports come into the inbox, orders go out in the order they were given.
 
 When anything goes wrong the link is dropped and made anew; the first report of a new link names every attempt that
-the cluster manager knows, and whoever reads the inbox then gives again the orders that were lost.
+the cluster manager knows, and the reader of the inbox then gives again the orders that were lost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MachineReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """What a cluster manager told. `complete`: it names every attempt that it knows.
+    """A cluster manager's report. `complete`: it names every attempt that it knows.
 
     `connection` counts the connections of the link: with the complete report of one begins what it may be asked.
     """
@@ -92,7 +92,7 @@ OutgoingOrder = StartOrders | StopOrders | ForgetOrders | ResizeOrder
 class ClusterLink:
     """One link. `run` until cancelled; `send` at any time.
 
-    Whoever reads the inbox is always a little behind: the link may have broken, and be there again, without its
+    The reader of the inbox is always a little behind: the link may have broken, and be there again, without its
     knowing. So an order names the connection that it is meant for, and one for an earlier connection is dropped:
     what a complete report does not name was not ordered before it and never will be by what was sent before it.
     Orders on the way of an earlier link, or of an earlier holder of the lease, are refused by the cluster manager,

@@ -1,4 +1,4 @@
-"""Awards become attempts: planned once more, written in one transaction, only then told to anybody (design §3.4)."""
+"""Awards become attempts: planned once more, written in one transaction, only then sent to cluster managers (design §3.4)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def _store(
     marked = await attempt_store.begin_evictions(connection, evictions, now, rule)
     if len(marked) != len(evictions):
         raise VictimsChanged(
-            f"of {len(evictions)} victims only {len(marked)} are live and may be evicted by who needs room"
+            f"of {len(evictions)} victims only {len(marked)} are live and may be evicted for the newcomer"
         )
     await write_changes(connection, region, dispatched.writes, now)
 

@@ -60,7 +60,7 @@ def _progress_events(attempt: LiveAttempt, status: AttemptStatus, now: float) ->
         progress = max(report.progress for report in reports)
         checkpoint = max(report.checkpoint_progress for report in reports)
     events: list[AttemptEvent] = []
-    # Of a gang in several clusters one may be a moment ahead: before all of it has started nothing is told of it.
+    # Of a gang in several clusters one may be a moment ahead: before all of it has started nothing is reported of it.
     if status.phase not in ENDED_PHASES and started_s(attempt) is not None:
         events.append(CheckpointSaved(now, checkpoint))
     return [*events, Progressed(now, progress, checkpoint, max(report.throughput for report in reports))]

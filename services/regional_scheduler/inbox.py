@@ -84,7 +84,7 @@ class Inbox:
         return requests
 
     def close(self) -> None:
-        """The loop has ended: whoever waits for an answer is told so."""
+        """The loop has ended: requests that wait for an answer get that as an error."""
         self._closed = True
         for request in self.take_machine_requests():
             if not request.evicted.done():

@@ -2,7 +2,7 @@
 
 Where an attempt stands is moved along by the machine in `cluster_manager.attempt_run.machine` alone, which is fed with
 what all of its clusters report (`gang_reports.py`). Orders follow from where it stands, so that they can be given again
-on every new connection. Who talks to cluster managers and the database is elsewhere.
+on every new connection. Talking to cluster managers and the database is done elsewhere.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def wanted_order(attempt: LiveAttempt, cluster: ClusterId) -> Order | None:
     if must_stop(attempt):
         if never_ordered(attempt) or asked is Order.KILL:
             return None
-        # If it had started and nobody knows it there any more, it has to be taken up before it can be stopped in order.
+        # If it had started and the cluster does not know it any more, it has to be taken up before it can be stopped in order.
         if report is None and asked is None and attempt.started_s is not None:
             return Order.EXECUTE
         if asked is Order.STOP:
@@ -162,7 +162,7 @@ def leave_event(eviction: Eviction, now: float) -> LeaveAsked | MachineLost:
 
 
 def change_carried_out(attempt: LiveAttempt) -> bool:
-    """True when the change that was decided last is carried out in all of its clusters, as they have told.
+    """True when the change that was decided last is carried out in all of its clusters, as they have reported.
 
     One that has completed its jobs holds nothing any more and is asked for no change. When all of them have, the attempt
     ends, and nothing was changed.
@@ -257,7 +257,7 @@ class RegionAttempts:
         self._note_change(attempt)
 
     def end_change(self, key: AttemptKey, changed: Mapping[ClusterId, tuple[float, float]]) -> list[AttemptKey]:
-        """The change is carried out, as the machine of its run says; returns who may have waited for that."""
+        """The change is carried out, as the machine of its run says; returns the attempts that may have waited for that."""
         attempt = self._attempts[key]
         change, attempt.change, attempt.changed = attempt.change, None, changed
         freed = frozenset(placement.machine for placement in change.released) if change is not None else frozenset()
@@ -273,7 +273,7 @@ class RegionAttempts:
         return [waiting.key for waiting in self.waiting_on(freed)] + self.waiting_for(key)
 
     def waiting_for(self, key: AttemptKey) -> list[AttemptKey]:
-        """Whose changes wait for this attempt to leave or to give something up, sorted."""
+        """The attempts whose changes wait for this one to leave or to give something up, sorted."""
         return sorted(self._waiting_for.get(key, ()))
 
     def change_waits(self, attempt: LiveAttempt) -> bool:
@@ -284,7 +284,7 @@ class RegionAttempts:
         return any(other is not None and self._gives_up(other) for other in others)
 
     def giving_up_on(self, machines: frozenset[MachineId], but: AttemptKey) -> tuple[AttemptKey, ...]:
-        """Who else is leaving one of these machines, or has yet to give something up there; sorted."""
+        """The other attempts that are leaving one of these machines, or have yet to give something up there; sorted."""
         keys = {key for machine in machines for key in self._leaving_by_machine.get(machine, set())}
         return tuple(sorted(keys - {but}))
 
@@ -304,7 +304,7 @@ class RegionAttempts:
         return attempt.machines
 
     def blocked(self, attempt: LiveAttempt) -> bool:
-        """True while somebody else who is leaving has something on one of its machines."""
+        """True while another attempt that is leaving has something on one of its machines."""
         return any(self._leaving_by_machine.get(machine, set()) - {attempt.key} for machine in attempt.machines)
 
     def on(self, machine: MachineId) -> list[AttemptKey]:

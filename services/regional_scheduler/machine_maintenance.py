@@ -1,4 +1,4 @@
-"""Machines that are lost, come back, or are drained and undrained: recorded together with who has to leave them."""
+"""Machines that are lost, come back, or are drained and undrained: recorded together with the attempts that have to leave them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class MachineMaintenance:
         return not report.up and state.is_down and is_held
 
     async def answer(self, requests: Iterable[MachineRequest]) -> None:
-        """What people want. What breaks the session is told to who waits for the answer too."""
+        """Answers operators' requests. What breaks the session is also the answer to those that wait."""
         for request in requests:
             try:
                 evicted = await self._change(

@@ -61,14 +61,14 @@ class PlanWriting:
         execute(plan.actions, self)
 
     def start(self, action: Start) -> None:
-        """The new attempt itself is written by who dispatches it, with what the award says of it."""
+        """The new attempt itself is written with its dispatch, with what the award says of it."""
         del action
         if self._newcomer is None:
             raise ValueError("a plan that starts a workload is written for that workload")
 
     def evict(self, action: Evict) -> None:
         if self._newcomer is None:
-            raise ValueError(f"{action.victim} is to make room for nobody")
+            raise ValueError(f"{action.victim} is to make room for no workload")
         eviction = Eviction(EvictionCause.PREEMPTED, *self._newcomer)
         self.writes.evictions.append((action.victim, eviction))
 
@@ -97,7 +97,7 @@ class PlanWriting:
         if attempt is None or attempt.state is not State.RUNNING:
             raise ImpossibleAction(action.attempt, f"{action.attempt.workload} does not run in region {self._region}")
         if attempt.change is not None or any(new.key == action.attempt for new in self.writes.changes):
-            wait = "is not carried out yet; try again when topmast events tells that it is"
+            wait = "is not carried out yet; try again when topmast events shows that it is"
             raise ImpossibleAction(action.attempt, f"the last change of {action.attempt.workload} {wait}")
         after = placements_after(action, attempt.placements)
         check_gang(action.attempt, attempt.specification, after)
@@ -124,7 +124,7 @@ async def write_changes(connection: AnyConnection, region: RegionId, writes: Pla
     """Writes everything but the evictions.
 
     Raises SessionOver when the database knows an attempt or a machine otherwise, and ImpossibleAction for a migration
-    that cannot begin: the attempt may be another region's, so nobody here can know.
+    that cannot begin: the attempt may be another region's, so this region cannot know.
     """
     for new in writes.changes:
         if not await placement_change_store.begin_change(
@@ -133,8 +133,8 @@ async def write_changes(connection: AnyConnection, region: RegionId, writes: Pla
             raise SessionOver(f"{new.key} does not run in the database, or was changed meanwhile")
     for place in writes.reservations:
         if not await reservation_store.reserve(connection, place):
-            told = f"{place.key.workload} does not run any more, or migrates already"
-            raise ImpossibleAction(place.key, told)
+            problem = f"{place.key.workload} does not run any more, or migrates already"
+            raise ImpossibleAction(place.key, problem)
     for machine in writes.reclaimed:
         happening, reason = MachineHappening.ASKED_BACK, "its lender wants it back"
         if await record_machine_happening(connection, region, machine, happening, reason, now) is None:

@@ -59,7 +59,7 @@ class RequestedActions:
         self._clock = clock
 
     async def answer(self, requests: Iterable[ActionRequest]) -> None:
-        """What breaks the session is told to who waits for the answer too."""
+        """What breaks the session is also the answer to those that wait."""
         for request in requests:
             try:
                 plan = await self._carry_out(request)

@@ -231,7 +231,7 @@ def _what_it_takes(plan: Plan) -> str:
 
 
 def _inventory(memory: RegionMemory) -> dict[MachineId, messages.MachineInventory]:
-    """What every machine has, what of it is free, and who is on it."""
+    """What every machine has, what of it is free, and which attempts are on it."""
     inventory: dict[MachineId, messages.MachineInventory] = {}
     free_millicpus: dict[MachineId, int] = {}
     free_mebibytes: dict[MachineId, int] = {}

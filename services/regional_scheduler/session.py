@@ -1,7 +1,7 @@
 """One region at work: everything it knows in memory, and the loop that moves it on.
 
 A session begins with what the database says and ends when that may no longer be what it has in memory: the database
-was lost, the lease went to somebody else. Then a new session begins, under a lease of its own. There is no other way
+was lost, the lease went to another process. Then a new session begins, under a lease of its own. There is no other way
 to recover, so that this one is always well tried. What is applied (fleet, tenants, tables) is taken over as it works.
 """
 
@@ -104,7 +104,7 @@ class RegionSession:
         self._reports.take(self.inbox.take_messages(), self._now_real_s())
         # 2. Record what clusters reported: starts, ends, checkpoints. Then free what ended.
         await self._recorder.record(self._now_real_s())
-        # 3. Ask to leave, for nobody in particular: machines lost and drained, cancelled workloads.
+        # 3. Evict for no newcomer: from machines lost and drained, of cancelled workloads.
         await self._machines.take_reports(self._reports.take_machine_reports())
         await self._machines.answer(self.inbox.take_machine_requests())
         await self._actions.answer(self.inbox.take_action_requests())
@@ -135,7 +135,7 @@ class RegionSession:
             self.inbox.look_at_auction = True
 
     async def _look_at_attempts(self) -> None:
-        """Takes over re-classified standings and attempts that come from elsewhere; who is cancelled, or goes on elsewhere,
+        """Takes over re-classified standings and attempts that come from elsewhere; what is cancelled, or goes on elsewhere,
         has to leave."""
         if not self.inbox.look_at_attempts:
             return
@@ -229,7 +229,7 @@ class RegionSession:
         return step.again_in_real_s
 
     async def _cluster_address(self, cluster: ClusterId) -> str | None:
-        """Only whoever holds the lease of the region may still call the region's cluster managers."""
+        """Only the holder of the region's lease may still call the region's cluster managers."""
         async with fenced_transaction(self._database, self._lease) as connection:
             return await lease_store.address(connection, f"{lease_store.CLUSTER_PREFIX}{cluster}")
 

@@ -1,6 +1,6 @@
 """The service's clock, as the database remembers it: every process of the service shows the same time.
 
-A service that was never told otherwise runs on real time. A compressed clock is set once, before the first event.
+A service runs on real time unless another speed was set. A compressed clock is set once, before the first event.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Host:
     """Everything that belongs to one home, from start to stop."""
 
     def __init__(self, options: HostOptions, say: Callable[[HostState, str, str], None]) -> None:
-        """`say` is told state, stage and the global scheduler's address."""
+        """`say` gets state, stage and the global scheduler's address."""
         self._options = options
         self._say = say
         self._configuration: Configuration = load_configuration(options.configuration_file)
@@ -115,7 +115,7 @@ class Host:
         if self._options.ray_address is not None:
             ray.init(address=self._options.ray_address, namespace=NAMESPACE, log_to_driver=False)
             return
-        # Ray makes its workers yield to everybody else (nice 15); the tiers are the service itself.
+        # Ray makes its workers yield to all other processes (nice 15); the tiers are the service itself.
         os.environ.setdefault("RAY_worker_niceness", "0")
         machines = [machine.machine for region in fleet.regions for machine in region.machines()]
         ray.init(

@@ -1,4 +1,4 @@
-"""What `topmast up` is told, and hands to the host process."""
+"""The options of `topmast up`, which it hands to the host process."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def up(
 ) -> RunningService:
     """Starts the service of this home, unless it is up already; returns when it takes calls.
 
-    `progress` is told what it is busy with. Raises ServiceNotStarted, and FormatError for a file that makes no sense,
+    `progress` gets what it is busy with. Raises ServiceNotStarted, and FormatError for a file that makes no sense,
     before anything is started.
     """
     _check_files(options)

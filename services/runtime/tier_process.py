@@ -71,7 +71,7 @@ class Tier(Protocol):
 
 
 async def run_tier(request: TierRequest, listening: Callable[[str], None]) -> None:
-    """Runs the tier until cancelled; `listening` is told the address once it can be called."""
+    """Runs the tier until cancelled; `listening` gets the address once it can be called."""
     async with Database(request.database_url) as database:
         clock = await database.run(load_clock, give_up_after_s=float("inf"))
         tier = _make_tier(request, database, clock)

@@ -75,7 +75,7 @@ def measured_run(
     sink: EventSink | None = None,
     watcher: Watcher | None = None,
 ) -> FinishedRun:
-    """The run, made now. Its time is that of the simulation alone, with what it tells sink and watcher."""
+    """The run, made now. Its time is that of the simulation alone, with what sink and watcher do."""
     forget_peak_memory()
     begun_s = time.perf_counter()
     record = simulate(given, policy, settings, seed, sink=sink, watcher=watcher)

@@ -29,7 +29,7 @@ from simulator.policies.registry import policy_called
 LOOK_S = 0.2
 """So often it is asked whether to go on, and hears of the progress of each run."""
 ENDING_S = 10.0
-"""So long a worker that was told to end may take before it is killed."""
+"""So long a worker that was asked to end may take before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def run_all(
     on_finished: OnFinished,
     go_on: Callable[[], bool],
 ) -> None:
-    """Has every request run, at most `jobs` at once, in their order; the callbacks are told the request's position.
+    """Has every request run, at most `jobs` at once, in their order; the callbacks get the request's position.
 
     Returns when all are finished, or soon after `go_on` says no: then workers are ended, whatever they do. Raises
     FormatError for what a run refuses, and WorkerDied.

@@ -27,7 +27,7 @@ _OPTIONS = (
 
 
 class TierServer:
-    """One tier's gRPC server; NOT_SERVING until it is told otherwise."""
+    """One tier's gRPC server; NOT_SERVING until that is changed."""
 
     def __init__(self, services: Sequence[ServiceDescriptor], register: Callable[[grpc.aio.Server], None]) -> None:
         """`register` adds the servicers of `services` to the server."""
@@ -48,7 +48,7 @@ class TierServer:
         return port
 
     async def set_serving(self, *, serving: bool) -> None:
-        """What health checks are told."""
+        """What health checks answer."""
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in self._names:
             await self._health.set(name, status)

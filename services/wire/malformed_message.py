@@ -22,7 +22,7 @@ class MalformedMessage(ValueError):
         return MalformedMessage((FieldProblem(field, description),))
 
     def under(self, parent: str) -> MalformedMessage:
-        """The same, told from the message that holds this one in its field `parent`."""
+        """The same, seen from the message that holds this one in its field `parent`."""
         return MalformedMessage(
             tuple(FieldProblem(f"{parent}.{problem.field}", problem.description) for problem in self.problems)
         )

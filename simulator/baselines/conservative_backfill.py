@@ -1,10 +1,10 @@
 """Conservative backfilling, with an oracle (Mu'alem and Feitelson, IEEE TPDS 2001, §2.1).
 
 Rule: every waiting workload, first in first out, gets a reservation at the earliest time at which so many GPUs of a
-region will be free for as long as it runs, given what runs and the reservations before its own. Who is due now starts.
-Invariant: nobody is delayed beyond a reservation by anybody who came later: a later one only ever gets what earlier
+region will be free for as long as it runs, given what runs and the reservations before its own. What is due now starts.
+Invariant: no workload is delayed beyond its reservation by a later one: a later one only ever gets what earlier
 ones leave. With exact run times, and without failures, a reservation never gets worse once it is made.
-Ignores: priorities, quotas; which GPUs of a region are free: reservations count GPUs, so who finds enough of them in
+Ignores: priorities, quotas; which GPUs of a region are free: reservations count GPUs, so a workload that finds enough of them in
 the wrong places (on too many machines, in two clusters, of another model) keeps its claim on them and waits; CPUs and
 memory; workloads without GPUs start whenever there is room. Only the first `most_reservations` of the queue have
 reservations; those behind them do not start.

@@ -1,9 +1,9 @@
 """Dominant resource fairness over GPUs and CPUs, without preemption (DRF, NSDI 2011, §4.1 Algorithm 1, §4.3 weights).
 
 Rule: a tenant's dominant share is the larger of its share of all GPUs and its share of all CPUs, divided by its weight;
-the tenant of the smallest one goes first. Within a tenant first in, first out, and who finds no room is passed over.
+the tenant of the smallest one goes first. Within a tenant first in, first out, and what finds no room is passed over.
 Invariant: whenever a workload starts, no tenant of smaller dominant share had one waiting that would have found room.
-Ignores: priorities, quotas, run times, memory. Nobody is evicted, so shares become fair only as fast as attempts end.
+Ignores: priorities, quotas, run times, memory. No attempt is evicted, so shares become fair only as fast as attempts end.
 Where the algorithm stops because the poorest tenant's next task does not fit, this goes on with the others.
 """
 

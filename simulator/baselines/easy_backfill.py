@@ -4,7 +4,7 @@ Rule: first in, first out, until one finds no room. That one gets a reservation:
 what runs ends when expected. A later one may overtake it if the head can still start there and then.
 Invariant: backfilling never delays the head of the queue beyond its reservation, provided that attempts end when expected
 and machines do not fail.
-Ignores: priorities, quotas; and what backfilling does to those behind the head, who have no reservation. A candidate
+Ignores: priorities, quotas; and what backfilling does to those behind the head, which have no reservation. A candidate
 that would outlast the reservation is tried in the place of its best plan only.
 """
 
@@ -19,7 +19,7 @@ from simulator.policies.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class ReservationForTheHead:
-    """In queue order until one finds no room; then whoever does not delay it."""
+    """In queue order until one finds no room; then every one that does not delay it."""
 
     name: str = "reservation_for_the_head"
 

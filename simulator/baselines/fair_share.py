@@ -1,10 +1,10 @@
 """Fair share of GPUs between tenants, without preemption (weighted max-min fairness, by progressive filling).
 
-Rule: of the tenants with somebody who finds room, the one that holds the fewest GPUs for its weight goes first; within
-a tenant first in, first out, and who finds no room is passed over.
+Rule: of the tenants with a workload that finds room, the one that holds the fewest GPUs for its weight goes first; within
+a tenant first in, first out, and what finds no room is passed over.
 Invariant: whenever a workload starts, no tenant that holds less for its weight had one waiting that would have found
 room.
-Ignores: priorities, quotas, run times, and what tenants held in the past. Nobody is evicted, so shares become fair
+Ignores: priorities, quotas, run times, and what tenants held in the past. No attempt is evicted, so shares become fair
 only as fast as attempts end.
 """
 
@@ -21,7 +21,7 @@ from simulator.policies.work import Work
 
 
 def start_poorest_first(walk: QueueWalk, share_of: Callable[[int], float]) -> None:
-    """Gives the tenant of the smallest share the next turn, until nobody finds room. Needs tenants that are apart."""
+    """Gives the tenant of the smallest share the next turn, until no workload finds room. Needs tenants that are apart."""
     walk.pass_over_hopeless()
     heads = _heads_by_tenant(walk)
     turns = [(share_of(tenant), tenant) for tenant in sorted(heads)]

@@ -2,7 +2,7 @@
 
 Rule: in the order of submission. `yarn_cs` blocks behind the first that finds no room, `fifo` lets later ones pass; both
 take whole machines as far as they can. `best_effort` lets later ones pass and takes any GPUs that are idle.
-Invariant: under `yarn_cs` nobody starts before an earlier submission.
+Invariant: under `yarn_cs` no workload starts before an earlier submission.
 Ignores: priorities, quotas, run times.
 """
 
@@ -15,7 +15,7 @@ from simulator.policies.policy import Policy
 
 FIFO = Policy(
     name="fifo",
-    summary="first in, first out; who finds no room is passed over (Lyra §7.1, Baseline)",
+    summary="first in, first out; what finds no room is passed over (Lyra §7.1, Baseline)",
     ordering=FifoOrdering(),
 )
 YARN_CS = Policy(

@@ -1,4 +1,4 @@
-"""How many GPUs of a region nobody has claimed, over time: a staircase that backfilling plans on.
+"""How many GPUs of a region are unclaimed, over time: a staircase that backfilling plans on.
 
 The staircase is a table of steps, each with the time from which on so many GPUs are free; the last one lasts for ever.
 """

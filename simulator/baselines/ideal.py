@@ -3,7 +3,7 @@
 Rule: the queue is taken in windows of `window` workloads that would find room if they came alone. First each in turn
 gets its best region, as under `mast`; if all find room, that is it. If not, a search over the regions of all of them
 looks for the assignment that places the best set, and then the one of the best total score. The best set is the
-lexicographically greatest by the order of the queue: nobody gives way to any number of those behind it.
+lexicographically greatest by the order of the queue: none gives way to any number of those behind it.
 Invariant: within a window, and within the limit, no assignment of regions places a set that is better in that order;
 never is the set worse than under `mast` for the same window.
 Ignores: machines: within a region the plan is the planner's; and it never moves what runs already. At most
@@ -77,7 +77,7 @@ class _Search:
         work = self.window[len(regions)]
         options = self._options(work)
         if not options and not self.done:
-            # To leave somebody out who finds room is never better: whoever is ahead counts for more than all behind.
+            # To leave one out that finds room is never better: each counts for more than all behind it.
             self._branch(work, (*regions, NOWHERE), scores)
             return
         for score, region in options:

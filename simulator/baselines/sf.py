@@ -1,8 +1,8 @@
 """Smallest first, without preemption ("SF": Tiresias §3.2.1, Table 1).
 
-Rule: the ordering `fewest_gpus`; who finds no room is passed over.
+Rule: the ordering `fewest_gpus`; what finds no room is passed over.
 Invariant: of two that wait and would both find room, the one that asks for fewer GPUs starts first.
-Ignores: priorities, quotas, run times, and how long somebody has waited: the large may starve.
+Ignores: priorities, quotas, run times, and how long a workload has waited: the large may starve.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from simulator.policies.policy import Policy
 
 SF = Policy(
     name="sf",
-    summary="smallest first: who asks for the fewest GPUs (Tiresias §3.2.1)",
+    summary="smallest first: the one that asks for the fewest GPUs (Tiresias §3.2.1)",
     ordering=FewestGpus(),
 )

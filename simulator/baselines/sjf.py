@@ -1,8 +1,8 @@
 """Shortest job first, without preemption, with an oracle (Tiresias §2.2, §3.2).
 
-Rule: the ordering `shortest_remaining`, which is the run time unless an attempt was lost; who finds no room is passed
-over, and nobody who runs is interrupted.
-Invariant: of two that wait and would both find room, the shorter one starts first; nobody is ever preempted.
+Rule: the ordering `shortest_remaining`, which is the run time unless an attempt was lost; what finds no room is passed
+over, and no attempt is interrupted.
+Invariant: of two that wait and would both find room, the shorter one starts first; none is ever preempted.
 Ignores: priorities, quotas, how many GPUs a workload takes; the long may starve.
 """
 

@@ -1,7 +1,7 @@
 """Shortest remaining time first, preemptive, with an oracle (Tiresias §5.1).
 
-Rule: the ordering `shortest_remaining` with the levels `expected_end`: who would be done first if it ran now goes
-first, and evicts whoever would be done later.
+Rule: the ordering `shortest_remaining` with the levels `expected_end`: the workload that would be done first if it ran now goes
+first, and evicts those that would be done later.
 Invariant: a victim would have ended strictly later than the one it makes room for.
 Ignores: priorities, quotas, how many GPUs a workload takes.
 """

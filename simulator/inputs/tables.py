@@ -1,4 +1,4 @@
-"""Synthetic tables for a trace: who shares what, how large, where; from a seed (MAST §3, Figure 3; §3.4–3.5, §5.3).
+"""Synthetic tables for a trace: which workloads share what, how large, where; from a seed (MAST §3, Figure 3; §3.4–3.5, §5.3).
 
 No public trace says which data a job reads. Published by MAST, and met here on a trace that is large enough: a table's
 partition is read by 3, 17 and 45 workloads at P50, P90 and P99; sizes are 565 MB, 103 GB and 7.5 TB; the majority of

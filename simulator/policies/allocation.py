@@ -1,4 +1,4 @@
-"""Plug-in point: allocation. Who of the waiting starts now, given the order of the queue and the room that there is.
+"""Plug-in point: allocation. Which of the waiting start now, given the order of the queue and the room that there is.
 
 An allocation policy walks the queue. What it may do is in `QueueWalk`: look at the queue in order, try to start a
 workload (the auction and the planner decide where, and whom it evicts), and think ahead. It changes nothing else.
@@ -35,7 +35,7 @@ class ExpectedEnd(NamedTuple):
 class QueueWalk(Protocol):
     """The queue at one moment, and what can be done about it.
 
-    Within a walk room is only ever taken: who was refused would be refused again.
+    Within a pass room is only ever taken: what was refused would be refused again.
     """
 
     @property
@@ -62,7 +62,7 @@ class QueueWalk(Protocol):
     def pass_over_hopeless(self) -> None:
         """Takes out of this walk, at little cost, every kind of workload that is known to find no room.
 
-        Only for policies that would pass them over anyway: who waits for the first that finds no room must meet it.
+        Only for policies that would pass them over anyway: one that stops at the first that finds no room must meet it.
         """
         ...
 
@@ -97,7 +97,7 @@ class QueueWalk(Protocol):
     def fleet_cpus(self) -> float: ...
 
     def idle_gpus(self, region: int) -> int:
-        """GPUs that nobody holds on machines that take work."""
+        """GPUs that no attempt holds on machines that take work."""
         ...
 
     # With an oracle.
@@ -144,7 +144,7 @@ class AllocationPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FirstThatFits:
-    """Rule: in queue order, everybody who finds room starts; who finds none is passed over (MAST §4.3)."""
+    """Rule: in queue order, every workload that finds room starts; one that finds none is passed over (MAST §4.3)."""
 
     name: str = "first_that_fits"
 
@@ -156,7 +156,7 @@ class FirstThatFits:
 
 @dataclass(frozen=True, slots=True)
 class HeadOfLine:
-    """Rule: in queue order, until one finds no room; nobody overtakes it (YARN-CS, Tiresias §5.3)."""
+    """Rule: in queue order, until one finds no room; none overtakes it (YARN-CS, Tiresias §5.3)."""
 
     name: str = "head_of_line"
 

@@ -21,12 +21,12 @@ class Policy:
     summary: str
     """One line, with the source."""
     ordering: OrderingPolicy
-    """Who goes first within a (priority, level)."""
+    """Which workload goes first within a (priority, level)."""
     scans: bool = False
     """True: scan passes decide on priority, quota and credit (MAST §4.2), so that tenants matter. False: all are at
     priority 0 and within quota, and the ordering policy alone decides."""
     levels: LevelPolicy | None = None
-    """None: all are at level 0, and nobody evicts anybody of the same priority."""
+    """None: all are at level 0, and none evicts another of the same priority."""
     allocation: AllocationPolicy = FirstThatFits()
     placement: PlacementPolicy = Consolidated()
     region_choice: RegionChoice = LateBinding()

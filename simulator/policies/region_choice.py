@@ -19,7 +19,7 @@ class RegionLoads:
     supply_gpus: NDArray[np.int64]
     """That there are, whatever state their machines are in."""
     demand_gpus: NDArray[np.int64]
-    """Of the workloads that are bound to the region and have not ended; who takes any model asks for all of them in
+    """Of the workloads that are bound to the region and have not ended; one that takes any model asks for all of them in
     proportion."""
 
 

@@ -15,7 +15,7 @@ from domain.events import JsonValue
 from simulator.results.run_record import Reals, RunRecord
 
 SERIES = 8
-"""Colours that can be told apart; further series begin anew."""
+"""Colours that can be distinguished; further series begin anew."""
 OTHERS = "others"
 
 
@@ -30,7 +30,7 @@ class FigureTable:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Traces and layout for Plotly. `label` tells it from the panel's other ones."""
+    """Traces and layout for Plotly. `label` distinguishes it from the panel's other ones."""
 
     label: str
     traces: tuple[Mapping[str, JsonValue], ...]

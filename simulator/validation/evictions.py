@@ -94,7 +94,7 @@ class Evictions:
         return None
 
     def check_promises(self) -> None:
-        """At the end of a whole run: nobody was evicted for a workload that was never dispatched."""
+        """At the end of a whole run: no attempt was evicted for a workload that was never dispatched."""
         for newcomer in sorted(self._promised):
             for (victim, number), (line, _, _) in self._promised[newcomer].items():
                 self._findings.workload = victim

@@ -337,8 +337,8 @@ class LogChecker:
         self._machines.change_state(record, "reclaimed")
 
     def _invariant_broken(self, record: Record, _t_s: float) -> None:
-        told = f"says that an invariant was broken: {text_field(record, 'invariant')}"
-        self._findings.add(Invariant.LOG, told)
+        violated = f"says that an invariant was broken: {text_field(record, 'invariant')}"
+        self._findings.add(Invariant.LOG, violated)
 
     def _other(self, _record: Record, _t_s: float) -> None:
         """A kind whose details no invariant here needs."""

@@ -24,7 +24,7 @@ _UNUSABLE = frozenset(state for state in MachineState if state.is_down) | _SERVI
 
 
 class MachineUse:
-    """One machine: its capacity, who holds what of it, and whether training may use it."""
+    """One machine: its capacity, which attempts hold what of it, and whether training may use it."""
 
     __slots__ = (
         "cluster",
@@ -60,7 +60,7 @@ class MachineUse:
         self.lost: dict[str, None] = {}
         """Attempts that ran on it when it went down and have not ended yet."""
         self.state = MachineState.UP
-        """As far as the log tells: not that a machine on loan was asked back."""
+        """As far as the log says: not that a machine on loan was asked back."""
         self.last_down_line = 0
         self.last_draining_line = 0
 

@@ -93,7 +93,7 @@ def wholes_field(record: Record, field: str) -> list[int]:
 
 
 def _is_unicode(value: str) -> bool:
-    """False for half of a surrogate pair, which JSON can spell but nobody can print."""
+    """False for half of a surrogate pair, which JSON can spell but that cannot be printed."""
     return not any("\ud800" <= character <= "\udfff" for character in value)
 
 

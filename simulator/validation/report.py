@@ -53,8 +53,8 @@ class LogViolation:
 
     def __str__(self) -> str:
         place = f"line {self.line}" if self.line else "end of log"
-        who = f", workload {self.workload}" if self.workload is not None else ""
-        return f"{self.invariant}: {place}{who}: {self.sentence}"
+        workload = f", workload {self.workload}" if self.workload is not None else ""
+        return f"{self.invariant}: {place}{workload}: {self.sentence}"
 
     def as_json(self) -> dict[str, JsonValue]:
         return {

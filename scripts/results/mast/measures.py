@@ -31,7 +31,7 @@ SHARES = (*(number / 100 for number in range(2, 100, 2)), 0.99, 0.995, 0.999, 1.
 
 
 def measures_of(case: Case, record: RunRecord, history: QuotaHistory | None) -> dict[str, JsonValue]:
-    """The numbers of a run. Without a history (no events were told) those are left out that need it."""
+    """The numbers of a run. Without a history (no events were recorded) those are left out that need it."""
     figures = figures_of(record)
     waits = waits_of(record)
     counts = record.counts

@@ -26,7 +26,7 @@ COLOURS: MappingProxyType[str, str] = MappingProxyType(
         "ideal": "#cc79a7",
     }
 )
-"""Told apart also by those who see fewer colours (Okabe and Ito's)."""
+"""A palette that readers with fewer colours can distinguish too (Okabe and Ito's)."""
 REGION_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
 PRIORITIES = 7
 PAPER_VIOLATIONS = 1.3

@@ -14,7 +14,7 @@ _TELLING = frozenset({EventKind.RANKED, EventKind.RECLASSIFIED, EventKind.DISPAT
 class QuotaHistory:
     """A sink for the events of a run: remembers on which side of its tenant's quota each workload was, and since when.
 
-    Before its first scan pass a workload counts as within quota: nobody has said otherwise yet.
+    Before its first scan pass a workload counts as within quota: no pass has decided otherwise yet.
     """
 
     def __init__(self) -> None:

@@ -47,8 +47,8 @@ def resize(
         raise typer.BadParameter(f"'{size}' asks for more tasks than a job can have", param_hint="JOB=TASKS")
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
         change = client.resize(workload, job, int(tasks))
-    told = counted(int(tasks), "task")
-    _show(change, f"{workload}: {job} is being resized to {told}", f"{job} has {told} already", as_json)
+    tasks_named = counted(int(tasks), "task")
+    _show(change, f"{workload}: {job} is being resized to {tasks_named}", f"{job} has {tasks_named} already", as_json)
 
 
 def retune(
@@ -77,8 +77,8 @@ def migrate(
     _show(change, f"{workload} is migrating to {clusters}", "it is there already", as_json)
 
 
-def _show(change: Change, told: str, nothing: str, as_json: bool) -> None:
+def _show(change: Change, begun: str, nothing: str, as_json: bool) -> None:
     if as_json:
         show_json(asdict(change))
     else:
-        show_line(told if change.changes else f"nothing to do: {nothing}")
+        show_line(begun if change.changes else f"nothing to do: {nothing}")

@@ -64,7 +64,7 @@ def current(database_url: DatabaseOption = None, home: HomeOption = None, as_jso
 
 @contextmanager
 def _database(said: str | None, home: Path | None) -> Iterator[str]:
-    """The URL of the database; an embedded server that nobody else was using is stopped at the end."""
+    """The URL of the database; an embedded server that no other process was using is stopped at the end."""
     from services.database.embedded import is_running, stop_embedded
     from services.database.server_address import URL_VARIABLE, resolve_database_url
     from services.runtime.home import default_home

@@ -50,7 +50,7 @@ def events(
 ) -> None:
     """Print the event log. As JSON (and in a file) it is what 'topmast validate' reads; see docs/events.md."""
     with connect(address) as client:
-        told = client.events(
+        read = client.events(
             after_sequence=after,
             follow=follow,
             workload=workload,
@@ -58,22 +58,22 @@ def events(
             events=[kind.value for kind in event or ()],
         )
         if output is not None:
-            note(f"{counted(_write(output, told), 'event')} written to {output}")
+            note(f"{counted(_write(output, read), 'event')} written to {output}")
             return
-        for one in told:
+        for one in read:
             if as_json:
                 show_json(one.as_json())
             else:
                 show_line(_words(one))
 
 
-def _write(output: Path, told: Iterable[Event]) -> int:
+def _write(output: Path, read: Iterable[Event]) -> int:
     from formats.text_stream import write_text_stream
     from services.command_line.output import encode_json
 
     count = 0
     with write_text_stream(output) as stream:
-        for one in told:
+        for one in read:
             stream.write(encode_json(one.as_json()) + "\n")
             count += 1
     return count

@@ -1,4 +1,4 @@
-"""topmast policies: what can be simulated, and what a service can be told to follow."""
+"""topmast policies: what can be simulated, and what a service can be configured to follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""topmast queue: who waits, in which order."""
+"""topmast queue: which workloads wait, in which order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def queue(
 ) -> None:
     """Show the head of the queue, best first, and why each waits."""
     with connect(address) as client:
-        told = client.queue(limit=limit, tenant=tenant)
+        queue = client.queue(limit=limit, tenant=tenant)
     if as_json:
-        show_json(told)
+        show_json(queue)
         return
     rows = [
         (
@@ -40,8 +40,8 @@ def queue(
             diagnosis_words(entry.position.diagnosis),
             entry.position.reason,
         )
-        for entry in told.entries
+        for entry in queue.entries
     ]
     head = ("rank", "workload", "name", "tenant", "state", "priority", "level", "credit", "quota", "gpus", "submitted")
     show(TextTable("Queue", (*head, "diagnosis", "reason"), rows, right=frozenset({0, 5, 6, 7, 9})))
-    note(f"{len(rows)} of {told.queued} queued, as of scan pass {told.scan_pass} at {moment(told.scan_pass_s)}")
+    note(f"{len(rows)} of {queue.queued} queued, as of scan pass {queue.scan_pass} at {moment(queue.scan_pass_s)}")

@@ -13,12 +13,12 @@ from services.command_line.options import ConfigurationOption, DatabaseOption, H
 
 app = typer.Typer(
     name="serve",
-    help="Be one tier, in this process, until it is told to stop: for containers and service managers.",
+    help="Be one tier, in this process, until it is stopped: for containers and service managers.",
     no_args_is_help=True,
 )
 
 ListenOption = Annotated[
-    str, typer.Option("--listen", metavar="HOST:PORT", help="Also the address that other tiers are told; port 0: any.")
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Also the address that other tiers call; port 0: any.")
 ]
 RegionOption = Annotated[str, typer.Option("--region", help="Which region.", show_default=False)]
 ClusterOption = Annotated[str, typer.Option("--cluster", help="Which cluster.", show_default=False)]

@@ -221,8 +221,8 @@ def _show(asked: _RunRequest, inputs: SimulationInputs, done: LoggedRun, figures
 
     if asked.as_json:
         validation = done.validation.as_json() if done.validation is not None else None
-        told = run_document(done.run, figures)
-        show_json({**told, "inputs": inputs_document(inputs, asked.settings), "validation": validation})
+        document = run_document(done.run, figures)
+        show_json({**document, "inputs": inputs_document(inputs, asked.settings), "validation": validation})
     else:
         show(figures_view([figures.policy], [figures]))
         if done.validation is not None:

@@ -50,13 +50,13 @@ def save(file: FileArgument, address: AddressOption = None, as_json: JsonOption 
     with atomic_file(file) as part:
         part.write_bytes(content if file.suffix == ".gz" else text)
     if as_json:
-        told = {
+        summary = {
             "file": str(file),
             "taken_s": snapshot.taken_s,
             "queued": len(snapshot.queue),
             "running": len(snapshot.running),
         }
-        show_json(told)
+        show_json(summary)
         return
     queued, running = counted(len(snapshot.queue), "queued workload"), counted(len(snapshot.running), "running attempt")
     show_line(f"{file}: {queued} and {running} at {moment(snapshot.taken_s)}")

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 def status(address: AddressOption = None, as_json: JsonOption = False) -> None:
     """Show how Topmast is: its tiers, its regions, how many workloads are in which state."""
     with connect(address) as client:
-        told = client.status()
+        present = client.status()
     if as_json:
-        show_json(told)
+        show_json(present)
     else:
-        show(*_tables(told))
+        show(*_tables(present))
 
 
-def _tables(told: Status) -> tuple[TextTable, ...]:
+def _tables(present: Status) -> tuple[TextTable, ...]:
     return (
         TextTable(
             "",
             ("version", "clock", "scan pass"),
-            [(told.version, moment(told.now_s), str(told.scan_pass))],
+            [(present.version, moment(present.now_s), str(present.scan_pass))],
         ),
         TextTable(
             "Tiers",
@@ -41,7 +41,7 @@ def _tables(told: Status) -> tuple[TextTable, ...]:
                     tier.address,
                     str(tier.process_id) if tier.process_id else "",
                 )
-                for tier in told.tiers
+                for tier in present.tiers
             ],
             right=frozenset({4}),
         ),
@@ -70,14 +70,14 @@ def _tables(told: Status) -> tuple[TextTable, ...]:
                     str(region.live_attempts),
                     str(region.invariant_violations),
                 )
-                for region in told.regions
+                for region in present.regions
             ],
             right=frozenset(range(1, 9)),
         ),
         TextTable(
             "Workloads",
             ("state", "workloads"),
-            [(state, str(count)) for state, count in told.workloads.items()],
+            [(state, str(count)) for state, count in present.workloads.items()],
             right=frozenset({1}),
         ),
     )

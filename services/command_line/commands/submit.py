@@ -44,7 +44,7 @@ def submit(
         try:
             submissions = client.submit_many(specifications, idempotency_keys=keys)
         except PartlySubmittedError as error:
-            # What was accepted exists, and must be told before what went wrong.
+            # What was accepted exists, and must be printed before what went wrong.
             for submission in error.accepted:
                 tell_submission(submission, as_json)
             raise

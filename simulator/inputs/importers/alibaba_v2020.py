@@ -1,7 +1,7 @@
 """Alibaba's GPU trace v2020 (PAI; Weng et al., NSDI 2022): `pai_task_table.csv`, with `pai_job_table.csv` beside it.
 
 Neither has a header line. A task with GPUs is a workload of `inst_num` tasks, each with `plan_gpu` hundredths of a GPU
-(a share becomes a whole one); the CPU roles of a job are left out. The job table, if it is given, tells the user, who
+(a share becomes a whole one); the CPU roles of a job are left out. The job table, if it is given, names the user, who
 is the tenant, and when the job was submitted; without it a task is submitted when it starts, and all are `pai`'s.
 The GPU type of the table is what a task was given, not what it asked for, so any will do here.
 """
@@ -41,7 +41,7 @@ _STATES = frozenset({"Running", "Terminated", "Failed", "Waiting"})
 
 
 class PaiJob(NamedTuple):
-    """What the job table tells of a job."""
+    """What the job table says of a job."""
 
     user: str
     submit_s: float | None

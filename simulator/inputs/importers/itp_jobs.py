@@ -1,7 +1,7 @@
 """`itp_jobs.csv`: jobs of Microsoft's ITP. Its seven separate clusters, on one clock, serve as regions and as tenants.
 
 A row's region is the only one where it may run. For a scheduler that chooses the region itself, take the regions
-away again (`simulator.inputs.regions.anywhere`); the tenant still tells where it came from.
+away again (`simulator.inputs.regions.anywhere`); the tenant still says where it came from.
 """
 
 from __future__ import annotations

@@ -117,14 +117,14 @@ def _gpus(resources: Mapping[str, str], cells: Mapping[str, str]) -> tuple[int, 
     """How many, and of which model where only one is named."""
     if not any(column in cells for column in _GPU_COLUMNS):
         columns = " or ".join(_GPU_COLUMNS)
-        raise BadCell("AllocTRES", f"is missing: GPUs are told by {columns}; add one to --format")
+        raise BadCell("AllocTRES", f"is missing: GPUs are counted from {columns}; add one to --format")
     counts = {name.removeprefix("gres/"): amount for name, amount in resources.items() if name.startswith("gres/gpu")}
     if not counts:
         for column in ("AllocGRES", "ReqGRES"):
             counts |= dict(entry.rpartition(":")[::2] for entry in _entries(cells.get(column, "")))
     models = [name.partition(":")[2] for name in counts if ":" in name]
     numbers = {name: whole_cell("AllocTRES", amount, 0, GREATEST_GPUS) for name, amount in counts.items()}
-    # Slurm tells the sum beside the models when both are tracked.
+    # Slurm writes the sum beside the models when both are tracked.
     total = numbers.get("gpu", sum(numbers.values()))
     one_model = total > 0 and len(models) == 1
     return total, GpuModel(name_cell("AllocTRES", models[0])) if one_model else ANY_GPU_MODEL

@@ -30,7 +30,7 @@ class TableImporter:
     """A delimited table whose rows become workloads one by one.
 
     `convert` makes a row of a trace from the cells by column; it raises BadCell for a row that makes no sense and
-    LeftOut for one that is no work, and tells the row_report what it could not keep exactly.
+    LeftOut for one that is no work, and counts as adjusted what it could not keep exactly.
     """
 
     name: str
