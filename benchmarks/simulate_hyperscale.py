@@ -48,7 +48,7 @@ def a_day(regions: int, workloads: int) -> SimulationInput:
     return SimulationInput("mast percentiles", rows, fleet, tenants, catalog=Catalog(tables))
 
 
-def tell(progress: RunProgress) -> bool:
+def say(progress: RunProgress) -> bool:
     """Says on standard error how far the day has come."""
     said = f"hour {progress.now_s / 3600:5.1f}  submitted {progress.submitted}  ended {progress.ended}  "
     print(said, file=sys.stderr, end="\r", flush=True)
@@ -61,7 +61,7 @@ def main(regions: int, workloads: int) -> None:
     given = a_day(regions, workloads)
     made_s = time.perf_counter() - made_s
     started_s = time.perf_counter()
-    record = simulate(given, MAST, SimulationSettings(scan_period_s=300.0, stop_after_s=DAY_S), seed=1, watcher=tell)
+    record = simulate(given, MAST, SimulationSettings(scan_period_s=300.0, stop_after_s=DAY_S), seed=1, watcher=say)
     wall_s = time.perf_counter() - started_s
     figures = figures_of(record)
     report(

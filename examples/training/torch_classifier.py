@@ -33,9 +33,9 @@ def all_should_stop(stop: bool) -> bool:
     """True on every rank as soon as one was told to stop: else some would wait for a gradient that never comes."""
     if not dist.is_initialized():
         return stop
-    told = torch.tensor([float(stop)])
-    dist.all_reduce(told)
-    return bool(told.item() > 0)
+    asked_to_stop = torch.tensor([float(stop)])
+    dist.all_reduce(asked_to_stop)
+    return bool(asked_to_stop.item() > 0)
 
 
 def batch(step: int, rank: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -126,9 +126,9 @@ class StageDisplay:
 
             self._status = Console(stderr=True, highlight=False).status(f"{self._what} ...")
             self._status.start()
-        return self.tell
+        return self.say
 
-    def tell(self, stage: str) -> None:
+    def say(self, stage: str) -> None:
         if self._status is not None:
             self._status.update(f"{self._what}: {stage} ...")
         else:

@@ -47,7 +47,7 @@ class RunsProgress:
         if self._bars is not None:
             self._bars.stop()
 
-    def tell(self, position: int, progress: RunProgress) -> None:
+    def say(self, position: int, progress: RunProgress) -> None:
         """A run has come so far."""
         now_s = self._clock()
         begun_s = self._begun_s.setdefault(position, now_s)

@@ -107,11 +107,11 @@ def _all(sinks: list[EventSink]) -> EventSink:
     if len(sinks) == 1:
         return sinks[0]
 
-    def tell(event: Event) -> None:
+    def say(event: Event) -> None:
         for sink in sinks:
             sink(event)
 
-    return tell
+    return say
 
 
 def _all_ended(record: RunRecord) -> bool:

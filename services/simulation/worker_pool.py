@@ -180,7 +180,7 @@ def work(setup: WorkerSetup, connection: Connection) -> None:
 def _run(setup: WorkerSetup, request: RunRequest, cache: SimulationCache | None, connection: Connection) -> FinishedRun:
     told_s = 0.0
 
-    def tell(progress: RunProgress) -> bool:
+    def say(progress: RunProgress) -> bool:
         nonlocal told_s
         now_s = time.monotonic()
         if now_s - told_s >= LOOK_S:
@@ -189,4 +189,4 @@ def _run(setup: WorkerSetup, request: RunRequest, cache: SimulationCache | None,
         return True
 
     policy = policy_called(request.policy)
-    return run_once(setup.inputs, policy, setup.settings, request.seed, cache=cache, watcher=tell)
+    return run_once(setup.inputs, policy, setup.settings, request.seed, cache=cache, watcher=say)

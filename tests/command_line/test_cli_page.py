@@ -33,8 +33,8 @@ def commands(group: object, prefix: str = "") -> list[str]:
 def test_every_command_is_on_the_page() -> None:
     known = commands(get_command(app))
     assert len(known) > 20
-    told = PAGE.replace("\n", " ")
-    missing = [name for name in known if not re.search(rf"(topmast |`){re.escape(name)}\b", told)]
+    result = PAGE.replace("\n", " ")
+    missing = [name for name in known if not re.search(rf"(topmast |`){re.escape(name)}\b", result)]
     assert missing in ([], ["version"])
 
 
@@ -43,9 +43,9 @@ def test_every_example_uses_options_that_there_are(line: str) -> None:
     words = shlex.split(line.replace("<workload>", "w1"))
     assert words.pop(0) == "topmast"
     command = next(name for name in commands(get_command(app)) if words[: len(name.split())] == name.split())
-    told = CliRunner().invoke(app, [*command.split(), "--help"]).stdout
+    result = CliRunner().invoke(app, [*command.split(), "--help"]).stdout
     options = [word for word in words[: words.index("--") if "--" in words else None] if word.startswith("-")]
-    assert [option for option in options if not re.search(rf"{option}\b", told)] == []
+    assert [option for option in options if not re.search(rf"{option}\b", result)] == []
 
 
 def test_the_exit_codes_are_those_of_the_page() -> None:

@@ -92,7 +92,7 @@ def test_submit_names_what_is_wrong_in_the_file(topmast: Topmast, tmp_path: Path
     assert refused.stdout == ""
 
 
-def test_submit_tells_what_was_accepted_before_a_refusal(
+def test_submit_shows_what_was_accepted_before_a_refusal(
     server: LoopbackServer, topmast: Topmast, tmp_path: Path
 ) -> None:
     many = tmp_path / "many.yaml"
@@ -234,7 +234,7 @@ def test_apply_applies_nothing_when_something_is_wrong(
     assert not server.topmast.calls
 
 
-def test_cancel_tells_what_happened_to_each(topmast: Topmast, files: Path) -> None:
+def test_cancel_shows_what_happened_to_each(topmast: Topmast, files: Path) -> None:
     topmast("submit", "-f", str(files / "workload.yaml"))
     topmast("submit", "-f", str(files / "workload.yaml"))
     cancelled = topmast("cancel", "w1", "w2", "--reason", "a mistake")

@@ -26,26 +26,26 @@ COMMAND = (sys.executable, "-c", "from services.command_line.main import main; m
 
 def test_what_is_not_there_is_not_found(topmast: Topmast) -> None:
     for command in ("get", "watch", "logs", "cancel"):
-        told = topmast(command, "w9")
-        assert told.exit_code == 3, command
-        assert told.stderr == "topmast: there is no workload w9\n"
-        assert told.stdout == ""
+        result = topmast(command, "w9")
+        assert result.exit_code == 3, command
+        assert result.stderr == "topmast: there is no workload w9\n"
+        assert result.stdout == ""
 
 
 def test_a_size_that_no_job_can_have_is_wrong_usage(topmast: Topmast) -> None:
-    told = topmast("resize", "w9", "main=99999999999")
-    assert told.exit_code == 2
-    assert "more tasks than a job can have" in told.stderr
+    result = topmast("resize", "w9", "main=99999999999")
+    assert result.exit_code == 2
+    assert "more tasks than a job can have" in result.stderr
 
 
 def test_nobody_there_says_how_to_start(topmast: Topmast) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-    told = topmast("status", "--address", address)
-    assert told.exit_code == 5
-    assert told.stderr.startswith(f"topmast: Topmast at {address} does not answer")
-    assert "start it with 'topmast up', or say where it is with --address or TOPMAST_ADDRESS" in told.stderr
-    assert told.stderr.count("\n") == 1
+    result = topmast("status", "--address", address)
+    assert result.exit_code == 5
+    assert result.stderr.startswith(f"topmast: Topmast at {address} does not answer")
+    assert "start it with 'topmast up', or say where it is with --address or TOPMAST_ADDRESS" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_the_address_may_stand_before_the_command(server: LoopbackServer) -> None:
@@ -68,9 +68,9 @@ def test_each_refusal_has_its_exit_code(
     server: LoopbackServer, topmast: Topmast, code: grpc.StatusCode, exit_code: int
 ) -> None:
     server.do(lambda: server.topmast.fail("GetStatus", code, "as things are"))
-    told = topmast("status")
-    assert told.exit_code == exit_code
-    assert told.stderr.startswith("topmast: ")
+    result = topmast("status")
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith("topmast: ")
 
 
 def test_an_overloaded_server_says_when_to_try_again(server: LoopbackServer, topmast: Topmast) -> None:
@@ -85,10 +85,10 @@ def test_what_nobody_foresaw_is_a_sentence_too(
     monkeypatch.delenv("TOPMAST_DEBUG", raising=False)
     # JSON has no infinity: nobody foresaw that the server would tell one.
     server.do(lambda: server.topmast.add_event(t=float("inf"), event="ranked"))
-    told = topmast("events", "--json")
-    assert told.exit_code == 70
-    assert told.stderr.startswith("topmast: internal error (ValueError: ")
-    assert "Traceback" not in told.stderr
+    result = topmast("events", "--json")
+    assert result.exit_code == 70
+    assert result.stderr.startswith("topmast: internal error (ValueError: ")
+    assert "Traceback" not in result.stderr
     monkeypatch.setenv("TOPMAST_DEBUG", "1")
     assert "Traceback" in topmast("events", "--json").stderr
 
@@ -98,11 +98,11 @@ def test_what_nobody_foresaw_is_a_sentence_too(
     [("fly",), ("list", "--state", "FLYING"), ("list", "--submitted-after", "soon"), ("submit",), ("get",)],
     ids=["command", "state", "time", "no_file", "no_workload"],
 )
-def test_wrong_usage_is_told_as_such(topmast: Topmast, arguments: tuple[str, ...]) -> None:
-    told = topmast(*arguments)
-    assert told.exit_code == 2
-    assert "Traceback" not in told.stderr
-    assert told.stdout == ""
+def test_wrong_usage_is_reported_as_such(topmast: Topmast, arguments: tuple[str, ...]) -> None:
+    result = topmast(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
 
 
 def test_a_file_that_is_not_there_is_wrong_usage(topmast: Topmast, tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def names(lines: str) -> list[str]:
 
 
 def test_json_of_a_workload_keeps_its_keys(topmast: Topmast) -> None:
-    told = json.loads(topmast("get", "w1", "--json").stdout)
-    assert list(told) == [
+    result = json.loads(topmast("get", "w1", "--json").stdout)
+    assert list(result) == [
         "workload",
         "specification",
         "state",
@@ -70,41 +70,41 @@ def test_json_of_a_workload_keeps_its_keys(topmast: Topmast) -> None:
         "queue_position",
         "attempts",
     ]
-    assert told["state"] == "RUNNING"
-    assert told["ended_s"] is None
-    assert told["specification"]["jobs"][0]["command"] == ["python", "train.py"]
-    assert told["attempts"][0]["placements"][0]["gpu_indices"] == [0, 1]
+    assert result["state"] == "RUNNING"
+    assert result["ended_s"] is None
+    assert result["specification"]["jobs"][0]["command"] == ["python", "train.py"]
+    assert result["attempts"][0]["placements"][0]["gpu_indices"] == [0, 1]
 
 
-def test_get_tells_what_it_is_and_where(topmast: Topmast) -> None:
-    told = topmast("get", "w1").stdout
+def test_get_shows_what_it_is_and_where(topmast: Topmast) -> None:
+    result = topmast("get", "w1").stdout
     for part in ("resnet", "RUNNING", "2 tasks of 8 A100 GPUs: python train.py", "team=x", "eu-1-m1", "0,1", "64 GiB"):
-        assert part in told
+        assert part in result
     assert "emulated for 1m 30s" in topmast("get", "w2").stdout
     assert "rank 2, priority 2, level 0, over quota" in topmast("get", "w2").stdout
 
 
-def test_queue_tells_the_order_and_how_many(topmast: Topmast) -> None:
-    told = topmast("queue")
-    assert told.stdout.splitlines()[1].split()[:8] == ["2", "w2", "[bold]ranker", "ads", "PENDING", "2", "0", "0.500"]
-    assert "1 of 1 queued, as of scan pass 7" in told.stderr
+def test_queue_shows_the_order_and_how_many(topmast: Topmast) -> None:
+    result = topmast("queue")
+    assert result.stdout.splitlines()[1].split()[:8] == ["2", "w2", "[bold]ranker", "ads", "PENDING", "2", "0", "0.500"]
+    assert "1 of 1 queued, as of scan pass 7" in result.stderr
     as_json = json.loads(topmast("queue", "--json", "--tenant", "ads").stdout)
     assert as_json["queued"] == 1
     assert as_json["entries"][0]["position"]["rank"] == 2
 
 
-def test_status_tells_tiers_regions_and_workloads(topmast: Topmast) -> None:
-    told = topmast("status")
-    assert told.exit_code == 0
+def test_status_shows_tiers_regions_and_workloads(topmast: Topmast) -> None:
+    result = topmast("status")
+    assert result.exit_code == 0
     for part in ("regional  eu    dead", "PENDING", "RUNNING", "GPUS IN USE", "VIOLATIONS", "1970-01-01 00:20:00"):
-        assert part in told.stdout
+        assert part in result.stdout
     as_json = json.loads(topmast("status", "--json").stdout)
     assert as_json["workloads"] == {"PENDING": 1, "RUNNING": 1}
     assert as_json["tiers"][0]["tier"] == "global"
     assert as_json["regions"][0]["invariant_violations"] == 41
 
 
-def test_watch_tells_each_change_once(server: LoopbackServer, topmast: Topmast) -> None:
+def test_watch_shows_each_change_once(server: LoopbackServer, topmast: Topmast) -> None:
     server.do(lambda: server.topmast.move("w1", workload_pb2.WORKLOAD_STATE_COMPLETED, "all tasks ended well"))
     watched = topmast("watch", "w1")
     assert watched.exit_code == 0
@@ -144,9 +144,9 @@ def test_logs_of_one_task_are_its_bytes(topmast: Topmast) -> None:
 
 def test_logs_of_what_was_not_placed_say_why(server: LoopbackServer, topmast: Topmast) -> None:
     server.do(lambda: server.topmast.move("w2", workload_pb2.WORKLOAD_STATE_WAITING, "no GPUs are free"))
-    told = topmast("logs", "w2")
-    assert told.exit_code == 3
-    assert told.stderr == "topmast: workload w2 has not been placed yet, it is WAITING: no GPUs are free\n"
+    result = topmast("logs", "w2")
+    assert result.exit_code == 3
+    assert result.stderr == "topmast: workload w2 has not been placed yet, it is WAITING: no GPUs are free\n"
 
 
 # ---------------------------------------------------------------- events
@@ -169,7 +169,7 @@ def started(server: LoopbackServer) -> None:
 
 
 @pytest.mark.usefixtures("started")
-def test_events_are_told_as_in_the_log(topmast: Topmast) -> None:
+def test_events_are_reported_as_in_the_log(topmast: Topmast) -> None:
     (line,) = topmast("events", "--json", "--event", "started").stdout.splitlines()
     assert line == (
         '{"t":1501.25,"event":"started","workload":"w1","attempt":1,"tenant":"vision","region":"eu",'

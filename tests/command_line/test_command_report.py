@@ -51,15 +51,15 @@ def test_several_logs_are_compared_with_the_first(folder: Path) -> None:
         *" --slo-s ".join("1234567").split(),
     )
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert told["report"] == str(folder / "report.html")
-    assert [run["policy"] for run in told["runs"]] == ["before", "after"]
-    assert told["runs"][0]["slo_limits_s"]["6"] == 7
-    assert told["comparison"]["baseline"] == "before"
-    assert told["comparison"]["pairs"][0]["workloads"] > 0
+    answer = json.loads(result.stdout)
+    assert answer["report"] == str(folder / "report.html")
+    assert [run["policy"] for run in answer["runs"]] == ["before", "after"]
+    assert answer["runs"][0]["slo_limits_s"]["6"] == 7
+    assert answer["comparison"]["baseline"] == "before"
+    assert answer["comparison"]["pairs"][0]["workloads"] > 0
 
 
-def test_logs_of_the_same_name_are_told_apart_by_their_folders(folder: Path) -> None:
+def test_logs_of_the_same_name_are_kept_apart_by_their_folders(folder: Path) -> None:
     other = folder / "other"
     other.mkdir()
     (folder / "one.jsonl").rename(other / "two.jsonl")

@@ -24,9 +24,9 @@ def topmast(*arguments: str, **environment: str) -> Result:
     ["up", "down", "demo", "serve global", "serve regional", "serve cluster", "db upgrade", "db downgrade", "version"],
 )
 def test_every_command_explains_itself(command: str) -> None:
-    told = topmast(*command.split(), "--help")
-    assert told.exit_code == 0
-    assert f"{command} [OPTIONS]" in told.stdout
+    result = topmast(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert f"{command} [OPTIONS]" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_every_command_explains_itself(command: str) -> None:
         (("demo", "--trace", "nowhere/trace.csv"), "nowhere/trace.csv"),
     ],
 )
-def test_wrong_usage_is_told(arguments: tuple[str, ...], sentence: str) -> None:
-    told = topmast(*arguments)
-    assert told.exit_code == 2
-    assert sentence in told.stderr
+def test_wrong_usage_is_reported(arguments: tuple[str, ...], sentence: str) -> None:
+    result = topmast(*arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_down_without_a_service_is_no_error(tmp_path: Path) -> None:
 
 def test_a_database_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     away = "postgresql://nobody@127.0.0.1:1/nothing"
-    told = topmast("db", "upgrade", "--home", str(tmp_path), "--database-url", away)
-    assert told.exit_code == 5
-    assert told.stderr.startswith("topmast: no database answers at TOPMAST_DATABASE_URL")
+    result = topmast("db", "upgrade", "--home", str(tmp_path), "--database-url", away)
+    assert result.exit_code == 5
+    assert result.stderr.startswith("topmast: no database answers at TOPMAST_DATABASE_URL")
     assert topmast("db", "upgrade", "--database-url", "mysql://x").exit_code == 4
 
 
@@ -99,8 +99,8 @@ def test_the_tables_of_the_embedded_database_go_up_and_down(tmp_path: Path) -> N
     upgraded = topmast("db", "upgrade", *home)
     assert upgraded.exit_code == 0, upgraded.stderr
     assert "(before: empty)" in upgraded.stdout
-    told = json.loads(topmast("db", "current", *home, "--json").stdout)
-    assert told["current"] == told["newest"]
+    result = json.loads(topmast("db", "current", *home, "--json").stdout)
+    assert result["current"] == result["newest"]
     refused = topmast("db", "upgrade", *home, "--revision", "no-such")
     assert refused.exit_code == 4
     assert "no-such" in refused.stderr

@@ -85,12 +85,12 @@ def test_never_does_a_requeue_lose_attained_service(database_url: str) -> None:
             assert await live_service(connection, now + 7.0) == pytest.approx(received), "set-up is no service"
             now += 10.0
             run_s, saving_s = generator.uniform(1.0, 500.0, size=2).tolist()
-            starts, told = generator.random(2) < 0.7
+            starts, noted = generator.random(2) < 0.7
             key = await start(connection, attempt, now) if starts else AttemptKey(W1, AttemptNumber(attempt))
             now += run_s
             received += 8 * run_s * bool(starts)
             assert await live_service(connection, now) == pytest.approx(received)
-            if told:
+            if noted:
                 await attempt_store.begin_evictions(connection, [(key, Eviction(EvictionCause.DRAINED))], now)
                 now += saving_s
             await end(connection, key, now)

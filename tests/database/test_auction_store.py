@@ -191,7 +191,7 @@ def test_an_undecided_workload_changes_its_state_once_and_its_reason_when_asked(
     asyncio.run(scenario())
 
 
-def test_the_queue_tells_the_diagnosis_as_it_was_stored(database_url: str) -> None:
+def test_the_queue_shows_the_diagnosis_as_it_was_stored(database_url: str) -> None:
     """With the tenant and without: two statements."""
 
     async def scenario() -> None:

@@ -187,7 +187,7 @@ def test_half_made_data_is_made_anew(home: Path) -> None:
     assert _execute(url, "SELECT current_database()") == [("topmast",)]
 
 
-def test_what_keeps_the_server_from_starting_is_told(home: Path) -> None:
+def test_what_keeps_the_server_from_starting_is_reported(home: Path) -> None:
     stop_embedded(home)
     with pytest.raises(EmbeddedServerFailed, match="no_such_setting"):
         start_embedded(home, settings=["no_such_setting=1"], stop_with_us=True)

@@ -157,7 +157,7 @@ def test_commit_that_the_server_refuses_has_not_happened(database_url: str) -> N
     assert calls == 2
 
 
-def test_database_without_tables_is_told_at_once(empty_database_url: str) -> None:
+def test_database_without_tables_is_reported_at_once(empty_database_url: str) -> None:
     async def scenario() -> None:
         async with Database(empty_database_url) as database:
             with pytest.raises(psycopg.errors.UndefinedTable):
@@ -166,7 +166,7 @@ def test_database_without_tables_is_told_at_once(empty_database_url: str) -> Non
     asyncio.run(scenario())
 
 
-def test_transaction_tells_when_it_does_not_know(database_url: str) -> None:
+def test_transaction_shows_when_it_does_not_know(database_url: str) -> None:
     async def scenario() -> None:
         async with failing_proxy(database_url) as proxy, Database(proxy.url) as database:
             proxy.break_next_commit(delivers=True)
@@ -359,14 +359,14 @@ def test_cancelled_operation_leaves_nothing_behind(database_url: str) -> None:
 
 
 @pytest.mark.live
-def test_health_is_told_and_listeners_are_woken_after_an_interruption(
+def test_health_is_reported_and_listeners_are_woken_after_an_interruption(
     postgres_server: SessionServer, database_url: str
 ) -> None:
-    told: list[bool] = []
+    noted: list[bool] = []
 
     async def scenario() -> None:
         async with Database(database_url) as database, database.listen("topmast_test") as subscription:
-            database.tell_health(told.append)
+            database.tell_health(noted.append)
             assert await subscription.wait(30.0)
             assert database.healthy
             _kill_postmaster(postgres_server)
@@ -374,7 +374,7 @@ def test_health_is_told_and_listeners_are_woken_after_an_interruption(
             assert database.healthy
 
     asyncio.run(scenario())
-    assert told == [False, True, False, True]
+    assert noted == [False, True, False, True]
 
 
 def test_listeners_are_woken_after_the_commit_only(database_url: str) -> None:

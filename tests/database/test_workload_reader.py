@@ -93,7 +93,7 @@ def test_filters(database_url: str, wanted: StoredWorkloadFilter, expected: list
     asyncio.run(scenario())
 
 
-def test_queue_entry_tells_state_reason_and_position(database_url: str) -> None:
+def test_queue_entry_shows_state_reason_and_position(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             await _prepare(database)
@@ -113,7 +113,7 @@ def test_queue_entry_tells_state_reason_and_position(database_url: str) -> None:
     asyncio.run(scenario())
 
 
-def test_attempts_are_told_with_their_placements(database_url: str) -> None:
+def test_attempts_are_reported_with_their_placements(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             name = WorkloadId("w000001")

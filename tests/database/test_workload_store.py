@@ -279,7 +279,7 @@ def test_cancel_of_a_workload_that_returns_to_the_queue_meanwhile_is_repeated(da
     asyncio.run(scenario())
 
 
-def test_outside_of_run_a_race_is_told(database_url: str) -> None:
+def test_outside_of_run_a_race_is_reported(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             await database.run(lambda connection: submit(connection, []))

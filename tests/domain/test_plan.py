@@ -77,19 +77,19 @@ class CarriedOut:
 
 
 def test_every_kind_of_action_has_its_method_and_the_order_is_kept() -> None:
-    told = CarriedOut()
-    execute(ACTIONS, told)
+    carried_out = CarriedOut()
+    execute(ACTIONS, carried_out)
     assert {type(action) for action in ACTIONS} == set(get_args(Action))
-    assert [action for _, action in told.calls] == list(ACTIONS)
+    assert [action for _, action in carried_out.calls] == list(ACTIONS)
     names = ["evict", "scale_in", "scale_out", "retune", "migrate", "reclaim", "start"]
-    assert [name for name, _ in told.calls] == names
+    assert [name for name, _ in carried_out.calls] == names
 
 
 def test_a_plan_without_actions_is_a_plan() -> None:
     plan = Plan(KEY.workload, RegionId("r"), (), Score())
-    told = CarriedOut()
-    execute(plan.actions, told)
-    assert (plan.placements, plan.evictions, told.calls) == ((), (), [])
+    carried_out = CarriedOut()
+    execute(plan.actions, carried_out)
+    assert (plan.placements, plan.evictions, carried_out.calls) == ((), (), [])
 
 
 @pytest.mark.parametrize(

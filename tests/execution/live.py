@@ -37,7 +37,7 @@ class Watched:
 
     def __init__(self, executor: RayExecutor) -> None:
         self.executor = executor
-        self.told: list[AttemptStatus] = []
+        self.published: list[AttemptStatus] = []
         self._subscription = executor.subscribe()
 
     async def until(self, condition: Callable[[AttemptStatus], bool]) -> AttemptStatus:
@@ -45,12 +45,12 @@ class Watched:
         seen = 0
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for status in self.told[seen:]:
+                for status in self.published[seen:]:
                     if condition(status):
                         return status
-                seen = len(self.told)
+                seen = len(self.published)
                 changes = await self._subscription.next()
-                self.told += [change for change in changes if isinstance(change, AttemptStatus)]
+                self.published += [change for change in changes if isinstance(change, AttemptStatus)]
 
     async def phase(self, key: AttemptKey, phase: AttemptPhase) -> AttemptStatus:
         """The status with which the attempt came into this phase; an end in another phase is an error."""

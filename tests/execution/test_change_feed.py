@@ -64,7 +64,7 @@ def test_a_finished_subscription_never_waits_again() -> None:
     asyncio.run(scenario())
 
 
-def test_a_closed_subscription_is_told_nothing() -> None:
+def test_a_closed_subscription_gets_nothing() -> None:
     async def scenario() -> None:
         one: ChangeFeed[Pair] = ChangeFeed(by_name)
         other: ChangeFeed[Pair] = ChangeFeed(by_name)

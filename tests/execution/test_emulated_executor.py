@@ -30,8 +30,8 @@ async def ends(subscription: ChangeReader[Change], count: int) -> list[AttemptSt
     ended: list[AttemptStatus] = []
     async with asyncio.timeout(60):
         while len(ended) < count:
-            told = await subscription.next()
-            ended += [change for change in told if isinstance(change, AttemptStatus) and change.ended]
+            published = await subscription.next()
+            ended += [change for change in published if isinstance(change, AttemptStatus) and change.ended]
     return ended
 
 
@@ -70,14 +70,14 @@ def test_the_timer_follows_the_one_that_is_due_first() -> None:
     asyncio.run(scenario())
 
 
-def test_a_lost_machine_is_told_before_what_was_on_it() -> None:
+def test_a_lost_machine_is_reported_before_what_was_on_it() -> None:
     async def scenario() -> None:
         executor = EmulatedExecutor(SystemClock())
         with executor.subscribe() as subscription:
             await executor.execute(emulated(1e6))
             executor.set_machine(MachineId("m0"), up=False, reason="test")
-            told = await subscription.next()
-        assert [change.phase if isinstance(change, AttemptStatus) else change for change in told] == [
+            published = await subscription.next()
+        assert [change.phase if isinstance(change, AttemptStatus) else change for change in published] == [
             AttemptPhase.RUNNING,
             MachineStatus(MachineId("m0"), False, "test"),
             AttemptPhase.LOST,

@@ -46,28 +46,28 @@ class EmulationMachine(RuleBasedStateMachine):
         self.checkpoint_time_s = checkpoint_time_s
         self.register = AttemptRegister()
         self.emulation = Emulation(self.register, checkpoint_time_s)
-        self.told: dict[AttemptKey, PublishedEnd] = {}
+        self.published: dict[AttemptKey, PublishedEnd] = {}
         self.newest = dict.fromkeys(WORKLOADS, 0)
         self.over_for_good: set[AttemptKey] = set()
 
     def hear(self, changed: list[AttemptStatus]) -> None:
         for status in changed:
-            told = self.told.get(status.key)
-            if told is None:
+            published = self.published.get(status.key)
+            if published is None:
                 assert status.phase is AttemptPhase.STOPPED, "nothing is told of attempts that were never ordered"
                 continue
-            self.check_transition(told, status)
-            told.last = status
-            told.ends += status.phase in ENDED_PHASES
-            assert told.ends <= 1, f"{status.key} ended twice"
+            self.check_transition(published, status)
+            published.last = status
+            published.ends += status.phase in ENDED_PHASES
+            assert published.ends <= 1, f"{status.key} ended twice"
 
-    def check_transition(self, told: PublishedEnd, status: AttemptStatus) -> None:
-        before = told.last
+    def check_transition(self, published: PublishedEnd, status: AttemptStatus) -> None:
+        before = published.last
         assert status.checkpoint_progress <= status.progress + SLACK
         if not status.reason.startswith("it was not running"):
-            assert status.checkpoint_progress >= told.start - SLACK, "what was saved before is gone"
+            assert status.checkpoint_progress >= published.start - SLACK, "what was saved before is gone"
         ran_s = max(0.0, self.now - status.started_s) if status.started_s > 0 or status.phase in LIVE_ORDER else 0.0
-        assert status.progress <= told.start + ran_s * FASTEST + SLACK, "progress was invented"
+        assert status.progress <= published.start + ran_s * FASTEST + SLACK, "progress was invented"
         if before is not None:
             assert before.phase not in ENDED_PHASES, f"{status.key} went on after its end"
             assert status.progress >= before.progress - SLACK
@@ -105,12 +105,12 @@ class EmulationMachine(RuleBasedStateMachine):
         )
         if made.key in self.over_for_good:
             return
-        told = self.told.setdefault(made.key, PublishedEnd(made))
+        published = self.published.setdefault(made.key, PublishedEnd(made))
         try:
-            self.hear(self.emulation.execute(replace(told.order, hold=hold), self.now))
+            self.hear(self.emulation.execute(replace(published.order, hold=hold), self.now))
         except StaleOrder:
-            forgotten = told.ends == 1
-            assert number < self.newest[workload] or forgotten or told.last is None
+            forgotten = published.ends == 1
+            assert number < self.newest[workload] or forgotten or published.last is None
         self.newest[workload] = max(self.newest[workload], number)
 
     @rule(workload=st.sampled_from(WORKLOADS), back=st.integers(-1, 1), grace_s=st.sampled_from([0.0, 2.0, 10.0]))
@@ -128,8 +128,8 @@ class EmulationMachine(RuleBasedStateMachine):
     @rule(workload=st.sampled_from(WORKLOADS), tasks=st.integers(1, 2))
     def resize(self, workload: str, tasks: int) -> None:
         wanted = key(workload, self.newest[workload])
-        if self.emulation.knows(wanted) and wanted in self.told and self.told[wanted].last is not None:
-            machine = self.told[wanted].order.placements[0].machine
+        if self.emulation.knows(wanted) and wanted in self.published and self.published[wanted].last is not None:
+            machine = self.published[wanted].order.placements[0].machine
             placements = tuple(placement(task=task, machine=machine) for task in range(tasks))
             live = [status for status in self.emulation.statuses(self.now) if status.key == wanted]
             if live and live[0].phase in LIVE_ORDER:
@@ -143,7 +143,9 @@ class EmulationMachine(RuleBasedStateMachine):
     def forget_what_ended(self) -> None:
         self.emulation.forget([status.key for status in self.emulation.statuses(self.now)])
 
-    @precondition(lambda self: any(told.last is not None and told.ends == 0 for told in self.told.values()))
+    @precondition(
+        lambda self: any(published.last is not None and published.ends == 0 for published in self.published.values())
+    )
     @rule()
     def restart(self) -> None:
         """The cluster manager is killed; what it had told as running is ordered again.
@@ -151,19 +153,23 @@ class EmulationMachine(RuleBasedStateMachine):
         It remembers nothing: from now on it relies on its region not to ask for what is recorded as over.
         """
         self.hear(self.emulation.advance(self.now))
-        live = {told_key for told_key, told in self.told.items() if told.last is not None and not told.ends}
+        live = {
+            key
+            for key, published in self.published.items()
+            if published.last is not None and not published.ends
+        }
         seen = {key(name, number) for name in WORKLOADS for number in range(1, self.newest[name] + 1)}
         self.over_for_good |= seen - live
         self.register = AttemptRegister()
         self.emulation = Emulation(self.register, self.checkpoint_time_s)
-        for told in self.told.values():
-            if told.last is None or told.ends:
+        for published in self.published.values():
+            if published.last is None or published.ends:
                 continue
             # A resize is not in the order any more, nor is a stop: both are given again by who gave them.
-            last, told.last = told.last, None
+            last, published.last = published.last, None
             started_s = last.started_s if last.phase is not AttemptPhase.HELD else 0.0
             held = last.phase is AttemptPhase.HELD
-            self.hear(self.emulation.execute(replace(told.order, hold=held, started_s=started_s), self.now))
+            self.hear(self.emulation.execute(replace(published.order, hold=held, started_s=started_s), self.now))
 
     @invariant()
     def never_two_attempts_of_a_workload_live(self) -> None:
@@ -178,9 +184,11 @@ class EmulationMachine(RuleBasedStateMachine):
     def was_refused(self, older: AttemptKey) -> bool:
         """The newer number was only mentioned by a stop or a refused order, and did not get in."""
         newer = [
-            told for key, told in self.told.items() if key.workload == older.workload and key.attempt > older.attempt
+            published
+            for key, published in self.published.items()
+            if key.workload == older.workload and key.attempt > older.attempt
         ]
-        return all(told.last is None for told in newer)
+        return all(published.last is None for published in newer)
 
 
 TestNeverTwoAttemptsAndProgressNeverInvented = EmulationMachine.TestCase

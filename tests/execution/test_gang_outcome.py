@@ -89,8 +89,8 @@ def outcome(*ends: TaskEnd, all_work_done: bool = True) -> GangOutcome:
     ],
 )
 def test_the_outcome_of_a_gang(ends: tuple[TaskEnd, ...], phase: AttemptPhase, reason: str) -> None:
-    told = outcome(*ends)
-    assert (told.phase, told.reason) == (phase, reason)
+    ended = outcome(*ends)
+    assert (ended.phase, ended.reason) == (phase, reason)
 
 
 def test_work_of_emulated_jobs_that_was_broken_off_is_not_complete() -> None:

@@ -94,9 +94,9 @@ def test_what_cannot_be_started_fails(home: Path, entry_point: Command | PythonC
             await watched.executor.execute(order(job(entry_point)))
             return (await watched.phase(key(), AttemptPhase.FAILED)).reason
 
-    told = asyncio.run(scenario())
+    published = asyncio.run(scenario())
     with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(told)
+        raise AssertionError(published)
 
 
 def test_a_task_that_ignores_the_stop_is_killed_with_all_its_descendants(home: Path) -> None:
@@ -185,9 +185,11 @@ def test_a_newer_attempt_runs_only_when_the_older_one_is_gone(home: Path) -> Non
             await until_processes("sleep 86400.5555", 2)
             await watched.executor.execute(order(shell("echo second"), attempt=2))
             await watched.phase(key(attempt=2), AttemptPhase.COMPLETED)
-            assert [status.phase for status in watched.told if status.key.attempt == 1][-1] is AttemptPhase.STOPPED
-            first_end = next(place for place, status in enumerate(watched.told) if status.key == key() and status.ended)
-            second_start = next(place for place, status in enumerate(watched.told) if status.key.attempt == 2)
+            assert [status.phase for status in watched.published if status.key.attempt == 1][-1] is AttemptPhase.STOPPED
+            first_end = next(
+                place for place, status in enumerate(watched.published) if status.key == key() and status.ended
+            )
+            second_start = next(place for place, status in enumerate(watched.published) if status.key.attempt == 2)
             assert first_end < second_start
             assert not processes_with("86400.5555")
             with pytest.raises(StaleOrder):

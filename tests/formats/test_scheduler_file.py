@@ -54,6 +54,6 @@ def test_estimates_may_just_be_switched_on() -> None:
         ("priorities: 3", "priorities: must be a mapping"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_field(text: str, told: str) -> None:
-    with pytest.raises(FormatError, match=told):
+def test_what_cannot_be_meant_is_refused_by_field(text: str, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
         parse_scheduler_file(text, File)

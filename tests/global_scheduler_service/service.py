@@ -55,8 +55,8 @@ class Service:
 
     async def until_health(self, status: int) -> None:
         watching = self.health.Watch(health_pb2.HealthCheckRequest())
-        async for told in watching:
-            if told.status == status:
+        async for received in watching:
+            if received.status == status:
                 break
         watching.cancel()
 

@@ -73,11 +73,11 @@ def test_without_a_database_it_does_not_serve(database_url: str, postgres_server
             await service.apply()
             watching = service.health.Watch(health_pb2.HealthCheckRequest())
             seen = []
-            async for told in watching:
-                seen.append(told.status)
+            async for received in watching:
+                seen.append(received.status)
                 if len(seen) == 1:
                     _kill_postmaster(postgres_server)
-                if told.status == _NOT_SERVING:
+                if received.status == _NOT_SERVING:
                     error = await refused(service.get("w0"))
                     # It may be back already.
                     assert error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND}

@@ -24,9 +24,9 @@ def test_a_queued_workload_is_cancelled_at_once(database_url: str) -> None:
         workload = (await service.submit()).workload
         answer = await _cancel(service, workload, "wrong data — sorry")
         assert answer.state == workload_pb2.WORKLOAD_STATE_CANCELLED
-        told = await service.get(workload)
-        assert (told.state, told.reason) == (workload_pb2.WORKLOAD_STATE_CANCELLED, "wrong data — sorry")
-        assert told.ended_s >= told.submitted_s
+        received = await service.get(workload)
+        assert (received.state, received.reason) == (workload_pb2.WORKLOAD_STATE_CANCELLED, "wrong data — sorry")
+        assert received.ended_s >= received.submitted_s
         assert await service.rows("SELECT * FROM queue_entries") == []
         assert await service.rows("SELECT event, details ->> 'reason' FROM events WHERE event <> 'ranked'") == [
             ("submitted", None),
@@ -55,7 +55,7 @@ def test_a_live_workload_is_stopped_by_its_region(database_url: str) -> None:
     in_service(database_url, scenario)
 
 
-def test_what_has_ended_cannot_be_cancelled_and_tells_its_history(database_url: str) -> None:
+def test_what_has_ended_cannot_be_cancelled_and_shows_its_history(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         cancelled = (await service.submit()).workload
         await _cancel(service, cancelled)
@@ -125,9 +125,9 @@ def test_never_both_cancelled_and_dispatched(database_url: str) -> None:
         taken = await asyncio.gather(*(act(name) for name in names for act in (take, cancel)))
         for name, dispatched, cancelled in zip(names, taken[::2], taken[1::2], strict=True):
             assert dispatched != cancelled
-            told = await service.get(name)
-            assert told.cancel_requested
-            assert (told.state == workload_pb2.WORKLOAD_STATE_CANCELLED) == cancelled
-            assert len(told.attempts) == int(dispatched)
+            received = await service.get(name)
+            assert received.cancel_requested
+            assert (received.state == workload_pb2.WORKLOAD_STATE_CANCELLED) == cancelled
+            assert len(received.attempts) == int(dispatched)
 
     in_service(database_url, scenario)

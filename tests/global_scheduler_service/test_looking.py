@@ -126,7 +126,7 @@ def test_page_tokens_of_others_are_refused(database_url: str) -> None:
     in_service(database_url, scenario)
 
 
-def test_a_workload_tells_its_place_in_the_queue_and_why(database_url: str) -> None:
+def test_a_workload_shows_its_place_in_the_queue_and_why(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         # 16 GPUs of A100 are the quota: two workloads of 8 are within it.
         names = await _submit_many(service, 3)
@@ -164,7 +164,7 @@ def test_the_queue_shows_its_head_and_counts_the_rest(database_url: str) -> None
     in_service(database_url, scenario)
 
 
-def test_attempts_are_told_with_their_placements(database_url: str) -> None:
+def test_attempts_are_reported_with_their_placements(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         (name,) = await _submit_many(service, 1)
         await service.until_ranked(name)
@@ -175,9 +175,9 @@ def test_attempts_are_told_with_their_placements(database_url: str) -> None:
         workload = await service.get(name)
         assert workload.state == workload_pb2.WORKLOAD_STATE_DISPATCHED
         assert (workload.region, workload.HasField("queue_position")) == ("east", False)
-        (told,) = workload.attempts
-        assert (told.attempt, told.region, told.priority, told.within_quota) == (1, "east", 1, True)
-        assert [(p.machine, list(p.gpu_indices)) for p in told.placements] == [("east-b-r0-m0", list(range(8)))]
+        (received,) = workload.attempts
+        assert (received.attempt, received.region, received.priority, received.within_quota) == (1, "east", 1, True)
+        assert [(p.machine, list(p.gpu_indices)) for p in received.placements] == [("east-b-r0-m0", list(range(8)))]
         status = await service.stub.GetStatus(messages.GetStatusRequest())
         assert [(r.region, r.gpus, r.gpus_in_use, r.live_attempts) for r in status.regions] == [
             ("east", 48, 8, 1),
@@ -187,7 +187,7 @@ def test_attempts_are_told_with_their_placements(database_url: str) -> None:
     in_service(database_url, scenario)
 
 
-def test_the_status_tells_tiers_and_counts(database_url: str) -> None:
+def test_the_status_shows_tiers_and_counts(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         names = await _submit_many(service, 3)
         await service.stub.CancelWorkload(messages.CancelWorkloadRequest(workload=names[0]))

@@ -77,7 +77,7 @@ def test_levels_may_be_others_than_those_of_the_policy() -> None:
     assert rule_of(sliced) == QueueRule(CreditOrdering(), TimeSlice(600.0))
 
 
-def test_what_needs_an_oracle_goes_by_estimates_when_told_to() -> None:
+def test_what_needs_an_oracle_goes_by_estimates_when_configured() -> None:
     assert rule_of(PrioritySection(ordering="sjf"), estimates=True) == QueueRule(ShortestRemaining())
     with pytest.raises(FormatError) as refused:
         rule_of(PrioritySection(ordering="sjf"))
@@ -119,12 +119,14 @@ def test_what_needs_an_oracle_goes_by_estimates_when_told_to() -> None:
         ),
     ],
 )
-def test_what_a_service_cannot_follow_is_refused_by_field_with_a_remedy(section: PrioritySection, told: str) -> None:
-    with pytest.raises(FormatError, match=told):
+def test_what_a_service_cannot_follow_is_refused_by_field_with_a_remedy(
+    section: PrioritySection, received: str
+) -> None:
+    with pytest.raises(FormatError, match=received):
         rule_of(section, estimates=True)
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("priorities: {0: {ordering: nope}, 6: {ordering: ideal}}")
     with pytest.raises(FormatError) as refused:

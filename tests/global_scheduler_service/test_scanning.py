@@ -188,8 +188,8 @@ def test_who_waits_after_a_failure_is_ranked_when_the_wait_is_over(database_url:
                 until_s,
                 waiting,
             )
-            told = await service.get(waiting)
-            assert (told.queue_position.rank, "not ranked yet" in told.queue_position.reason) == (0, True)
+            received = await service.get(waiting)
+            assert (received.queue_position.rank, "not ranked yet" in received.queue_position.reason) == (0, True)
             await _wake(service)
             async for event in service.stub.WatchEvents(messages.WatchEventsRequest(follow=True, workload=waiting)):
                 if event.event == "ranked" and event.t >= until_s:

@@ -47,9 +47,9 @@ def test_a_workload_is_watched_until_it_ends(database_url: str) -> None:
         assert first.state == workload_pb2.WORKLOAD_STATE_PENDING
         await _run_and_complete(service, submitted.workload)
         last = first
-        async for told in watching:
-            assert told != last, "the same was told twice"
-            last = told
+        async for received in watching:
+            assert received != last, "the same was told twice"
+            last = received
         assert last.state == workload_pb2.WORKLOAD_STATE_COMPLETED
         assert (last.ended_s, last.progress, last.attempts[0].end) == (
             last.attempts[0].started_s + 1.0,
@@ -60,15 +60,15 @@ def test_a_workload_is_watched_until_it_ends(database_url: str) -> None:
     in_service(database_url, scenario)
 
 
-def test_progress_is_told_though_it_is_no_event(database_url: str) -> None:
+def test_progress_is_reported_though_it_is_no_event(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         workload = WorkloadId((await service.submit()).workload)
         attempt = attempt_of(workload)
         await service.database.run(lambda connection: dispatch(connection, attempt))
         progress = attempt_store.AttemptProgress(attempt.key, 7.0, 5.0, 1.5)
-        async for told in service.stub.WatchWorkload(messages.WatchWorkloadRequest(workload=workload)):
-            if told.progress:
-                assert (told.progress, told.checkpoint_progress, told.throughput) == (7.0, 5.0, 1.5)
+        async for received in service.stub.WatchWorkload(messages.WatchWorkloadRequest(workload=workload)):
+            if received.progress:
+                assert (received.progress, received.checkpoint_progress, received.throughput) == (7.0, 5.0, 1.5)
                 return
             await service.database.run(lambda connection: attempt_store.record_progress(connection, [progress]))
 
@@ -138,7 +138,7 @@ def test_clients_that_vanish_are_forgotten(database_url: str) -> None:
     in_service(database_url, scenario)
 
 
-def test_an_eviction_is_told_with_its_cause(database_url: str) -> None:
+def test_an_eviction_is_reported_with_its_cause(database_url: str) -> None:
     async def scenario(service: Service) -> None:
         workload = WorkloadId((await service.submit()).workload)
         attempt = attempt_of(workload)
@@ -152,8 +152,8 @@ def test_an_eviction_is_told_with_its_cause(database_url: str) -> None:
             await attempt_store.record_ends(connection, [end], {workload: entry})
 
         await service.database.run(evict)
-        told = await service.get(workload)
-        assert told.state == workload_pb2.WORKLOAD_STATE_PENDING
-        assert (told.progress, told.attempts[0].end, told.attempts[0].progress) == (4.0, "drained", 9.0)
+        received = await service.get(workload)
+        assert received.state == workload_pb2.WORKLOAD_STATE_PENDING
+        assert (received.progress, received.attempts[0].end, received.attempts[0].progress) == (4.0, "drained", 9.0)
 
     in_service(database_url, scenario)

@@ -16,9 +16,9 @@ _DECISION_NAME = re.compile(r"(?P<number>\d{3})-[a-z0-9-]+\.md")
 
 def test_every_make_target_in_the_documents_exists() -> None:
     known = set(re.findall(r"^([a-z][a-z-]*):", text(Path("Makefile")), re.MULTILINE))
-    told = {target: path for path in markdown_files() for target in documents.make_targets(text(path))}
-    assert {"demo", "test"} <= told.keys()
-    assert {target: str(path) for target, path in told.items() if target not in known} == {}
+    written = {target: path for path in markdown_files() for target in documents.make_targets(text(path))}
+    assert {"demo", "test"} <= written.keys()
+    assert {target: str(path) for target, path in written.items() if target not in known} == {}
 
 
 def test_every_make_target_is_phony_and_explained() -> None:
@@ -30,9 +30,9 @@ def test_every_make_target_is_phony_and_explained() -> None:
 
 
 def test_every_command_in_the_documents_exists() -> None:
-    told = {words: path for path in markdown_files() for words in documents.topmast_commands(text(path))}
-    assert len(told) > 5
-    assert {" ".join(words): str(path) for words, path in told.items() if not _is_command(words)} == {}
+    written = {words: path for path in markdown_files() for words in documents.topmast_commands(text(path))}
+    assert len(written) > 5
+    assert {" ".join(words): str(path) for words, path in written.items() if not _is_command(words)} == {}
 
 
 def test_a_command_that_does_not_exist_is_noticed() -> None:

@@ -11,14 +11,14 @@ def test_a_report_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None
     report("scan pass", {"pending": 100_000}, [0.1, 0.2, 0.4], "at most 50 ms", {"hits": 3})
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
-    told = json.loads(lines[0])
-    assert told["benchmark"] == "scan pass"
-    assert told["work"] == {"pending": 100_000}
-    assert told["budget"] == "at most 50 ms"
-    assert told["hits"] == 3
-    assert (told["count"], told["p50_s"], told["p99_s"], told["max_s"]) == (3, 0.2, 0.4, 0.4)
-    assert told["peak_rss_mib"] > 1.0
-    assert told["command"].startswith("python ")
+    written = json.loads(lines[0])
+    assert written["benchmark"] == "scan pass"
+    assert written["work"] == {"pending": 100_000}
+    assert written["budget"] == "at most 50 ms"
+    assert written["hits"] == 3
+    assert (written["count"], written["p50_s"], written["p99_s"], written["max_s"]) == (3, 0.2, 0.4, 0.4)
+    assert written["peak_rss_mib"] > 1.0
+    assert written["command"].startswith("python ")
     assert str(ROOT) not in lines[0]
 
 

@@ -34,9 +34,9 @@ def topmast(*arguments: object, **environment: str) -> Result:
 def figures(*arguments: object) -> dict[str, Any]:
     result = topmast("simulate", *arguments, "--json")
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert isinstance(told, dict)
-    return told
+    printed = json.loads(result.stdout)
+    assert isinstance(printed, dict)
+    return printed
 
 
 def _workload(number: int) -> WorkloadSpecification:
@@ -52,13 +52,13 @@ def test_a_service_at_work_is_saved_and_simulated_on(
     with service_in_background(database_url, tmp_path / "home") as service, Client(service.address) as client:
         submitted = client.submit_many([specification_to_proto(_workload(number)) for number in range(12)])
         next(one for one in client.watch(submitted[0].workload) if one.state.name == "RUNNING")
-        told = topmast("snapshot", "save", file, "--address", service.address, "--json")
-        assert told.exit_code == 0, told.stderr
+        printed = topmast("snapshot", "save", file, "--address", service.address, "--json")
+        assert printed.exit_code == 0, printed.stderr
         plain = topmast("snapshot", "save", tmp_path / "again.json", "--address", service.address)
         assert plain.exit_code == 0, plain.stderr
         service.raise_if_broken()
     snapshot = read_snapshot(file)
-    assert json.loads(told.stdout) == {
+    assert json.loads(printed.stdout) == {
         "file": str(file),
         "taken_s": snapshot.taken_s,
         "queued": len(snapshot.queue),

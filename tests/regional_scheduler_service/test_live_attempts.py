@@ -214,7 +214,7 @@ def test_a_report_of_an_end_that_came_with_the_start_is_both() -> None:
     assert (end.end, end.progress, end.ended_s) == ("completed", 100.0, 50.0)
 
 
-def test_a_checkpoint_is_told_when_the_whole_gang_has_started_and_once() -> None:
+def test_a_checkpoint_is_reported_when_the_whole_gang_has_started_and_once() -> None:
     attempt = with_free_place(attempt_in(EAST_A, EAST_B))
     far = {"progress": 30.0, "checkpoint_progress": 20.0, "started_s": 4.0}
     assert not _checkpoints(report(attempt, EAST_A, AttemptPhase.RUNNING, **far))

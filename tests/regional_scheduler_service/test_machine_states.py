@@ -32,8 +32,8 @@ def test_the_database_moves_machines_by_the_table(database_url: str) -> None:
                     )
                     assert after is MACHINE_TRANSITIONS.get((state, happening))
                     assert await machine_state(connection, MACHINE) is (after or state)
-                    told = await _events(connection) - before
-                    assert told == int(after is not None and happening in MACHINE_EVENTS)
+                    written = await _events(connection) - before
+                    assert written == int(after is not None and happening in MACHINE_EVENTS)
             _, states = await database.run(fleet_store.load_fleet)
             assert {state for machine, state in states.items() if machine != MACHINE} == {MachineState.UP}
 

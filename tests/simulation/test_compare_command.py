@@ -17,16 +17,16 @@ from formats.trace import write_trace
 from services.command_line.commands.compare import parse_seeds
 from tests.simulation.conftest import FLEET, MEASURED, good, topmast
 from tests.simulator.inputs.rows import random_rows
-from tests.simulator.results.test_results_page import told_keys
+from tests.simulator.results.test_results_page import documented_keys
 
 
 def without_measured(text: str) -> dict[str, object]:
-    told = json.loads(text)
-    for run in told["runs"]:
+    printed = json.loads(text)
+    for run in printed["runs"]:
         for key in MEASURED:
             assert run.pop(key) > 0
-    assert isinstance(told, dict)
-    return told
+    assert isinstance(printed, dict)
+    return printed
 
 
 def test_runs_in_processes_are_those_of_single_commands(trace: Path, tmp_path: Path) -> None:
@@ -34,10 +34,10 @@ def test_runs_in_processes_are_those_of_single_commands(trace: Path, tmp_path: P
     page = tmp_path / "compared.html"
     arguments = ("compare", *given, "--policies", "fifo,random_region", "--seeds", "1..2", "--report", page)
     first = good(*arguments, "--jobs", "2")
-    told = without_measured(first.stdout)
-    assert told == without_measured(good(*arguments, "--jobs", "1").stdout)
-    assert set(told) == told_keys("### Of several runs")
-    runs = told["runs"]
+    printed = without_measured(first.stdout)
+    assert printed == without_measured(good(*arguments, "--jobs", "1").stdout)
+    assert set(printed) == documented_keys("### Of several runs")
+    runs = printed["runs"]
     assert isinstance(runs, list)
     assert [(run["policy"], run["seed"]) for run in runs] == [
         ("fifo", 1), ("fifo", 2), ("random_region", 1), ("random_region", 2)
@@ -46,7 +46,7 @@ def test_runs_in_processes_are_those_of_single_commands(trace: Path, tmp_path: P
         single = json.loads(good("simulate", *given, "--policy", run["policy"], "--seed", run["seed"]).stdout)
         assert {key: single[key] for key in run} == run
     assert runs[2]["jct_s"] != runs[3]["jct_s"]
-    comparison = told["comparison"]
+    comparison = printed["comparison"]
     assert isinstance(comparison, dict)
     assert comparison["pairs"][0]["seeds"] == [1, 2]
     assert comparison["pairs"][0]["workloads"] > 0
@@ -54,7 +54,7 @@ def test_runs_in_processes_are_those_of_single_commands(trace: Path, tmp_path: P
     assert "done, 4 of 4 runs" in first.stderr
 
 
-def test_a_table_tells_who_won(trace: Path) -> None:
+def test_a_table_shows_who_won(trace: Path) -> None:
     arguments = ("compare", "--trace", trace, *FLEET, "--policies", "fifo,srtf", "--jobs", "1")
     result = good(*arguments)
     figures, pairs = result.stdout.split("\n\n")
@@ -84,9 +84,9 @@ def test_an_interrupted_comparison_reports_the_finished_runs(tmp_path: Path) -> 
     assert running.returncode == 130, stderr
     assert "interrupted: 1 run of 3 not finished and left out: gandiva (seed 1)" in stderr
     assert "Traceback" not in stderr
-    told = json.loads(stdout)
-    assert [run["policy"] for run in told["runs"]] == told["comparison"]["policies"] == ["fifo", "sf"]
-    assert told["missing"] == [{"policy": "gandiva", "seed": 1}]
+    printed = json.loads(stdout)
+    assert [run["policy"] for run in printed["runs"]] == printed["comparison"]["policies"] == ["fifo", "sf"]
+    assert printed["missing"] == [{"policy": "gandiva", "seed": 1}]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_refused(trace: Path, arguments: list[str], code:
     assert sentence in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_seeds_that_change_nothing_are_told_of(trace: Path) -> None:
+def test_seeds_that_change_nothing_are_reported(trace: Path) -> None:
     arguments = ("compare", "--trace", trace, *FLEET, "--policies", "fifo,sf", "--seeds", "1,2", "--jobs", "1")
     sentence = "all seeds gave the same runs: nothing here is drawn from them"
     assert sentence in good(*arguments).stderr

@@ -33,8 +33,8 @@ def test_lines_are_few_and_say_how_far_and_how_long_still(capsys: pytest.Capture
     with RunsProgress(["fifo"], clock=clock) as view:
         for second in range(31):
             clock.now_s = float(second)
-            view.tell(0, come(second, 1000 * second))
-        view.tell(0, come(100, 50_000))
+            view.say(0, come(second, 1000 * second))
+        view.say(0, come(100, 50_000))
         view.ended(0)
     assert capsys.readouterr().err.splitlines() == [
         "fifo: 0% of 100 workloads ended, day 1, 00:00",
@@ -51,15 +51,15 @@ def test_a_terminal_shows_a_bar_for_each_run_and_one_for_all(monkeypatch: pytest
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "140")
     with RunsProgress(["fifo", "mast"], clock_zero_s=1_500_000_000.0, clock=clock) as view:
-        view.tell(0, come(10))
+        view.say(0, come(10))
         clock.now_s = 2.0
-        view.tell(0, come(40, 4000))
-        view.tell(1, come(20))
+        view.say(0, come(40, 4000))
+        view.say(1, come(20))
         view.ended(0)
-    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-    assert re.search(r"fifo +━.* 40% 2017-07-15 18:40, 2,000 events/s", told)
-    assert re.search(r"mast +━.* 20% 2017-07-14 22:40", told)
-    assert re.search(r"all runs +━.* 50%", told)
+    printed = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert re.search(r"fifo +━.* 40% 2017-07-15 18:40, 2,000 events/s", printed)
+    assert re.search(r"mast +━.* 20% 2017-07-14 22:40", printed)
+    assert re.search(r"all runs +━.* 50%", printed)
 
 
 def test_dates_are_those_of_the_trace_or_days_of_its_clock() -> None:

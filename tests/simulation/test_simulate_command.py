@@ -19,18 +19,18 @@ from services.command_line.exit_code import ExitCode
 from simulator.inputs.fleets import FleetSource, fleet_from
 from tests.simulation.conftest import FLEET, MEASURED, good, topmast
 from tests.simulator.inputs.rows import random_rows
-from tests.simulator.results.test_results_page import told_keys
+from tests.simulator.results.test_results_page import documented_keys
 
 
 def figures(*arguments: object) -> dict[str, Any]:
     (line,) = good("simulate", *arguments, "--json").stdout.splitlines()
-    told = json.loads(line)
-    assert isinstance(told, dict)
-    return told
+    printed = json.loads(line)
+    assert isinstance(printed, dict)
+    return printed
 
 
-def unmeasured(told: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if key not in MEASURED}
+def unmeasured(printed: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in printed.items() if key not in MEASURED}
 
 
 def test_figures_are_shown_as_a_table(trace: Path) -> None:
@@ -42,12 +42,12 @@ def test_figures_are_shown_as_a_table(trace: Path) -> None:
 
 
 def test_json_has_the_documented_keys_and_no_other(trace: Path) -> None:
-    told = figures("--trace", trace, *FLEET, "--policy", "fifo", "--seed", "7", "--set", "costs.restore_s=0")
-    assert set(told) == told_keys("## Of a run") | told_keys("## Of a command")
-    assert (told["policy"], told["seed"], told["trace"], told["gpus"]) == ("fifo", 7, "jobs.csv", 128)
-    assert (told["completed"], told["violated_laws"], told["validation"]) == (300, [], None)
-    inputs = told["inputs"]
-    assert set(inputs) == told_keys("### Inputs")
+    printed = figures("--trace", trace, *FLEET, "--policy", "fifo", "--seed", "7", "--set", "costs.restore_s=0")
+    assert set(printed) == documented_keys("## Of a run") | documented_keys("## Of a command")
+    assert (printed["policy"], printed["seed"], printed["trace"], printed["gpus"]) == ("fifo", 7, "jobs.csv", 128)
+    assert (printed["completed"], printed["violated_laws"], printed["validation"]) == (300, [], None)
+    inputs = printed["inputs"]
+    assert set(inputs) == documented_keys("### Inputs")
     assert inputs["region_gpus"] == {"region-1": 128}
     assert inputs["settings"]["costs"]["restore_s"] == 0
     assert inputs["settings"]["trace_regions_bind"] is False
@@ -59,11 +59,11 @@ def test_machines_of_inference_clusters_are_lent(trace: Path, tmp_path: Path) ->
     lender = fleet_from(FleetSource(gpus=128, clusters_per_region=2)).regions[0].clusters[1].cluster
     loans.write_text(f"t_s,cluster,machines\n0,{lender},8\n10000,{lender},1\n20000,{lender},8\n")
     log = tmp_path / "run.jsonl"
-    told = figures("--trace", trace, *machines, "--loans", loans, "--events", log, "--validate")
-    assert told["validation"]["valid"]
-    assert told["validation"]["events_by_kind"]["loaned"] == 8 + 7
-    assert told["evictions"]["reclaimed"] > 0
-    assert told["inputs"]["loans"] == str(loans)
+    printed = figures("--trace", trace, *machines, "--loans", loans, "--events", log, "--validate")
+    assert printed["validation"]["valid"]
+    assert printed["validation"]["events_by_kind"]["loaned"] == 8 + 7
+    assert printed["evictions"]["reclaimed"] > 0
+    assert printed["inputs"]["loans"] == str(loans)
     loans.write_text("t_s,cluster,machines\n0,elsewhere,8\n")
     result = topmast("simulate", "--trace", trace, *machines, "--loans", loans)
     assert result.exit_code == ExitCode.REFUSED
@@ -87,15 +87,15 @@ def test_the_files_that_are_written_are_a_valid_run(trace: Path, tmp_path: Path,
     assert not list(tmp_path.glob(".part-*"))
 
 
-def test_a_log_tells_the_same_run_as_the_figures(trace: Path, tmp_path: Path) -> None:
+def test_a_log_shows_the_same_run_as_the_figures(trace: Path, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    told = figures("--trace", trace, *FLEET, "--policy", "srtf", "--events", log)
+    printed = figures("--trace", trace, *FLEET, "--policy", "srtf", "--events", log)
     read = json.loads(
         good("report", log, "--fleet", tmp_path / "run.fleet.yaml", "--out", tmp_path / "r.html", "--json").stdout
     )["runs"][0]
     for key in ("completed", "jct_s", "queueing_s", "makespan_s", "preemptions", "gpu_allocation_rate"):
-        assert read[key] == pytest.approx(told[key], rel=1e-6), key
-    assert [*read["by_gpus"]] == [*told["by_gpus"]]
+        assert read[key] == pytest.approx(printed[key], rel=1e-6), key
+    assert [*read["by_gpus"]] == [*printed["by_gpus"]]
 
 
 def test_the_same_command_prints_the_same(trace: Path, tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_workloads_run_anywhere_unless_the_regions_of_the_trace_count(trace: Pat
 def test_a_part_of_the_trace_is_run(trace: Path) -> None:
     submitted = [row.submit_s for row in random_rows(300)]
     wanted = sum(3600 <= submit_s < 7200 for submit_s in submitted)
-    told = figures("--trace", trace, *FLEET, "--from", "1h", "--until", "2h")
-    assert told["workloads"] == wanted > 0
+    printed = figures("--trace", trace, *FLEET, "--from", "1h", "--until", "2h")
+    assert printed["workloads"] == wanted > 0
 
 
 def test_a_page_is_written(trace: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_page_is_written(trace: Path, tmp_path: Path) -> None:
     assert "mast on jobs.csv" in page.read_text()
 
 
-def test_what_cannot_be_hosted_is_told(trace: Path) -> None:
+def test_what_cannot_be_hosted_is_reported(trace: Path) -> None:
     result = good("simulate", "--trace", trace, "--gpus", "32", "--policy", "fifo")
     refused = sum(row.gpus > 32 for row in random_rows(300))
     assert f"fifo: {refused} workloads of 300 refused: no region could ever host them" in result.stderr
@@ -202,8 +202,8 @@ def test_tenants_of_a_file_count_for_policies_that_scan(trace: Path, tmp_path: P
     (tmp_path / "tenants.yaml").write_text(f"tenants: [{named}]")
 
     def priorities(policy: str) -> set[str]:
-        told = figures("--trace", trace, *FLEET, "--tenants", tmp_path / "tenants.yaml", "--policy", policy)
-        return set(told["by_priority"])
+        printed = figures("--trace", trace, *FLEET, "--tenants", tmp_path / "tenants.yaml", "--policy", policy)
+        return set(printed["by_priority"])
 
     assert priorities("mast") >= {"0", "1", "2", "3", "4"}
     assert priorities("fifo") == {"0"}
@@ -222,9 +222,9 @@ def test_an_interrupted_run_reports_what_was_done(tmp_path: Path) -> None:
     assert running.returncode == 130, stderr
     assert "interrupted: this is what was done so far" in stderr
     assert "of 20,000 workloads had been submitted" in stderr
-    told = json.loads(stdout)
-    assert told["broken_off"] is True
-    assert 0 < told["workloads"] < 20_000
+    printed = json.loads(stdout)
+    assert printed["broken_off"] is True
+    assert 0 < printed["workloads"] < 20_000
     files = ("--fleet", tmp_path / "run.fleet.yaml", "--tenants", tmp_path / "run.tenants.yaml")
     assert "valid: " in good("validate", log, *files).stdout
 
@@ -232,6 +232,6 @@ def test_an_interrupted_run_reports_what_was_done(tmp_path: Path) -> None:
 def test_policies_are_listed_with_what_they_do() -> None:
     lines = good("policies").stdout.splitlines()
     assert any(line.startswith("yarn_cs ") and "Tiresias" in line for line in lines)
-    told = json.loads(good("policies", "--json").stdout)
-    assert {"policy": "mast", "scans": True} in [{"policy": one["policy"], "scans": one["scans"]} for one in told]
-    assert len(told) == len(lines) - 1
+    printed = json.loads(good("policies", "--json").stdout)
+    assert {"policy": "mast", "scans": True} in [{"policy": one["policy"], "scans": one["scans"]} for one in printed]
+    assert len(printed) == len(lines) - 1

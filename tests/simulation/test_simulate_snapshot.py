@@ -51,12 +51,12 @@ def _with_a_program(taken: Snapshot) -> Snapshot:
 
 
 def test_the_run_goes_on_and_says_what_is_a_guess(snapshot: Path) -> None:
-    told = good("simulate", "--snapshot", snapshot, "--default-duration", "10m", "--json", "--validate")
-    figures = json.loads(told.stdout)
+    printed = good("simulate", "--snapshot", snapshot, "--default-duration", "10m", "--json", "--validate")
+    figures = json.loads(printed.stdout)
     assert (figures["completed"], figures["validation"]["violations"]) == (2, 0)
     assert (figures["inputs"]["snapshot"], figures["inputs"]["default_duration_s"]) == (str(snapshot), 600.0)
-    assert "the run goes on from 1970-01-01 00:16:40: 1 queued workload, 1 running attempt" in told.stderr
-    assert "estimated: 1 workload of 2 are not emulated; each is taken to work for 600 s more" in told.stderr
+    assert "the run goes on from 1970-01-01 00:16:40: 1 queued workload, 1 running attempt" in printed.stderr
+    assert "estimated: 1 workload of 2 are not emulated; each is taken to work for 600 s more" in printed.stderr
 
 
 def test_the_same_snapshot_comes_from_the_cache_and_another_does_not(snapshot: Path) -> None:
@@ -103,6 +103,6 @@ def test_what_if_there_were_more_machines(snapshot: Path, tmp_path: Path) -> Non
     ],
 )
 def test_what_cannot_be_is_refused(snapshot: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    told = topmast("simulate", *(argument.format(snapshot=snapshot) for argument in arguments))
-    assert told.exit_code in (2, 4)
-    assert sentence in " ".join(told.stderr.replace("│", " ").split())
+    printed = topmast("simulate", *(argument.format(snapshot=snapshot) for argument in arguments))
+    assert printed.exit_code in (2, 4)
+    assert sentence in " ".join(printed.stderr.replace("│", " ").split())

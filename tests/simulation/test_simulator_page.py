@@ -30,6 +30,6 @@ def shown(value: float | None) -> str:
 
 
 def test_the_page_has_every_setting_and_its_default() -> None:
-    told = dict(re.findall(r"^\| `([\w.]+)` \| (\w+) \|", PAGE, re.MULTILINE))
+    printed = dict(re.findall(r"^\| `([\w.]+)` \| (\w+) \|", PAGE, re.MULTILINE))
     defaults = simulation_settings(None, [], regions_of_trace=False)
-    assert told == {name: shown(value) for name, value in flat(defaults)}
+    assert printed == {name: shown(value) for name, value in flat(defaults)}

@@ -24,7 +24,7 @@ def never_finished(_position: int, _run: FinishedRun) -> None:
     pytest.fail("nothing should have come to its end")
 
 
-def test_a_worker_that_is_killed_is_told_of(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_is_reported(tmp_path: Path) -> None:
     trace = tmp_path / "long.csv"
     write_trace(trace, random_rows(20_000))
     setup = WorkerSetup(read_inputs(InputSource(trace, FleetSource(gpus=128))), SimulationSettings(), None)

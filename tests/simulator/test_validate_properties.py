@@ -67,8 +67,8 @@ def test_never_overlooks_a_single_lie(name: str, seed: int) -> None:
 
 def test_every_lie_can_be_told() -> None:
     for name, mutate in MUTATIONS.items():
-        told = [mutate(copy.deepcopy(legal_log(seed, 300)), np.random.default_rng(seed)) for seed in range(20)]
-        assert any(found is not None for found in told), name
+        reported = [mutate(copy.deepcopy(legal_log(seed, 300)), np.random.default_rng(seed)) for seed in range(20)]
+        assert any(found is not None for found in reported), name
 
 
 @given(SEEDS)

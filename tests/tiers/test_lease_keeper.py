@@ -101,7 +101,7 @@ def test_a_cluster_manager_that_may_have_lost_its_lease_takes_no_orders_but_answ
     asyncio.run(scenario())
 
 
-def test_when_one_of_several_works_fails_the_others_have_ended_before_it_is_told() -> None:
+def test_when_one_of_several_works_fails_the_others_have_ended_before_it_is_reported() -> None:
     ended = []
 
     async def endless() -> None:

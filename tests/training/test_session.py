@@ -125,7 +125,7 @@ def test_a_forked_process_can_be_terminated() -> None:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
 
 
-def test_progress_throughput_and_checkpoints_are_told(
+def test_progress_throughput_and_checkpoints_are_reported(
     manager: ScriptedClusterManager, inside: Callable[..., Path]
 ) -> None:
     inside(manager.address)

@@ -107,8 +107,8 @@ def test_never_loses_a_part_of_a_plan(placement: TaskPlacement, victim: AttemptK
     message = plan_to_proto(plan, "it evicts one workload")
     assert message.placeable
     assert message.reason == "it evicts one workload"
-    assert [placement_from_proto(told) for told in message.placements] == [placement]
-    assert [attempt_from_text(told) for told in message.evictions] == [victim]
+    assert [placement_from_proto(read_back) for read_back in message.placements] == [placement]
+    assert [attempt_from_text(read_back) for read_back in message.evictions] == [victim]
     assert score_from_proto(message.score) == score
 
 

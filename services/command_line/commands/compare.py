@@ -185,8 +185,8 @@ def _compare(asked: _ComparisonRequest) -> None:
     from services.simulation.inputs import check_regions, read_inputs
     from services.simulation.interruption import Interruption
 
-    with StageDisplay("compare") as tell:
-        tell(f"reading {asked.source.trace}")
+    with StageDisplay("compare") as say:
+        say(f"reading {asked.source.trace}")
         inputs = read_inputs(asked.source)
         check_regions(inputs, asked.settings)
     tell_rows(inputs.trace)
@@ -233,7 +233,7 @@ def _run_all(
             WorkerSetup(inputs, asked.settings, default_folder() if asked.cached else None),
             asked.requests,
             asked.jobs,
-            on_progress=view.tell,
+            on_progress=view.say,
             on_finished=finished,
             go_on=lambda: not interruption.asked,
         )

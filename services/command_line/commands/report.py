@@ -94,18 +94,18 @@ def report(
     choice = None
     if window_from is not None or window is not None or machine:
         choice = GanttChoice(window_from, window, tuple(machine))
-    with StageDisplay("report") as tell:
+    with StageDisplay("report") as say:
         read = read_fleet(fleet)
         runs = []
         for log, name in zip(events, labels, strict=True):
-            tell(f"reading {log}")
+            say(f"reading {log}")
             runs.append(_read_run(log, read, name))
         figures = [figures_of(run, slo_limits_s=limits_s) for run in runs]
         comparison = None
         if len(runs) > 1:
-            tell("comparing")
+            say("comparing")
             comparison = compare_runs(runs, figures, np.random.default_rng(seed))
-        tell(f"writing {out}")
+        say(f"writing {out}")
         try:
             write_report(out, runs, figures, comparison, title=title, choice=choice)
         except ValueError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.command_line.commands.submit import tell_submission
+from services.command_line.commands.submit import print_submission
 from services.command_line.connection import CHANGING_ATTEMPTS, connect
 from services.command_line.exit_code import ExitCode
 from services.command_line.log_printer import LogPrinter
@@ -138,7 +138,7 @@ def run(
     )
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
         submission = client.submit(specification, idempotency_key=idempotency_key)
-        tell_submission(submission, as_json)
+        print_submission(submission, as_json)
         if follow:
             _follow(client, submission.workload, as_json)
 

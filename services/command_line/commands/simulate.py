@@ -153,8 +153,8 @@ def _simulate(asked: _RunRequest) -> None:
     from services.simulation.interruption import Interruption
 
     policy = _policy_called(asked.policy)
-    with StageDisplay("simulate") as tell:
-        tell(f"reading {asked.source.name}")
+    with StageDisplay("simulate") as say:
+        say(f"reading {asked.source.name}")
         inputs = read_inputs(asked.source)
         check_regions(inputs, asked.settings)
         compile_kernels()
@@ -198,7 +198,7 @@ def _run(asked: _RunRequest, policy: Policy, inputs: SimulationInputs, interrupt
     with RunsProgress([policy.name], inputs.trace.clock_zero_s) as view:
 
         def watch(progress: RunProgress) -> bool:
-            view.tell(0, progress)
+            view.say(0, progress)
             return not interruption.asked
 
         if asked.events is None and not asked.validate:

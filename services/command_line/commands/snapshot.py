@@ -42,8 +42,8 @@ def save(file: FileArgument, address: AddressOption = None, as_json: JsonOption 
     from formats.snapshot_file import parse_snapshot
     from services.command_line.atomic_file import atomic_file
 
-    with StageDisplay("snapshot") as tell, connect(address, patience_s=_PATIENCE_S) as client:
-        tell("the service reads its database")
+    with StageDisplay("snapshot") as say, connect(address, patience_s=_PATIENCE_S) as client:
+        say("the service reads its database")
         content = client.snapshot()
     text = gzip.decompress(content)
     snapshot = parse_snapshot(text.decode("utf-8"), "the snapshot of the service")

@@ -46,15 +46,15 @@ def submit(
         except PartlySubmittedError as error:
             # What was accepted exists, and must be printed before what went wrong.
             for submission in error.accepted:
-                tell_submission(submission, as_json)
+                print_submission(submission, as_json)
             raise
         for submission in submissions:
-            tell_submission(submission, as_json)
+            print_submission(submission, as_json)
         if wait:
             _wait(client, submissions, as_json)
 
 
-def tell_submission(submission: Submission, as_json: bool) -> None:
+def print_submission(submission: Submission, as_json: bool) -> None:
     """The workload's name on standard output, for `$(topmast submit ...)`."""
     if as_json:
         show_json(submission)

@@ -72,8 +72,8 @@ def up(
         clock_speed=clock_speed,
         executor=ExecutorKind.EMULATED if emulate else ExecutorKind.RAY,
     )
-    with StageDisplay("starting Topmast") as tell:
-        service = bring_up(options, progress=tell)
+    with StageDisplay("starting Topmast") as say:
+        service = bring_up(options, progress=say)
     if as_json:
         show_json(service)
         return

@@ -136,6 +136,6 @@ def test_never_does_a_claim_take_what_another_one_has(
             for second in range(start_s, start_s + duration_s):
                 free[second] -= gpus
         assert staircase.at_once == free[0]
-    told = staircase.steps
+    written = staircase.steps
     for second in range(horizon_s):
-        assert [gpus for from_s, gpus in told if from_s <= second][-1] == free[second]
+        assert [gpus for from_s, gpus in written if from_s <= second][-1] == free[second]

@@ -112,7 +112,7 @@ def test_names_are_unique_and_every_policy_has_a_summary() -> None:
     assert all(policy.summary for policy in BASELINES)
 
 
-def test_every_file_tells_rule_invariant_and_what_it_ignores() -> None:
+def test_every_file_shows_rule_invariant_and_what_it_ignores() -> None:
     modules = [
         importlib.import_module(f"simulator.baselines.{module.name}")
         for module in pkgutil.iter_modules(baselines.__path__)

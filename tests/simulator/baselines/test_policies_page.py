@@ -82,9 +82,9 @@ def test_a_package_may_make_its_policy_in_a_function(site: Path) -> None:
         ("simulator.baselines.fifo:FIFO", "there is one of that name"),
     ],
 )
-def test_a_package_that_brings_no_new_policy_is_named(site: Path, value: str, told: str) -> None:
+def test_a_package_that_brings_no_new_policy_is_named(site: Path, value: str, written: str) -> None:
     _install(site, _block("python"), {"mine": value})
-    with pytest.raises(FormatError, match=told) as refused:
+    with pytest.raises(FormatError, match=written) as refused:
         policies()
     assert f"mine = {value}" in str(refused.value)
 

@@ -88,11 +88,11 @@ def workloads_of(run: RecordedRun, rows: Sequence[TraceRow]) -> list[Workload]:
 
 def told_by(events: Sequence[Event]) -> list[Told]:
     """What counts of a log, in an order of its own: of what happens at one instant either may tell first."""
-    told = []
+    logged = []
     for event in events:
         if event.event in COMPARED:
             details = _canonical({name: event.details.get(name) for name in COMPARED[event.event]})
-            told.append(
+            logged.append(
                 (
                     round(event.t, 3),
                     event.event.value,
@@ -104,7 +104,7 @@ def told_by(events: Sequence[Event]) -> list[Told]:
                     details,
                 )
             )
-    return sorted(told, key=repr)
+    return sorted(logged, key=repr)
 
 
 def _canonical(value: JsonValue) -> str:
@@ -175,8 +175,8 @@ def test_a_whole_run_takes_the_same_course(
 
 def waiting(events: Sequence[Event]) -> dict[str | None, float]:
     """Who was said to find no room, and when first."""
-    told: dict[str | None, float] = {}
+    logged: dict[str | None, float] = {}
     for event in events:
         if event.event is EventKind.WAITING:
-            told.setdefault(event.workload, event.t)
-    return told
+            logged.setdefault(event.workload, event.t)
+    return logged

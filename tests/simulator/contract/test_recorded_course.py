@@ -76,11 +76,11 @@ def test_both_drivers_decide_the_same(run: RecordedRun, simulated: Sequence[Deci
     """Ranks with their credits to the last bit, re-classifications, regions, machines, GPUs, victims, who waits."""
     driver = LiveDriver(run, window)
     for number, (live, ours) in enumerate(zip(course(run, driver), simulated, strict=True)):
-        told = f"scan pass {number + 1} of the recorded run, at {run.passes_s[number]}, window {window}"
-        assert live.queue == ours.queue, told
-        assert live.reclassified == ours.reclassified, told
-        assert live.dispatched == ours.dispatched, told
-        assert live.waiting == ours.waiting, told
+        logged = f"scan pass {number + 1} of the recorded run, at {run.passes_s[number]}, window {window}"
+        assert live.queue == ours.queue, logged
+        assert live.reclassified == ours.reclassified, logged
+        assert live.dispatched == ours.dispatched, logged
+        assert live.waiting == ours.waiting, logged
     lots = sum(len(decisions.queue) for decisions in simulated)
     assert (driver.rounds == lots) if window == 1 else (driver.rounds < lots / 3), "windows are put to use"
 
@@ -100,8 +100,8 @@ def test_ranks_are_those_that_the_service_told(run: RecordedRun, simulated: Sequ
         stands = (event.priority, event.level), event.details["within_quota"]
         if event.event is EventKind.RANKED:
             (position,) = (one for one in decisions.queue if one.workload == event.workload)
-            told = (*stands, event.details["credit"])
-            ranked.append((position.standing, position.within_quota, position.credit) == told)
+            logged = (*stands, event.details["credit"])
+            ranked.append((position.standing, position.within_quota, position.credit) == logged)
         else:
             changes = [one for one in decisions.reclassified if one.key == key_of(event)]
             reclassified.append([(change.standing, change.within_quota) for change in changes] == [stands])
@@ -136,12 +136,12 @@ def test_dispatches_are_those_that_the_service_made_unless_room_was_made_meanwhi
 
 def test_the_service_dispatched_all_that_we_would(run: RecordedRun, simulated: Sequence[Decisions]) -> None:
     """Nobody is dispatched here whom the service let wait."""
-    told: dict[int, set[WorkloadId]] = {}
+    logged: dict[int, set[WorkloadId]] = {}
     for event in run.events:
         if event.event is EventKind.DISPATCHED:
-            told.setdefault(_pass_before(run, event), set()).add(key_of(event).workload)
+            logged.setdefault(_pass_before(run, event), set()).add(key_of(event).workload)
     for number, decisions in enumerate(simulated):
-        assert _by_workload(decisions.dispatched).keys() <= told.get(number, set())
+        assert _by_workload(decisions.dispatched).keys() <= logged.get(number, set())
 
 
 def _pass_before(run: RecordedRun, event: Event) -> int:

@@ -88,7 +88,7 @@ def test_an_importer_refuses_what_it_cannot_read_at_all(importer: Importer, tmp_
         read_trace_file(path, TraceOptions(format=importer.name))
 
 
-def test_an_unknown_format_is_told_with_what_there_is(tmp_path: Path) -> None:
+def test_an_unknown_format_is_reported_with_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="is of no format that is known here: 'The curfew'"):
         read(tmp_path, "The curfew\n")
     with pytest.raises(FormatError, match="there is no format helio; did you mean helios"):
@@ -143,7 +143,7 @@ def test_all_but_gpus_can_be_forgotten(tmp_path: Path) -> None:
     assert (one(trace, "104").cpus, one(trace, "104").memory_gib) == (4.0, 16.0)
 
 
-def test_what_could_not_be_kept_exactly_is_told(tmp_path: Path) -> None:
+def test_what_could_not_be_kept_exactly_is_reported(tmp_path: Path) -> None:
     shares = "ask for a share of a GPU, and get a whole one"
     assert dict(read(tmp_path, OPENB).row_report.adjusted) == {
         shares: 1,
@@ -163,7 +163,7 @@ def test_models_of_gpus(tmp_path: Path) -> None:
     assert one(read(tmp_path, OPENB.replace("V100M16|V100M32", "T4")), "pod-3").gpu_model == "T4"
 
 
-def test_alibabas_job_table_tells_whose_a_task_is(tmp_path: Path) -> None:
+def test_alibabas_job_table_shows_whose_a_task_is(tmp_path: Path) -> None:
     jobs = tmp_path / "pai_job_table.csv"
     jobs.write_text(PAI_JOBS)
     trace = read(tmp_path, PAI_TASKS, TraceOptions(job_table=jobs))

@@ -60,13 +60,13 @@ def test_inspect_shows_figures_a_chart_and_bad_rows(helios: Path) -> None:
 
 def test_inspect_as_json_has_everything(helios: Path) -> None:
     (line,) = good("inspect", helios, "--json").stdout.splitlines()
-    told = json.loads(line)
-    assert (told["format"], told["workloads"], told["bad_rows"]) == ("helios", 2, 2)
-    assert [bad["line"] for bad in told["shown_bad_rows"]] == [6, 7]
-    assert told["left_out"] == {"use no GPU": 1, "never started": 1}
-    assert told["gpus"]["max"] == 12
-    assert told["clock_zero_s"] == 1591660800
-    assert sum(told["load"]["submitted"]) == 2
+    printed = json.loads(line)
+    assert (printed["format"], printed["workloads"], printed["bad_rows"]) == ("helios", 2, 2)
+    assert [bad["line"] for bad in printed["shown_bad_rows"]] == [6, 7]
+    assert printed["left_out"] == {"use no GPU": 1, "never started": 1}
+    assert printed["gpus"]["max"] == 12
+    assert printed["clock_zero_s"] == 1591660800
+    assert sum(printed["load"]["submitted"]) == 2
 
 
 def test_a_strict_inspection_stops_with_line_and_column(helios: Path) -> None:
@@ -181,8 +181,8 @@ def test_alibabas_two_tables_are_read_together(tmp_path: Path) -> None:
     tasks, table = tmp_path / "pai_task_table.csv", tmp_path / "pai_job_table.csv"
     tasks.write_text(PAI_TASKS)
     table.write_text(PAI_JOBS)
-    told = json.loads(good("inspect", tasks, "--jobs", table, "--json").stdout)
-    assert {group["name"] for group in told["by_tenant"]} == {"58540f191766", "0eaa11bb"}
+    printed = json.loads(good("inspect", tasks, "--jobs", table, "--json").stdout)
+    assert {group["name"] for group in printed["by_tenant"]} == {"58540f191766", "0eaa11bb"}
     assert trace("inspect", table).exit_code == 4
 
 

@@ -86,7 +86,7 @@ def test_a_comparison_says_who_won() -> None:
     ]  # fmt: skip
 
 
-def test_several_seeds_are_told_and_the_first_is_drawn() -> None:
+def test_several_seeds_are_reported_and_the_first_is_drawn() -> None:
     page = page_of(*(run(policy, seed=seed, count=100) for policy in ("fifo", "sjf") for seed in (1, 2)))
     assert "4 runs; the pictures show fifo (seed 1), sjf (seed 1)." in page
     assert '<th scope="col">fifo, seed 2</th>' in page

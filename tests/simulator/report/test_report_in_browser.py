@@ -78,13 +78,13 @@ def test_every_picture_is_drawn_and_nothing_is_asked_for(browser: Browser, page:
 
 def test_the_theme_and_every_choice_work(browser: Browser, page: str, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(page.replace("</body>", f"{_READER}</body>"), encoding="utf-8")
-    told = told_by_reader(browser.look_at(tmp_path / "report.html").document)
-    assert told["before"] != told["after"]
+    shown = told_by_reader(browser.look_at(tmp_path / "report.html").document)
+    assert shown["before"] != shown["after"]
     labels = [
         str(picture["label"]) for pictures in pictures_of(page).values() if len(pictures) > 1 for picture in pictures
     ]
     assert len(labels) > 8
-    assert sorted(told["labels"].split(",")) == sorted(",".join(labels).split(","))
+    assert sorted(shown["labels"].split(",")) == sorted(",".join(labels).split(","))
 
 
 def test_dark_is_dark_and_a_narrow_window_does_not_scroll_sideways(browser: Browser, page: str, tmp_path: Path) -> None:

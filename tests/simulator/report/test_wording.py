@@ -16,8 +16,8 @@ from simulator.report.wording import count_of, duration, gpu_hours, moment, numb
     ],
     ids=str,
 )  # fmt: skip
-def test_durations(seconds: float | None, told: str) -> None:
-    assert duration(seconds) == told
+def test_durations(seconds: float | None, shown: str) -> None:
+    assert duration(seconds) == shown
 
 
 def test_other_numbers() -> None:

@@ -98,7 +98,7 @@ def test_workloads_that_completed_under_one_only_are_counted_apart() -> None:
     assert pair.completed_by_policy_only == 0
 
 
-def test_nothing_in_common_is_told_as_nothing() -> None:
+def test_nothing_in_common_is_reported_as_nothing() -> None:
     fifo = run_of(asked(count=5))
     other = run_of(asked(count=5), policy="sjf")
     renamed = replace(other, workloads=replace(other.workloads, ids=tuple(f"x{i}" for i in range(5))))

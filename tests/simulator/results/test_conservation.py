@@ -108,9 +108,9 @@ WRONG: dict[str, tuple[Callable[[RunRecord], RunRecord], str]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_broken_law_is_named(record: RunRecord, wrong: str) -> None:
     change, sentence = WRONG[wrong]
-    with pytest.raises(ConservationBroken) as told:
+    with pytest.raises(ConservationBroken) as reported:
         check_conservation(change(record))
-    assert sentence in str(told.value)
+    assert sentence in str(reported.value)
 
 
 def test_a_resumed_attempt_that_knows_too_much_is_named() -> None:
@@ -119,8 +119,8 @@ def test_a_resumed_attempt_that_knows_too_much_is_named() -> None:
     later = later_attempt(record)
     assert record.attempts.number[later] > 1
     begins = changed(record.attempts.progress_at_start, later, record.attempts.progress_at_start[later] + 10)
-    told = "\n".join(violated_laws(attempts(record, progress_at_start=begins)))
-    assert "attempts do not begin with what the one before them kept" in told
+    reported = "\n".join(violated_laws(attempts(record, progress_at_start=begins)))
+    assert "attempts do not begin with what the one before them kept" in reported
 
 
 def test_attempts_that_overlap_are_named() -> None:
@@ -128,5 +128,7 @@ def test_attempts_that_overlap_are_named() -> None:
     record = run_of(asked, policy="urgent")
     owner = record.attempts.workload[later_attempt(record)]
     first = int(np.flatnonzero(record.attempts.workload == owner)[0])
-    told = "\n".join(violated_laws(attempts(record, ended_s=changed(record.attempts.ended_s, first, record.ended_s))))
-    assert f"attempts began before the one before them had ended: {record.workloads.ids[owner]}#2" in told
+    reported = "\n".join(
+        violated_laws(attempts(record, ended_s=changed(record.attempts.ended_s, first, record.ended_s)))
+    )
+    assert f"attempts began before the one before them had ended: {record.workloads.ids[owner]}#2" in reported

@@ -88,7 +88,7 @@ def test_nothing_to_tell_is_null_and_not_zero() -> None:
     assert figures["gpu_allocation_rate"] == 0.0
 
 
-def test_what_the_run_took_is_told_when_it_was_measured(generator: np.random.Generator) -> None:
+def test_what_the_run_took_is_reported_when_it_was_measured(generator: np.random.Generator) -> None:
     record = run_of(asked_at_random(generator, 50, load=0.5, gpus=32, greatest=8))
     record = replace(record, counts=RunCounts(events=500, cache_lookups=10, cache_hits=8))
     figures = figures_of(record, RunCost(wall_s=2.0, peak_rss_mib=80.0))
@@ -111,18 +111,18 @@ def test_groups_are_parts_of_the_whole(generator: np.random.Generator) -> None:
     assert figures.by_priority["0"].queueing_s.mean < figures.by_priority["6"].queueing_s.mean
 
 
-def test_waits_are_told_apart() -> None:
+def test_waits_are_kept_apart() -> None:
     """Never ran and waits; ran, was evicted and waits; runs; was cancelled in the queue."""
     log = LogBuilder().submit("never").submit("again").submit("runs").submit("gone")
     log = log.run("again", task("e1", [0, 1])).run("runs", task("e2", [0, 1])).wait(10)
     log = log.evict("again", "drained", progress=10.0).wait(5).cancel("gone").wait(20)
     record = record_of_log(log.checkpoint("runs", 1.0).records, FLEET)
     waits = waits_of(record)
-    told = {
+    reported = {
         (record.workloads.ids[workload], bool(ran), bool(again)): seconds
         for workload, ran, again, seconds in zip(waits.workload, waits.ran, waits.again, waits.seconds, strict=True)
     }
-    assert told == {
+    assert reported == {
         ("again", True, False): 0.0,
         ("runs", True, False): 0.0,
         ("never", False, False): 35.0,

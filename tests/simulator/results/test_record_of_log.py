@@ -126,7 +126,7 @@ def test_work_of_real_training_is_not_known() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_a_log_that_tells_no_run_is_refused_with_its_line(log: LogBuilder, sentence: str) -> None:
+def test_a_log_that_shows_no_run_is_refused_with_its_line(log: LogBuilder, sentence: str) -> None:
     with pytest.raises(FormatError, match=r"^some\.jsonl: ") as refused:
         record_of_log(log.records, FLEET, source="some.jsonl")
     assert sentence in str(refused.value)

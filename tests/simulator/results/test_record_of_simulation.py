@@ -69,19 +69,21 @@ def simulated(policy: str, settings: SimulationSettings, rows: list[TraceRow]) -
     ],
     ids=["whole", "failures", "broken-off"],
 )
-def test_a_log_tells_the_run_that_it_is_of(
+def test_a_log_shows_the_run_that_it_is_of(
     policy: str, settings: SimulationSettings, generator: np.random.Generator
 ) -> None:
     record, log = simulated(policy, settings, rows_at_random(generator, 150))
-    told = record_of_log(log, FLEET, policy=record.policy, trace=record.trace, seed=record.seed, ended_s=record.ended_s)
-    told = _with_standing_of_those_never_dispatched(told, record)
-    assert violated_laws(record) == violated_laws(told) == []
+    reported = record_of_log(
+        log, FLEET, policy=record.policy, trace=record.trace, seed=record.seed, ended_s=record.ended_s
+    )
+    reported = _with_standing_of_those_never_dispatched(reported, record)
+    assert violated_laws(record) == violated_laws(reported) == []
     assert len(record.attempts) >= 50
     for name in ("started_s", "ended_s", "broken_off", "regions", "region_gpus", "machine_down"):
-        assert getattr(told, name) == getattr(record, name), name
-    assert _columns(told.workloads) == _columns(record.workloads)
-    assert _attempts(told) == _attempts(record)
-    ours, theirs = _figures(told), _figures(record)
+        assert getattr(reported, name) == getattr(record, name), name
+    assert _columns(reported.workloads) == _columns(record.workloads)
+    assert _attempts(reported) == _attempts(record)
+    ours, theirs = _figures(reported), _figures(record)
     assert ours.keys() == theirs.keys()
     for path, value in theirs.items():
         # Sums are added up in another order.
@@ -89,15 +91,15 @@ def test_a_log_tells_the_run_that_it_is_of(
         assert ours[path] == same, path
 
 
-def _with_standing_of_those_never_dispatched(told: RunRecord, record: RunRecord) -> RunRecord:
+def _with_standing_of_those_never_dispatched(reported: RunRecord, record: RunRecord) -> RunRecord:
     """A log says nothing of the standing of a workload without an attempt, and tenants are not in it."""
     never = np.isin(np.arange(len(record.workloads)), record.attempts.workload, invert=True)
     workloads = replace(
-        told.workloads,
-        priority=np.where(never, record.workloads.priority, told.workloads.priority),
-        within_quota=np.where(never, record.workloads.within_quota, told.workloads.within_quota),
+        reported.workloads,
+        priority=np.where(never, record.workloads.priority, reported.workloads.priority),
+        within_quota=np.where(never, record.workloads.within_quota, reported.workloads.within_quota),
     )
-    return replace(told, workloads=workloads)
+    return replace(reported, workloads=workloads)
 
 
 def _columns(table: object) -> dict[str, list[object]]:

@@ -16,7 +16,7 @@ from tests.simulator.results.small_runs import SmallRequest, asked_at_random, ru
 PAGE = (Path(__file__).parents[3] / "docs" / "results-format.md").read_text(encoding="utf-8")
 
 
-def told_keys(heading: str, table: int = 0) -> set[str]:
+def documented_keys(heading: str, table: int = 0) -> set[str]:
     """The keys in the first column of a section's table."""
     section = re.split(r"^##+ ", PAGE.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
     rows = [[line for line in block.splitlines() if line.startswith("|")] for block in section.split("\n\n")]
@@ -37,26 +37,26 @@ def test_the_page_has_the_keys_of_figures_and_comparisons() -> None:
 
     runs = [run_of(asked_now()), run_of(asked_now(), policy="urgent")]
     figures = [figures_of(run) for run in runs]
-    told = figures[1].as_json()
-    assert set(told) == told_keys("## Of a run")
-    group_keys = told_keys("### Of a group")
+    reported = figures[1].as_json()
+    assert set(reported) == documented_keys("## Of a run")
+    group_keys = documented_keys("### Of a group")
     for name in ("by_tenant", "by_priority", "by_gpus"):
-        assert all(set(group) == group_keys - {"gpu_allocation_rate"} for group in objects(told[name]))
-    assert all(set(group) == group_keys for group in objects(told["by_region"]))
+        assert all(set(group) == group_keys - {"gpu_allocation_rate"} for group in objects(reported[name]))
+    assert all(set(group) == group_keys for group in objects(reported["by_region"]))
 
     comparison = compare_runs(runs, figures, np.random.default_rng(1)).as_json()
-    assert set(comparison) == told_keys("## Of a comparison")
+    assert set(comparison) == documented_keys("## Of a comparison")
     pairs = comparison["pairs"]
     assert isinstance(pairs, list)
     assert isinstance(pairs[0], dict)
-    assert set(pairs[0]) == told_keys("## Of a comparison", 1)
+    assert set(pairs[0]) == documented_keys("## Of a comparison", 1)
     jobs = pairs[0]["top_winners"]
     assert isinstance(jobs, list)
     assert isinstance(jobs[0], dict)
     contrast = pairs[0]["jct_s"]
     assert isinstance(contrast, dict)
     spelled = set(re.findall(r"`(\w+)`", PAGE))
-    for nested in (jobs[0], contrast, contrast["ratio"], told["jct_s"]):
+    for nested in (jobs[0], contrast, contrast["ratio"], reported["jct_s"]):
         assert isinstance(nested, dict)
         assert set(nested) <= spelled
 
