@@ -34,7 +34,7 @@ from formats.fleet_file import fleet_document, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
 from formats.tenants_file import tenants_document, tenants_from_document
-from formats.text_stream import read_text, write_text_stream
+from formats.text_stream import read_text
 from formats.workload_file import workload_document, workload_from_document
 
 VERSION = 1
@@ -133,12 +133,6 @@ class SnapshotSchema(Schema):
 def read_snapshot(path: Path) -> Snapshot:
     """The snapshot in a file, packed or not; raises FormatError with every problem of the first part that has any."""
     return parse_snapshot(read_text(path), str(path))
-
-
-def write_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Writes the file; `read_snapshot` gives the same snapshot back."""
-    with write_text_stream(path) as stream:
-        stream.write(dump_snapshot(snapshot))
 
 
 def packed_snapshot(snapshot: Snapshot) -> bytes:

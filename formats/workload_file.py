@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -21,7 +20,6 @@ from domain.workload import (
 )
 from formats.problems import FieldProblem, FormatError
 from formats.schema import Schema, parse_schema
-from formats.text_stream import read_text
 from formats.workload_checks import check_workload
 from formats.yaml_document import dump_document, load_document, load_documents
 
@@ -78,11 +76,6 @@ class WorkloadSchema(Schema):
     labels: dict[str, str] = {}
     retry: RetrySchema = RetrySchema()
     stop_grace_s: float = 30.0
-
-
-def read_workloads(path: Path) -> tuple[WorkloadSpecification, ...]:
-    """The workloads of a file, one per YAML document; raises FormatError with every problem."""
-    return parse_workloads(read_text(path), str(path))
 
 
 def parse_workloads(text: str, source: str = "workload.yaml") -> tuple[WorkloadSpecification, ...]:

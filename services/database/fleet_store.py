@@ -16,7 +16,7 @@ from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, upsert_rows
 from services.database.large_results import all_rows
 from services.database.lease_store import fence_regions, hold_regions
-from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
+from services.database.revision_store import Subject, lock_revision, raise_revision
 from services.database.tables.attempts import ATTEMPTS
 from services.database.tables.fleet import CLUSTERS, MACHINES, REGIONS
 
@@ -162,11 +162,6 @@ async def machines_of_cluster(
         .order_by(MACHINES.c.position, MACHINES.c.machine),
     )
     return None if row is None else RegionId(row[0]), tuple(MachineId(row[0]) for row in rows)
-
-
-async def fleet_revision(connection: AnyConnection) -> int:
-    """Grows with each change of the fleet; 0: none was applied yet."""
-    return await load_revision(connection, Subject.FLEET)
 
 
 async def summarise_regions(connection: AnyConnection) -> list[RegionSummary]:

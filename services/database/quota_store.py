@@ -49,11 +49,6 @@ async def release(connection: AnyConnection, returned: Sequence[tuple[TenantId, 
     await _store(connection, in_use, changed)
 
 
-async def charge_regardless(connection: AnyConnection, charged: Sequence[tuple[TenantId, Mapping[str, int]]]) -> None:
-    """Charges without looking at limits: for re-classifications that were decided under the same locks."""
-    await release(connection, [(tenant, {bucket: -amount for bucket, amount in c.items()}) for tenant, c in charged])
-
-
 def _add(
     in_use: dict[Bucket, int],
     changed: dict[Bucket, int],

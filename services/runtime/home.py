@@ -30,10 +30,6 @@ class HomeLayout:
     def host_log(self) -> Path:
         return self.home / "logs" / "host.log"
 
-    @property
-    def tier_logs(self) -> Path:
-        return self.home / "logs" / "tiers"
-
 
 def default_home(environment: Mapping[str, str] = os.environ) -> Path:
     """TOPMAST_HOME, or ~/.topmast."""

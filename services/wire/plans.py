@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from domain.identifiers import AttemptNumber, WorkloadId
 from domain.placement import AttemptKey, Score
 from domain.plan import Plan
-from services.wire.malformed_message import MalformedMessage
 from services.wire.workloads import placement_to_proto
 from topmast.v1 import cluster_manager_pb2, regional_scheduler_pb2
 
@@ -14,21 +12,9 @@ def attempt_reference_to_proto(key: AttemptKey) -> cluster_manager_pb2.AttemptRe
     return cluster_manager_pb2.AttemptReference(workload=key.workload, attempt=key.attempt)
 
 
-def attempt_reference_from_proto(message: cluster_manager_pb2.AttemptReference) -> AttemptKey:
-    return AttemptKey(WorkloadId(message.workload), AttemptNumber(message.attempt))
-
-
 def attempt_to_text(key: AttemptKey) -> str:
     """`workload#attempt`, as messages for people name it."""
     return f"{key.workload}#{key.attempt}"
-
-
-def attempt_from_text(text: str) -> AttemptKey:
-    """Raises MalformedMessage when the text is not `workload#attempt`."""
-    workload, separator, attempt = text.rpartition("#")
-    if not (separator and workload and attempt.isascii() and attempt.isdigit()):
-        raise MalformedMessage.of("attempt", f"'{text}' does not read workload#attempt")
-    return AttemptKey(WorkloadId(workload), AttemptNumber(int(attempt)))
 
 
 def score_to_proto(score: Score) -> regional_scheduler_pb2.Score:
@@ -40,18 +26,6 @@ def score_to_proto(score: Score) -> regional_scheduler_pb2.Score:
         fragmentation=score.fragmentation,
         hint=score.hint,
         load=score.load,
-    )
-
-
-def score_from_proto(message: regional_scheduler_pb2.Score) -> Score:
-    return Score(
-        message.reclaim_class,
-        tuple(message.preempted_by_priority),
-        message.preempted_running_s,
-        message.spread,
-        message.fragmentation,
-        message.hint,
-        message.load,
     )
 
 

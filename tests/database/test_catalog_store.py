@@ -11,6 +11,7 @@ from domain.table import Table
 from services.database import catalog_store, fleet_store, large_results
 from services.database.channels import CATALOG_CHANNEL
 from services.database.engine import Database
+from services.database.revision_store import load_revisions
 from tests.database.small_world import EAST, FLEET, TABLES
 
 COAST = RegionId("coast")
@@ -50,7 +51,7 @@ def test_tables_are_no_part_of_the_fleet(database_url: str) -> None:
         async with Database(database_url) as database:
             await database.run(partial(fleet_store.apply_fleet, fleet=FLEET))
             await database.run(partial(catalog_store.apply_tables, tables=TABLES))
-            assert await database.run(fleet_store.fleet_revision) == 1
+            assert (await database.run(load_revisions)).fleet == 1
             await database.run(partial(fleet_store.apply_fleet, fleet=FLEET))
             assert tuple(await database.run(catalog_store.load_catalog)) == TABLES
 

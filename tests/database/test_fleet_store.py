@@ -12,6 +12,7 @@ from services.database import attempt_store, fleet_store, lease_store
 from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL, FleetRefused, RegionSummary
 from services.database.lease_store import Lease, LeaseLost
+from services.database.revision_store import load_revisions
 from tests.database.small_world import (
     EAST,
     FLEET,
@@ -54,7 +55,7 @@ def test_fleet_comes_back_as_it_was_applied(database_url: str) -> None:
             fleet, states = await database.run(fleet_store.load_fleet)
             assert fleet == FLEET
             assert states == {m.machine: MachineState.UP for region in FLEET.regions for m in region.machines()}
-            assert await database.run(fleet_store.fleet_revision) == 1
+            assert (await database.run(load_revisions)).fleet == 1
 
     asyncio.run(scenario())
 
@@ -184,11 +185,11 @@ def test_region_that_loses_a_machine_keeps_its_lease_and_sees_the_new_fleet(data
                 await lease_store.assert_held(writing, east)
                 applying = asyncio.ensure_future(database.run(partial(fleet_store.apply_fleet, fleet=smaller)))
                 await until_somebody_waits(database)
-                assert await fleet_store.fleet_revision(writing) == 1
+                assert (await load_revisions(writing)).fleet == 1
             assert await applying == 2
             async with database.transaction() as writing:
                 await lease_store.assert_held(writing, east)
-                assert await fleet_store.fleet_revision(writing) == 2
+                assert (await load_revisions(writing)).fleet == 2
 
     asyncio.run(scenario())
 

@@ -153,11 +153,7 @@ class EmulationMachine(RuleBasedStateMachine):
         It remembers nothing: from now on it relies on its region not to ask for what is recorded as over.
         """
         self.hear(self.emulation.advance(self.now))
-        live = {
-            key
-            for key, published in self.published.items()
-            if published.last is not None and not published.ends
-        }
+        live = {key for key, published in self.published.items() if published.last is not None and not published.ends}
         seen = {key(name, number) for name in WORKLOADS for number in range(1, self.newest[name] + 1)}
         self.over_for_good |= seen - live
         self.register = AttemptRegister()

@@ -41,7 +41,7 @@ def test_estimates_may_just_be_switched_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("priorities: {7: {}}", r"scheduler.yaml: priorities"),
         ("priorities: {first: {}}", r"priorities.*first"),

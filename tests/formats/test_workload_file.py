@@ -14,7 +14,6 @@ from formats.workload_file import (
     dump_workload,
     parse_workload,
     parse_workloads,
-    read_workloads,
     workload_document,
     workload_from_document,
 )
@@ -83,7 +82,7 @@ def test_a_workload_survives_being_written_and_read(workload: WorkloadSpecificat
 def test_the_example_is_valid_with_its_fleet_and_tenants() -> None:
     described = read_fleet_file(EXAMPLES / "fleet.yaml")
     fleet = described.fleet
-    (workload,) = read_workloads(EXAMPLES / "workload.yaml")
+    workload = parse_workload((EXAMPLES / "workload.yaml").read_text())
     found = check_workload(
         workload,
         {tenant.tenant for tenant in read_tenants(EXAMPLES / "tenants.yaml")},

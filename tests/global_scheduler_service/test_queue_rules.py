@@ -90,7 +90,7 @@ def test_what_needs_an_oracle_goes_by_estimates_when_configured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "received"),
     [
         (PrioritySection(ordering="lass"), r"\.ordering: there is no policy lass; did you mean las"),
         (PrioritySection(ordering="easy_backfill"), "rule of its own for who of the queue starts.*in order"),

@@ -66,7 +66,7 @@ async def dispatch_over_quota(connection: AnyConnection) -> None:
 
 async def promote(connection: AnyConnection) -> None:
     """As a scan pass does it."""
-    await quota_store.charge_regardless(connection, [(ADS, {"A100": 8})])
+    await quota_store.release(connection, [(ADS, {"A100": -8})])
     await reclassification_store.reclassify(connection, [(FIRST, WITHIN_QUOTA, True)])
 
 

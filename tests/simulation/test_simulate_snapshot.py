@@ -13,7 +13,7 @@ from domain.identifiers import JobName, TenantId, WorkloadId
 from domain.resources import TaskResources
 from domain.snapshot import Snapshot
 from domain.workload import Command, Emulated, JobSpecification, Workload, WorkloadSpecification
-from formats.snapshot_file import write_snapshot
+from formats.snapshot_file import packed_snapshot
 from simulator.baselines.mast import MAST
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation import Simulation
@@ -36,7 +36,7 @@ def snapshot(tmp_path: Path) -> Path:
     simulation = Simulation(given, MAST, SimulationSettings(stop_after_s=1000.0), 1)
     simulation.run()
     file = tmp_path / "now.json.gz"
-    write_snapshot(file, _with_a_program(simulation.snapshot()))
+    file.write_bytes(packed_snapshot(_with_a_program(simulation.snapshot())))
     return file
 
 

@@ -74,7 +74,7 @@ def test_a_package_may_make_its_policy_in_a_function(site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "written"),
     [
         (f"{MODULE}:NOT_THERE", "cannot be loaded"),
         ("no_such_module:POLICY", "cannot be loaded"),

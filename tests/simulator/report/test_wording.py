@@ -9,7 +9,7 @@ from simulator.report.wording import count_of, duration, gpu_hours, moment, numb
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "shown"),
     [
         (0.0, "0 s"), (-0.0, "0 s"), (0.0437, "0.0437 s"), (59.9, "59.9 s"), (90.0, "1.5 min"), (3600.0, "1 h"),
         (-86_400.0 * 2.5, "-2.5 d"), (86_400.0 * 20_200, "20,200 d"), (None, "–"), (float("nan"), "–"),
