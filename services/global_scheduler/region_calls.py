@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import grpc
+from sqlalchemy import select
 
 from domain.identifiers import ClusterId, RegionId, WorkloadId
 from services.database import attempt_store, fleet_store, lease_store
 from services.database.connection import AnyConnection
+from services.database.core_statements import execute
+from services.database.tables.workloads import WORKLOADS
 from services.grpc_errors import CallRefused, InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.tiers.tier_channel import tier_channel
 from topmast.v1 import global_scheduler_pb2, regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
 _CALL_TIMEOUT_REAL_S = 40.0
@@ -27,7 +31,7 @@ async def region_of(connection: AnyConnection, workload: WorkloadId) -> tuple[Re
     """
     region = await attempt_store.region_of_running(connection, workload)
     if region is None:
-        cursor = await connection.execute("SELECT state FROM workloads WHERE workload = %s", (workload,))
+        cursor = await execute(connection, select(WORKLOADS.c.state).where(WORKLOADS.c.workload == workload))
         row = await cursor.fetchone()
         if row is None:
             raise NotFound("workload", workload)
@@ -69,7 +73,7 @@ async def _address(connection: AnyConnection, region: RegionId) -> str:
 
 async def call_region(address: str, workload: str, call: Callable[[Stub], Awaitable[Answer]]) -> Answer:
     """Makes the call for the workload; what the region refuses is refused in its words."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with tier_channel(address) as channel:
         try:
             async with asyncio.timeout(_CALL_TIMEOUT_REAL_S):
                 return await call(regional_scheduler_pb2_grpc.RegionalSchedulerStub(channel))

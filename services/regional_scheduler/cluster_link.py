@@ -17,19 +17,12 @@ import structlog
 from domain.identifiers import AttemptNumber, ClusterId, MachineId, WorkloadId
 from domain.placement import AttemptKey
 from services.execution.executor import AttemptPhase, AttemptStatus
+from services.tiers.tier_channel import tier_channel
 from services.wire.plans import attempt_reference_to_proto
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
 
 CALL_TIMEOUT_REAL_S = 10.0
 RECONNECT_REAL_S = 0.25
-LARGEST_MESSAGE_BYTES = 64 * 2**20
-
-CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-)
 
 _log = structlog.get_logger(__name__)
 
@@ -136,7 +129,7 @@ class ClusterLink:
         if address is None:
             return
         self._outgoing = asyncio.Queue()
-        async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        async with tier_channel(address) as channel:
             stub = cluster_manager_pb2_grpc.ClusterManagerStub(channel)
             async with _in_background(self._send_orders(stub)) as sending:
                 reports = stub.WatchStatus(cluster_manager_pb2.WatchStatusRequest(fencing_token=self._fencing_token))

@@ -1,0 +1,20 @@
+"""The one way in which a tier calls another: where transport security would be added."""
+
+from __future__ import annotations
+
+import grpc
+
+from services.tiers.grpc_server import LARGEST_MESSAGE_BYTES
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
+    # A tier that vanished without a word is noticed within seconds.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+def tier_channel(address: str) -> grpc.aio.Channel:
+    """A channel to the tier that listens at `host:port`; for the event loop that it is made on."""
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)
