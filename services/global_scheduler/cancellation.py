@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
+
 from domain.identifiers import WorkloadId
 from domain.life_cycle import ENDED, Happening, State, next_state
 from services.database import event_store, workload_store
 from services.database.connection import AnyConnection
+from services.database.core_statements import execute
 from services.database.event_store import EventFilter
+from services.database.tables.workloads import WORKLOADS
 from services.grpc_errors import NotFound
 
-_EVENTS_TOLD = 20
+_EVENTS_IN_HISTORY = 20
 
 
 async def cancel_workload(connection: AnyConnection, workload: WorkloadId, reason: str, now: float) -> State:
@@ -17,7 +21,7 @@ async def cancel_workload(connection: AnyConnection, workload: WorkloadId, reaso
 
     Raises NotFound, and TransitionRefused with its history when it has ended already.
     """
-    cursor = await connection.execute("SELECT state FROM workloads WHERE workload = %s", (workload,))
+    cursor = await execute(connection, select(WORKLOADS.c.state).where(WORKLOADS.c.workload == workload))
     row = await cursor.fetchone()
     if row is None:
         raise NotFound("workload", workload)
@@ -32,6 +36,6 @@ async def cancel_workload(connection: AnyConnection, workload: WorkloadId, reaso
 
 async def _history(connection: AnyConnection, workload: WorkloadId) -> tuple[str, ...]:
     """What happened to it, oldest first; only the first events when there are many."""
-    page = await event_store.read(connection, 0, _EVENTS_TOLD, EventFilter(workload))
+    page = await event_store.read(connection, 0, _EVENTS_IN_HISTORY, EventFilter(workload))
     history = tuple(f"{stored.event.event} at {stored.event.t:.3f}" for stored in page.events)
     return history if page.complete else (*history, "and more")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
+
 from domain.events import Event
 from domain.fleet import MachineState
 from domain.identifiers import ClusterId, MachineId, RegionId
@@ -9,11 +11,13 @@ from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening, machine_
 from services.database import event_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.core_statements import execute
+from services.database.tables.fleet import MACHINES
 
 
 async def machine_state(connection: AnyConnection, machine: MachineId) -> MachineState | None:
     """As it is recorded; None when there is no such machine."""
-    cursor = await connection.execute("SELECT state FROM machines WHERE machine = %s", (machine,))
+    cursor = await execute(connection, select(MACHINES.c.state).where(MACHINES.c.machine == machine))
     row = await cursor.fetchone()
     return None if row is None else MachineState(row[0])
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from sqlalchemy import select
+
 from domain.identifiers import WorkloadId
 from domain.workload import Workload
 from services.database.connection import AnyConnection
+from services.database.core_statements import any_of, execute
+from services.database.tables.workloads import WORKLOADS
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
@@ -26,9 +30,8 @@ class SpecificationCache:
         """All of these; raises LookupError when the database has no such workload."""
         missing = [name for name in names if name not in self._workloads]
         if missing:
-            cursor = await connection.execute(
-                "SELECT workload, specification, submitted_s FROM workloads WHERE workload = ANY(%s)", (missing,)
-            )
+            columns = (WORKLOADS.c.workload, WORKLOADS.c.specification, WORKLOADS.c.submitted_s)
+            cursor = await execute(connection, select(*columns).where(any_of(WORKLOADS.c.workload, missing)))
             for workload, specification, submitted_s in await cursor.fetchall():
                 message = workload_pb2.WorkloadSpecification.FromString(bytes(specification))
                 name = WorkloadId(workload)
