@@ -28,7 +28,7 @@ CHANGES = (
 )
 """The public methods of `ClusterCapacity` that change it; `suppose_...` must leave it as it was, which the next check sees."""
 
-FIRST_ALLOWANCE = 20_000
+FIRST_ALLOWANCE = 5_000
 """Machines and placements that each test may have looked at before checks are sampled."""
 ALLOWANCE_PER_CHANGE = 1
 _CHECK_ITSELF = 20

@@ -24,6 +24,7 @@ from tests.regional_scheduler.auction_worlds import (
 WINDOWS = (1, 2, 3, 8, 64)
 WORLDS = 300
 BLOCK = 100
+SOME_WORLDS = 40
 
 
 def assert_same(history: History, expected: History, told: str) -> None:
@@ -68,7 +69,7 @@ def always(dead: frozenset[RegionId], number: int) -> frozenset[RegionId]:
 def test_a_dead_region_only_delays_the_rounds(window: int) -> None:
     """What the others decide after each deadline is what they would decide if the dead region were not there."""
     delayed = 0
-    for seed in range(60):
+    for seed in range(SOME_WORLDS):
         world = random_world(seed)
         dead = dead_regions(world, seed)
         history = auction_in_rounds(world, window, partial(always, dead))
@@ -83,7 +84,7 @@ def test_a_dead_region_only_delays_the_rounds(window: int) -> None:
 def test_regions_that_come_and_go_take_part_in_what_they_answered(window: int) -> None:
     """A region that misses a round takes no part in what that round decides, and in everything else."""
     missed: Counter[bool] = Counter()
-    for seed in range(60):
+    for seed in range(SOME_WORLDS):
         world = random_world(seed)
         history = auction_in_rounds(world, window, partial(sometimes_absent, world, seed))
         assert_same(history, auction_one_at_a_time(world, history.absences), f"random_world({seed})")
@@ -101,7 +102,7 @@ def sometimes_absent(plan: WorldPlan, seed: int, number: int) -> frozenset[Regio
 def test_hints_change_the_number_of_rounds_and_nothing_else(window: int) -> None:
     """Guesses may be as wrong as they like."""
     more_rounds = 0
-    for seed in range(60):
+    for seed in range(SOME_WORLDS):
         world = random_world(seed)
         guessed = auction_in_rounds(world, window)
         misled = auction_in_rounds(world, window, mislead=partial(mislead, world, random.Random(seed)))

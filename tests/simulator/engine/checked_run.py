@@ -79,6 +79,7 @@ def checked_run(
     loans: LoanSchedule | None = None,
     tables: Sequence[Table] = (),
     actions: Sequence[ActionAt] = (),
+    check_every_events: int = 1,
 ) -> CheckedRun:
     """Runs, and raises when the log breaks an invariant, a law is not conserved, or an inventory is not in order.
 
@@ -89,7 +90,7 @@ def checked_run(
     simulation = Simulation(
         SimulationInput("test", rows, fleet, chosen, loans, catalog=Catalog(tables), actions=actions),
         policy,
-        settings.model_copy(update={"check_every_events": 1}),
+        settings.model_copy(update={"check_every_events": check_every_events}),
         seed,
         lambda event: log.append(event.as_json()),
         failures,

@@ -31,11 +31,18 @@ def test_never_a_run_that_breaks_an_invariant(policy: str, world: SmallWorld) ->
     run_of(world, policy)
 
 
-@pytest.mark.parametrize("policy", ["mast", "las", "srtf", "gandiva"])
-@settings(max_examples=40)
+@pytest.mark.parametrize("policy", ["mast", "las", "srtf"])
+@settings(max_examples=30)
 @given(world=crowded_worlds())
-def test_never_an_invariant_broken_where_everybody_is_in_the_way(policy: str, world: SmallWorld) -> None:
+def test_never_an_invariant_broken_where_all_compete(policy: str, world: SmallWorld) -> None:
     run_of(world, policy)
+
+
+@settings(max_examples=10)
+@given(world=crowded_worlds())
+def test_never_an_invariant_broken_where_all_take_turns(world: SmallWorld) -> None:
+    """Slices of a minute: hundreds of evictions in each of these worlds."""
+    run_of(world, "gandiva")
 
 
 @pytest.mark.parametrize("policy", ["mast", "las"])

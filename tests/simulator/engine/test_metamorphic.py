@@ -94,7 +94,10 @@ def run(
     chosen: SimulationSettings = COSTS,
     tenants: Sequence[Tenant] = LADDER,
 ) -> CheckedRun:
-    return checked_run(policy, rows, machines or fleet(), tenants if policy.scans else None, chosen)
+    # Many long runs: what the engine counts is checked at some of their events, capacities as in every test.
+    return checked_run(
+        policy, rows, machines or fleet(), tenants if policy.scans else None, chosen, check_every_events=10
+    )
 
 
 def attempts(result: CheckedRun, *, scale: float = 1.0, shift_s: float = 0.0) -> list[Attempt]:
