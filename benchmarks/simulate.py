@@ -1,7 +1,7 @@
 """The simulator on public traces, one core: `python -m benchmarks.simulate [case ...]`; without cases, all of them.
 
 Traces are found in the folder that TOPMAST_TRACES names, else in ../shared/traces beside the checkout. A case whose trace
-is not there is left out, and says so. Times are of the run alone: reading the trace and importing are told apart.
+is not there is left out, and says so. Times are of the run alone: reading the trace and importing are not in them.
 Peers' lists run without costs of starting and preempting, as their simulators do.
 """
 

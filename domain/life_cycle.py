@@ -104,8 +104,8 @@ class TransitionRefused(Exception):
         self.state = state
         self.happening = happening
         self.history = history
-        told = "; ".join(history) if history else "nothing recorded"
-        super().__init__(f"workload {workload} is {state}: '{happening}' cannot happen to it (history: {told})")
+        known = "; ".join(history) if history else "nothing recorded"
+        super().__init__(f"workload {workload} is {state}: '{happening}' cannot happen to it (history: {known})")
 
 
 def next_state(workload: WorkloadId, state: State, happening: Happening, history: tuple[str, ...] = ()) -> State:

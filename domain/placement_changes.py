@@ -121,10 +121,10 @@ def check_gang(attempt: AttemptKey, specification: WorkloadSpecification, placem
             if name.job != job.name:
                 continue
             if not 0 <= name.task < job.greatest_tasks:
-                told = f"job {job.name} may have at most {job.greatest_tasks} tasks, numbered from 0"
-                raise ImpossibleAction(attempt, f"{told}: not task {name.task}")
+                bound = f"job {job.name} may have at most {job.greatest_tasks} tasks, numbered from 0"
+                raise ImpossibleAction(attempt, f"{bound}: not task {name.task}")
             if len(placement.gpu_indices) != job.resources.gpus:
-                told = f"task {name.task} of job {job.name} needs {job.resources.gpus} GPUs"
-                raise ImpossibleAction(attempt, f"{told}, not {len(placement.gpu_indices)}")
+                need = f"task {name.task} of job {job.name} needs {job.resources.gpus} GPUs"
+                raise ImpossibleAction(attempt, f"{need}, not {len(placement.gpu_indices)}")
             if placement.millicpus < 0 or placement.mebibytes < 0:
                 raise ImpossibleAction(attempt, f"task {name.task} of job {job.name} cannot hold less than nothing")

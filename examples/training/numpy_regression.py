@@ -79,7 +79,7 @@ def batch(generator: np.random.Generator, size: int) -> tuple[Array, Array]:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """0 when all steps are done, and also when it was told to stop and has saved what it had."""
+    """0 when all steps are done, and also when it was asked to stop and has saved what it had."""
     with training.init() as session:
         generator = np.random.default_rng(arguments.seed)
         network = Network.fresh(arguments.hidden, generator)

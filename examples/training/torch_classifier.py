@@ -30,7 +30,7 @@ CLASSES = 4
 
 
 def all_should_stop(stop: bool) -> bool:
-    """True on every rank as soon as one was told to stop: else some would wait for a gradient that never comes."""
+    """True on every rank as soon as one was asked to stop: else some would wait for a gradient that never comes."""
     if not dist.is_initialized():
         return stop
     asked_to_stop = torch.tensor([float(stop)])
@@ -56,7 +56,7 @@ def digest(model: nn.Module) -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """0 when all steps are done, and also when it was told to stop and has saved what it had."""
+    """0 when all steps are done, and also when it was asked to stop and has saved what it had."""
     session = training.init()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("gloo")

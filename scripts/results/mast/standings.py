@@ -1,4 +1,4 @@
-"""When each workload was within quota, as the event log tells it: what of a wait falls under its tenant's priority."""
+"""When each workload was within quota, as the event log has it: what of a wait falls under its tenant's priority."""
 
 from __future__ import annotations
 
