@@ -93,7 +93,7 @@ def test_what_needs_an_oracle_goes_by_estimates_when_configured() -> None:
     ("section", "received"),
     [
         (PrioritySection(ordering="lass"), r"\.ordering: there is no policy lass; did you mean las"),
-        (PrioritySection(ordering="easy_backfill"), "rule of its own for who of the queue starts.*in order"),
+        (PrioritySection(ordering="easy_backfill"), "rule of its own for which of the queue start.*in order"),
         (PrioritySection(ordering="own_region"), "own_region can only be simulated: it binds workloads to a region"),
         (PrioritySection(ordering="best_effort"), "cuts workloads into tasks"),
         (PrioritySection(ordering="srtf"), "expected_end moves all that wait with every second.*remaining_service"),
