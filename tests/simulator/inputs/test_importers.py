@@ -196,7 +196,7 @@ def test_sacct_of_other_versions(
 
 
 def test_sacct_says_which_fields_are_missing(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="GPUs are told by AllocTRES or ReqTRES"):
+    with pytest.raises(FormatError, match="GPUs are counted from AllocTRES or ReqTRES"):
         read(tmp_path, "JobID|Submit|Elapsed\n7|2026-01-01T00:00:00|00:01:00\n", TraceOptions(strict=True))
     with pytest.raises(FormatError, match="has no column Submit"):
         read(tmp_path, "JobID|AllocTRES\n7|gres/gpu=1\n")
