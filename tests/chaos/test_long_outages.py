@@ -1,4 +1,4 @@
-"""Ten seconds without a database: everybody says so, nothing that runs is stopped, and then everything goes on."""
+"""Ten seconds without a database: every tier says so, nothing that runs is stopped, and then everything goes on."""
 
 from __future__ import annotations
 

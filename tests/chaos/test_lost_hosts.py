@@ -1,4 +1,4 @@
-"""The host process is killed, and with it everything but the database: whoever starts the service again goes on."""
+"""The host process is killed, and with it everything but the database: a service that is started again goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_a_lost_host_left_behind_is_taken_up_again(generator: np.random.Gen
         service.submit(emulated(_EMULATED, generator, shortest_s=600.0, longest_s=1800.0))
         service.until_more(4, ("started",))
         _kill_host(service)
-        assert not service.task_processes(name), "nobody would watch over it"
+        assert not service.task_processes(name), "nothing would watch over it"
         again = up(service.options)
         assert (again.address, again.was_running) == (service.client.address, False)
         service.until_task_process(name)

@@ -99,7 +99,7 @@ def _kill_postgres(service: RealService) -> Recovery:
 
 
 def _pause(service: RealService, tier: Tier) -> Recovery:
-    """Its lease ends while it does nothing; nobody stands by, so that it gets it back."""
+    """Its lease ends while it does nothing; there is no standby, so that it gets it back."""
     with stopped(service.until_held(tier)):
         time.sleep(_PAUSE_REAL_S)
     return partial(_until_held, service, tier, None)

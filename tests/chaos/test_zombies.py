@@ -1,4 +1,4 @@
-"""A regional scheduler that sleeps longer than its lease: somebody else takes over, and when it wakes up it is nobody."""
+"""A regional scheduler that sleeps longer than its lease: another one takes over, and when it wakes up it has no lease."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_a_zombie_that_wakes_up_changes_nothing(generator: np.random.Generator) 
                 # The other one has the region in hand: it dispatches, and what ran goes on.
                 _until_more_in_east(service)
                 sleeping = len(service.events)
-            # Awake again, it finds out that it is nobody any more, and stands by. (Its own log says so.)
+            # Awake again, it finds out that it has lost its lease, and stands by. (Its own log says so.)
             until_in_log(service, "tiers/regional-east.log", "standing by")
             _until_more_in_east(service)
             assert service.process_id(_EAST) == second
-            assert _tokens(service) == tokens, "nobody has taken the lease from the one that has it"
+            assert _tokens(service) == tokens, "the lease stays with the one that has it"
             assert len(service.events) > sleeping
-        # When that one is killed, it is somebody again.
+        # When that one is killed, it has the lease again.
         until_process(service, _EAST, first)
         _until_more_in_east(service)
         assert service.task_processes(name) == [process]
@@ -54,7 +54,7 @@ def test_a_zombie_that_wakes_up_changes_nothing(generator: np.random.Generator) 
 
 
 def _until_more_in_east(service: RealService) -> None:
-    """Until something new has happened there, and been recorded by whoever has the region."""
+    """Until something new has happened there, and been recorded by the holder of the region's lease."""
     known = len(service.events)
     service.until(
         lambda events: any(event.event in _IN_EAST and event.region == "east" for event in events[known:]),

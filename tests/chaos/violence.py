@@ -48,7 +48,7 @@ def stopped(process_id: int) -> Iterator[None]:
 
 @contextmanager
 def no_postgres(service: RealService) -> Iterator[None]:
-    """There is no database, and nobody to start it again, until the context ends: then somebody does."""
+    """There is no database, and nothing starts it again until the context ends."""
     layout = EmbeddedLayout.of(service.home)
     supervisor = supervisor_process_id(layout)
     assert supervisor is not None

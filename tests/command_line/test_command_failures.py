@@ -83,7 +83,7 @@ def test_what_nobody_foresaw_is_a_sentence_too(
     server: LoopbackServer, topmast: Topmast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOPMAST_DEBUG", raising=False)
-    # JSON has no infinity: nobody foresaw that the server would tell one.
+    # JSON has no infinity: it was not foreseen that the server would send one.
     server.do(lambda: server.topmast.add_event(t=float("inf"), event="ranked"))
     result = topmast("events", "--json")
     assert result.exit_code == 70

@@ -105,4 +105,4 @@ def test_the_tables_of_the_embedded_database_go_up_and_down(tmp_path: Path) -> N
     assert refused.exit_code == 4
     assert "no-such" in refused.stderr
     assert topmast("db", "downgrade", *home, "base").stdout == "the database is empty\n"
-    assert not is_running(tmp_path), "who starts the server for one command stops it again"
+    assert not is_running(tmp_path), "a command that starts the server stops it again"

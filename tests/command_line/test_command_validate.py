@@ -17,7 +17,7 @@ from tests.simulator.log_builder import FLEET, TABLES, TENANTS, LogBuilder, task
 
 
 def validate(folder: Path, log: LogBuilder, *options: str) -> Result:
-    """Runs the command on files; it talks to nobody."""
+    """Runs the command on files; it calls no service."""
     events, fleet, tenants = folder / "events.jsonl", folder / "fleet.yaml", folder / "tenants.yaml"
     events.write_text("".join(json.dumps(record) + "\n" for record in log.records))
     fleet.write_text(dump_fleet(FLEET, TABLES))

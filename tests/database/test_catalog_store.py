@@ -82,7 +82,7 @@ def test_changes_say_what_is_new_what_moved_and_what_is_gone(database_url: str) 
 def test_never_differs_whether_a_catalog_was_changed_in_place_or_loaded(
     database_url: str, steps: list[list[Table]], seen: set[int]
 ) -> None:
-    """Whichever revisions somebody has looked at on the way."""
+    """Whichever revisions were read on the way."""
 
     async def scenario() -> None:
         async with Database(database_url) as database:

@@ -43,7 +43,7 @@ signal.pause()
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """A home so deep that no socket fits into it, below folders that nobody else may enter; one for the module."""
+    """A home so deep that no socket fits into it, below folders that no other user may enter; one for the module."""
     top = Path(tempfile.mkdtemp(prefix="topmast-deep-"))
     deep = top / ("d" * 60) / ("e" * 60) / "home"
     deep.mkdir(parents=True)
@@ -168,7 +168,7 @@ def test_server_whose_supervisor_was_killed_can_be_stopped(home: Path, url: str)
 
 
 def test_lock_file_that_names_another_program_does_not_keep_the_server_from_starting(home: Path, url: str) -> None:
-    """After a crash its process id may belong to anybody: here, to this test."""
+    """After a crash its process id may belong to any process: here, to this test."""
     layout = EmbeddedLayout.of(home)
     lock = (layout.data / "postmaster.pid").read_text().splitlines()
     stop_embedded(home)
@@ -223,7 +223,7 @@ def test_server_for_a_session_ends_with_it_however_it_ends(home: Path) -> None:
 
 
 def test_folder_of_somebody_else_is_not_used_for_the_socket(home: Path) -> None:
-    """Anybody may make a folder in /tmp first, to listen in our place: only root can set that up here."""
+    """Any user may make a folder in /tmp first, to listen in our place: only root can set that up here."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to give a folder to another user")
     stop_embedded(home)

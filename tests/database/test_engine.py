@@ -123,7 +123,7 @@ def test_commit_that_is_still_going_on_is_waited_for(database_url: str) -> None:
 
 
 async def _make_commits_wait(connection: AnyConnection) -> None:
-    """From now on whoever has changed a counter waits, in its commit, for the advisory lock 42."""
+    """From now on a transaction that has changed a counter waits, in its commit, for the advisory lock 42."""
     await connection.execute(
         """CREATE FUNCTION wait_for_42() RETURNS trigger LANGUAGE plpgsql AS
            $$ BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END $$"""

@@ -25,7 +25,7 @@ BY = AttemptKey(WorkloadId("w999999"), AttemptNumber(1))
 
 @dataclass(frozen=True)
 class Case:
-    """A live attempt, its past, and who wants its place."""
+    """A live attempt, its past, and the newcomer that wants its place."""
 
     key: AttemptKey
     standing: Standing

@@ -97,7 +97,7 @@ def test_writes_in_the_name_of_an_older_lease_are_refused(database_url: str) -> 
 
 
 def test_lease_is_not_taken_away_during_a_transaction_in_its_name(database_url: str) -> None:
-    """1. The holder begins to write. 2. Somebody fences it off. 3. That waits until the holder has written."""
+    """1. The holder begins to write. 2. Another process fences it off. 3. That waits until the holder has written."""
 
     async def scenario() -> None:
         async with Database(database_url) as database:

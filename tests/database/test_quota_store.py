@@ -76,7 +76,7 @@ _steps = st.lists(
 def test_never_exceeds_a_quota_however_many_regions_dispatch_at_once(
     database_url: str, regions: list[list[QuotaStep]]
 ) -> None:
-    """At every moment that anybody can see, use is within quota; at the end it is exactly what was not given back."""
+    """At every moment that can be seen, use is within quota; at the end it is exactly what was not given back."""
 
     async def region(database: Database, steps: list[QuotaStep]) -> list[Charges]:
         held: list[Charges] = []

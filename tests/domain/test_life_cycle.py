@@ -1,4 +1,4 @@
-"""The table of a workload's life: what is in it, who causes it, and that the drawing of it shows the same."""
+"""The table of a workload's life: what is in it, what causes it, and that the drawing of it shows the same."""
 
 from __future__ import annotations
 

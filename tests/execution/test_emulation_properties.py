@@ -38,7 +38,7 @@ class PublishedEnd:
 
 
 class EmulationMachine(RuleBasedStateMachine):
-    """A regional scheduler that makes every mistake there is, and a watcher who writes down what is told."""
+    """A regional scheduler that makes every mistake there is, and a reader that records what is published."""
 
     @initialize(checkpoint_time_s=st.sampled_from([0.0, 3.0]))
     def begin(self, checkpoint_time_s: float) -> None:
@@ -161,7 +161,7 @@ class EmulationMachine(RuleBasedStateMachine):
         for published in self.published.values():
             if published.last is None or published.ends:
                 continue
-            # A resize is not in the order any more, nor is a stop: both are given again by who gave them.
+            # A resize is not in the order any more, nor is a stop: both are given again by their sender.
             last, published.last = published.last, None
             started_s = last.started_s if last.phase is not AttemptPhase.HELD else 0.0
             held = last.phase is AttemptPhase.HELD

@@ -15,7 +15,7 @@ from tests.global_scheduler.scan_worlds import LiveRow, Queued, World
 
 @dataclass
 class BruteForcePlan:
-    """Standings by workload, the queue from its head on, and who is within quota among the live."""
+    """Standings by workload, the queue from its head on, and which of the live are within quota."""
 
     tuples: dict[str, tuple[int, int, float, bool]]
     order: list[str]

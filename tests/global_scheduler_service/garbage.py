@@ -1,8 +1,8 @@
-"""Messages that nobody would send on purpose: strategies made from the descriptors of the protos.
+"""Messages that no client would send on purpose: strategies made from the descriptors of the protos.
 
 A message starts from a good one (so that what is behind the first check is reached too), and some of its fields, at
 any depth, are replaced: extreme numbers, NaN, NUL characters, unknown enum values, long texts, missing and repeated
-parts. In the end it may get a field that nobody knows.
+parts. In the end it may get an unknown field.
 """
 
 from typing import Any, TypeVar

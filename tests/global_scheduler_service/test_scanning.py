@@ -48,7 +48,7 @@ _OVER = Standing(LOWEST_PRIORITY, 0)
 
 
 class _Clock(ManualClock):
-    """Stands still; nobody has to wait for it."""
+    """Stands still; no test has to wait for it."""
 
     def real_seconds(self, duration_s: float) -> float:
         return duration_s

@@ -33,7 +33,7 @@ def test_a_handful_waits_for_the_transaction_under_way(
                 await until_somebody_waits(database)
                 for _ in range(one_by_one):
                     calls.append(asyncio.ensure_future(_submit(batcher)))
-                    # Whoever would store it has had its chance after this.
+                    # The one that would store it has had its chance after this.
                     await connection.execute("SELECT 1")
                 calls += [asyncio.ensure_future(_submit(batcher)) for _ in range(then_at_once)]
             await asyncio.gather(*calls)

@@ -131,7 +131,7 @@ def test_clients_that_vanish_are_forgotten(database_url: str) -> None:
             for stream in (*watching, *following):
                 await stream.read()
             assert watchers.count == 10
-        # One subscription may be left: that of the reader of the log for all who watch workloads.
+        # One subscription may be left: that of the reader of the log for all watchers of workloads.
         while watchers.count or len(service.database._watcher._subscriptions["topmast_events"]) > 1:
             assert (await service.get(workload)).workload == workload  # others are served meanwhile
 

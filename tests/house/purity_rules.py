@@ -43,7 +43,7 @@ def no_endless_caches(module: ast.Module) -> Iterator[Finding]:
 
 
 def no_clock_parameters(module: ast.Module) -> Iterator[Finding]:
-    """`now` is a number; nobody is handed something to ask for the time."""
+    """`now` is a number; no function is handed a clock."""
     for function in functions(module):
         for parameter in parameters(function):
             annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""

@@ -64,7 +64,7 @@ def _processes_of(session_name: str) -> list[psutil.Process]:
             if process.environ().get(SESSION_VARIABLE) == session_name:
                 found[process.pid] = process
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            # It has ended, or belongs to somebody else: not ours either way.
+            # It has ended, or belongs to another session: not ours either way.
             continue
     found.pop(os.getpid(), None)
     return [process for _, process in sorted(found.items()) if not _may_stay(process)]

@@ -34,7 +34,7 @@ def test_a_directory_of_one_machine_is_noticed() -> None:
 
 def test_no_file_says_where_packages_come_from() -> None:
     found = [f"{path}: {match}" for path in _text_files() for match in _REGISTRY_SETTING.findall(text(path))]
-    assert not found, f"that is the configuration of whoever installs: {found}"
+    assert not found, f"that is the configuration of the one who installs: {found}"
 
 
 def test_every_dependency_is_pinned_by_name_and_version_only() -> None:

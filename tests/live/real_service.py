@@ -148,7 +148,7 @@ class RealService:
         """Waits until a process (another than that one) holds the tier's lease; returns its id."""
         deadline_s = time.monotonic() + PATIENCE_REAL_S
         while (process_id := self.process_id(tier)) in {None, but_not_by}:
-            assert time.monotonic() < deadline_s, f"nobody is {tier}"
+            assert time.monotonic() < deadline_s, f"no process is {tier}"
             time.sleep(_LOOK_INTERVAL_REAL_S)
         assert process_id is not None
         return process_id
@@ -206,7 +206,7 @@ class RealService:
 
 
 def patiently(call: Callable[[], _ResultT]) -> _ResultT:
-    """Calls until somebody is there to answer."""
+    """Calls until there is an answer."""
     deadline_s = time.monotonic() + PATIENCE_REAL_S
     while True:
         try:

@@ -20,7 +20,7 @@ TWO_TENANTS = (Tenant(RANKING, 1, Quota.of({ANY_GPU_MODEL: 16})), Tenant(RESEARC
 
 
 def training(name: str, release: Path, *, retries: int = 0) -> WorkloadSpecification:
-    """A real process in the east that trains until the file is there. Within quota, so that nobody may preempt it."""
+    """A real process in the east that trains until the file is there. Within quota, so that nothing may preempt it."""
     retry = RetryPolicy(max_retries=retries, backoff_s=10.0, backoff_cap_s=10.0)
     job = JobSpecification(
         JobName("train"),

@@ -107,7 +107,7 @@ def test_a_change_outlives_region_and_cluster_manager(database_url: str, tmp_pat
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=2))
             assert str(refused.value.details()).startswith(f"the last change of {workload} is not carried out yet; try")
-        # Decided and stored, and nobody was there to be asked: the next ones go on with it.
+        # Decided and stored, and no cluster manager was there to be asked: the next ones go on with it.
         await run.service.stop("regional/west")
         await run.service.start("regional/west")
         assert run.count("resized") == 0

@@ -125,7 +125,7 @@ def test_what_no_region_could_ever_host_is_taken_once_there_are_machines_for_it(
         await _apply(run, LARGER)
         (workload,) = await run.submit([gang])
         await run.until_event("completed", workload)
-        # A cluster that is new altogether; its manager is started by whoever starts tiers.
+        # A cluster that is new altogether; its manager is started by what starts tiers.
         larger = _with(LARGER, gpu_cluster("west-c", _H100, 1))
         await _apply(run, larger)
         run.service.fleet = larger
@@ -149,14 +149,14 @@ def test_tenants_come_and_change_as_a_region_works(database_url: str, tmp_path: 
             replace(tenant, quota=Quota.of({GpuModel("any"): 40})) if tenant.tenant == RANKING else tenant
             for tenant in TENANTS
         )
-        everybody = (*changed, _NEWCOMERS)
-        await run.client.apply_tenants([tenant_to_proto(tenant) for tenant in everybody])
+        all_tenants = (*changed, _NEWCOMERS)
+        await run.client.apply_tenants([tenant_to_proto(tenant) for tenant in all_tenants])
         (workload,) = await run.submit([one_job("new", _NEWCOMERS.tenant, Emulated(60.0), gpus=8)])
         await run.until_event("completed", workload)
         await run.client.cancel(running)
         await run.follow()
         assert await _sessions(run) == before
-        run.check(tenants=everybody)
+        run.check(tenants=all_tenants)
         await run.check_nothing_is_left()
 
     in_live_service(database_url, tmp_path, scenario, configuration=_PATIENT)
@@ -241,7 +241,7 @@ def test_changes_in_the_middle_of_everything(database_url: str, tmp_path: Path, 
     west_a = LARGER.regions[1].clusters[0]
     extra = Rack(RackId("extra"), (replace(next(west_a.machines()), machine=MachineId("west-a-extra")),))
     largest = _with(FLEET, replace(west_a, racks=(*west_a.racks, extra)))
-    everybody = (*TENANTS, _NEWCOMERS)
+    all_tenants = (*TENANTS, _NEWCOMERS)
 
     async def change(run: LiveRun, stop: asyncio.Event) -> None:
         for fleet in (LARGER, largest, FLEET) * 6:
@@ -250,7 +250,7 @@ def test_changes_in_the_middle_of_everything(database_url: str, tmp_path: Path, 
             # While something runs on a machine that would go it is refused, and nothing changes.
             with suppress(PreconditionError):
                 await _apply(run, fleet)
-            await run.client.apply_tenants([tenant_to_proto(tenant) for tenant in everybody])
+            await run.client.apply_tenants([tenant_to_proto(tenant) for tenant in all_tenants])
             await run.client.apply_tenants([tenant_to_proto(tenant) for tenant in TENANTS])
 
     async def scenario(run: LiveRun) -> None:
@@ -264,7 +264,7 @@ def test_changes_in_the_middle_of_everything(database_url: str, tmp_path: Path, 
         stop.set()
         await changing
         assert await _sessions(run) == before
-        run.check(largest, everybody)
+        run.check(largest, all_tenants)
         await run.check_nothing_is_left()
 
     in_live_service(database_url, tmp_path, scenario, configuration=_PATIENT)

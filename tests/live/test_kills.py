@@ -29,7 +29,7 @@ def test_kill_9_of_everything_in_turn(generator: np.random.Generator) -> None:
         former = service.kill_postgres()
         service.until_postgres_replaced(former)
         service.until_more(2, _HAPPENINGS)
-        # Nobody has stopped or restarted what ran; and it is still heard.
+        # What ran was neither stopped nor restarted; and it is still heard.
         for name, process_id in processes.items():
             assert service.task_processes(name) == [process_id]
             service.until_progress(name, service.workload(name).progress + 1)

@@ -82,7 +82,7 @@ def test_a_machine_of_a_cluster_that_is_away_can_be_drained(database_url: str, t
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await scheduler.DrainMachine(messages.DrainMachineRequest(machine="west-a-m9"))
             assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-        # It is asked to stop as soon as there is somebody to ask: it is taken up first, and keeps what it did.
+        # It is asked to stop as soon as there is a cluster manager to ask: it is taken up first, and keeps what it did.
         await run.service.start("cluster/west-a")
         evicted = await run.until_event("evicted", workload)
         assert evicted.details["progress"] == evicted.details["checkpoint_progress"]

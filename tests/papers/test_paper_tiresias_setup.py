@@ -100,4 +100,4 @@ def test_continuous_priorities_preempt_where_two_queues_do_not() -> None:
         policy: int((run(policy, rows, 1).record.attempts.end == AttemptEnd.PREEMPTED).sum())
         for policy in ("srtf", "las", "yarn_cs", "best_effort")
     }
-    assert preempted == {"srtf": 5, "las": 0, "yarn_cs": 0, "best_effort": 0}, "nobody has 3,200 GPU-seconds so soon"
+    assert preempted == {"srtf": 5, "las": 0, "yarn_cs": 0, "best_effort": 0}, "none has 3,200 GPU-seconds so soon"

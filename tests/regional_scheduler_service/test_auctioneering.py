@@ -182,6 +182,6 @@ def test_guesses_reach_the_next_round_and_decide_nothing(database_url: str, seed
             }
             put_up = {lot["workload"] for lot in lots}
             beyond += sum(lot["expected_winner"] is not None for lot in next_lots if lot["workload"] not in put_up)
-        assert beyond > 0, "also to lots that nobody has answered yet"
+        assert beyond > 0, "also to lots that no region has answered yet"
 
     asyncio.run(scenario())

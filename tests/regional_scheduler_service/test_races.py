@@ -205,7 +205,7 @@ def test_what_was_promoted_unseen_gives_its_quota_back_and_its_events_say_where_
         assert await in_use(connection) == 8
         attempt = memory.live.get(FIRST)
         assert attempt is not None
-        assert not attempt.within_quota, "nobody has told the region yet"
+        assert not attempt.within_quota, "the region does not know it yet"
         recorded = await record_reports(connection, EAST, [_reported(attempt, AttemptPhase.COMPLETED)], [], 2700.0)
         assert [end.end for end in recorded.ended] == ["completed"]
         assert await in_use(connection) == 0

@@ -1,7 +1,7 @@
 """A tiny scheduler that only makes legal moves, at random: whatever it logs, the validator must accept.
 
-It keeps its books in another way than the validator (what is free instead of who holds), knows no cleverness, and
-waits with a start until everybody who is to leave those machines has left.
+It keeps its books in another way than the validator (what is free instead of what is held), knows no cleverness, and
+waits with a start until all that are to leave those machines have left.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_never_passes_over_a_required_field_that_is_missing(kind: str, field: st
     damaged = {name: value for name, value in EXAMPLE[place].items() if name != field}
     report = check([*EXAMPLE[:place], damaged, *EXAMPLE[place + 1 :]])
     found = [v for v in report.shown if v.line == place + 1 and v.invariant is Invariant.LOG]
-    assert found, f"nobody misses {field} in {kind}:\n{report}"
+    assert found, f"no check misses {field} in {kind}:\n{report}"
     assert field in found[0].sentence
 
 

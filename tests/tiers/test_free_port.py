@@ -9,7 +9,7 @@ import pytest
 from services.tiers.free_port import free_port
 
 FIRST_HANDED_OUT = 32_768
-"""On Linux, to whoever binds or connects without a wish."""
+"""On Linux, to sockets that bind or connect without a wish."""
 
 
 def test_a_free_port_is_none_that_others_are_handed_out() -> None:

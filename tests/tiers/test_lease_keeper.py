@@ -1,4 +1,4 @@
-"""A lease as a process keeps it: what it may be certain of, and what whoever comes late may not do."""
+"""A lease as a process keeps it: what it may be certain of, and what a late writer may not do."""
 
 import asyncio
 import time

@@ -106,7 +106,7 @@ class BaselineRun:
 
     @property
     def preemptions(self) -> list[tuple[float, str, str]]:
-        """When who was evicted for whom."""
+        """When which workload was evicted for which."""
         attempts, ids = self.record.attempts, self.record.workloads.ids
         evicted = np.flatnonzero(attempts.end == AttemptEnd.PREEMPTED)
         return sorted(

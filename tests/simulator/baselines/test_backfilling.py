@@ -30,7 +30,7 @@ def test_easy_lets_pass_who_ends_in_time_or_takes_what_is_left_over() -> None:
     done = run("easy_backfill", one_machine(4), rows)
     # At 100 the head needs 3 of 4: one may be held beyond that, and no second one.
     assert done.first_starts == {"runs": 0.0, "head": 100.0, "beside": 2.0, "too long": 150.0, "in time": 4.0}
-    # Without a reservation the head waits for everybody.
+    # Without a reservation the head waits for all.
     assert run("fifo", one_machine(4), rows).first_starts["head"] == 502.0
 
 
@@ -80,7 +80,7 @@ def test_easy_expects_what_starting_costs() -> None:
     set_up_s = settings.costs.container_start_s
     rows = [row("runs", 0, 1000, 2), row("head", 1, 50, 4), row("in time", 2, 998, 1), row("too long", 3, 998, 1)]
     done = run("easy_backfill", one_machine(4), rows, settings=settings)
-    # The head is due when `runs` ends; who is set up at 2 for 998 seconds ends then, who comes a second later does not.
+    # The head is due when `runs` ends; what is set up at 2 for 998 seconds ends then, what comes a second later does not.
     assert done.first_starts["in time"] == 2.0 + set_up_s
     assert done.first_starts["head"] == 1000.0 + set_up_s + set_up_s
     assert done.first_starts["too long"] > done.first_starts["head"]

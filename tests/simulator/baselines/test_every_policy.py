@@ -72,7 +72,7 @@ def test_a_run_in_trouble_is_valid_and_conserves_work(policy: Policy) -> None:
     check_conservation(record)
     assert (record.workloads.end == WorkloadEnd.COMPLETED).all()
     ends = record.attempts.end
-    assert (ends == AttemptEnd.MACHINE_LOST).any(), "no machine failed under anybody: the run shows too little"
+    assert (ends == AttemptEnd.MACHINE_LOST).any(), "no machine failed under an attempt: the run shows too little"
     assert bool((ends == AttemptEnd.PREEMPTED).any()) == (policy.name in PREEMPTS)
 
 

@@ -1,4 +1,4 @@
-"""Who goes first: smallest, shortest, least remaining time, least remaining service, round robin."""
+"""Which workload goes first: smallest, shortest, least remaining time, least remaining service, round robin."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_never_does_srtf_let_more_remaining_work_run_while_less_waits(arrivals: 
 
 
 def _ends_second_by_second(rows: list[TraceRow]) -> dict[str, float]:
-    """In each second, who has the least left works; who works goes on among equals, then who came first."""
+    """In each second, the one with the least left works; among equals the one that works goes on, then the one that came first."""
     left = {row.workload_id: int(row.duration_s) for row in rows}
     order = {row.workload_id: number for number, row in enumerate(rows)}
     ends: dict[str, float] = {}

@@ -22,7 +22,7 @@ class Reclassified:
 
 @dataclass(frozen=True, slots=True)
 class DispatchDecision:
-    """A workload that is started: where, on which machines and GPUs, and who has to go for it."""
+    """A workload that is started: where, on which machines and GPUs, and its victims."""
 
     workload: WorkloadId
     region: RegionId
@@ -40,7 +40,7 @@ class Decisions:
     dispatched: tuple[DispatchDecision, ...]
     """In the order of the queue."""
     waiting: tuple[WorkloadId, ...]
-    """Who finds no place, in the order of the queue."""
+    """What finds no place, in the order of the queue."""
 
 
 class Driver(Protocol):

@@ -54,7 +54,7 @@ _PAGE = 10_000
 
 
 class VirtualClock(ManualClock):
-    """A service's clock for which nobody has to wait."""
+    """A service's clock for which no test has to wait."""
 
     def real_seconds(self, duration_s: float) -> float:
         return 0.0 * duration_s
@@ -164,7 +164,7 @@ class ServiceOnVirtualTime:
         heapq.heappush(self._happens, (time_s, int(kind), self._sequence, subject))
 
     async def _schedule_pass(self, now: float) -> None:
-        """Passes are at multiples of the period, when there is something new and somebody is queued."""
+        """Passes are at multiples of the period, when there is something new and something is queued."""
         self._news = False
         if self._scan_due or not await self.database.run(queue_store.count_queued):
             return
@@ -298,7 +298,7 @@ class ServiceOnVirtualTime:
         for key, eviction in dispatched.writes.evictions:
             memory.live.begin_eviction(key, eviction, now)
             if eviction.by is None:
-                raise ValueError(f"nobody needs the room of {key}")
+                raise ValueError(f"no newcomer needs the room of {key}")
             victims[eviction.by] += 1
             self._makes_room_for[key] = eviction.by
             self._leave(region, key, now)
@@ -334,7 +334,7 @@ async def _lease(database: Database, name: str) -> Lease:
     async with database.transaction() as connection:
         lease = await lease_store.acquire(connection, name, f"of {name}", "nowhere", 1, _LONG_REAL_S)
     if lease is None:
-        raise ValueError(f"somebody holds the lease {name}")
+        raise ValueError(f"another process holds the lease {name}")
     return lease
 
 

@@ -103,7 +103,7 @@ class SimulatedDriver:
                 inventory = self._room.desks[self._regions[region_of(event)]].inventory
                 inventory.set_machine_state(MachineId(str(event.details["machine"])), MACHINE_STATES[event.event])
             case _:
-                pass  # who is ranked or waits is for the drivers to decide
+                pass  # what is ranked or waits is for the drivers to decide
 
     def _work(self, event: Event) -> SimulatedWorkload:
         if event.workload is None:

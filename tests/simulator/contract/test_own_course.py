@@ -40,8 +40,8 @@ SETTINGS = SimulationSettings(
     scan_period_s=60.0,
 )
 
-Told: TypeAlias = tuple[float, str, str | None, int | None, int | None, int | None, str | None, str]
-"""Time in milliseconds, kind, workload, attempt, priority, level, region, and the details that both tell."""
+Logged: TypeAlias = tuple[float, str, str | None, int | None, int | None, int | None, str | None, str]
+"""Time in milliseconds, kind, workload, attempt, priority, level, region, and the details that both log."""
 
 COMPARED = {
     EventKind.SUBMITTED: ("jobs", "tables"),
@@ -53,7 +53,7 @@ COMPARED = {
     EventKind.EVICTED: ("cause", "by", "by_priority", "by_level"),
     EventKind.COMPLETED: (),
 }
-"""Who waits is told of each workload by the service, and of the first of its kind by the simulator: see below."""
+"""That it waits is logged of each workload by the service, and of the first of its kind by the simulator: see below."""
 
 
 def rows_of(run: RecordedRun, work_factor: float) -> list[TraceRow]:
@@ -81,13 +81,13 @@ def rows_of(run: RecordedRun, work_factor: float) -> list[TraceRow]:
 
 
 def workloads_of(run: RecordedRun, rows: Sequence[TraceRow]) -> list[Workload]:
-    """The workloads of the rows, as whoever replays a trace into the service submits them."""
+    """The workloads of the rows, as one submits them to replay a trace in the service."""
     greatest = greatest_gpus_per_machine(run.fleet)
     return [Workload(row.workload_id, workload_of_row(row, greatest), row.submit_s) for row in rows]
 
 
-def told_by(events: Sequence[Event]) -> list[Told]:
-    """What counts of a log, in an order of its own: of what happens at one instant either may tell first."""
+def logged_by(events: Sequence[Event]) -> list[Logged]:
+    """What counts of a log, in an order of its own: of what happens at one instant either may be logged first."""
     logged = []
     for event in events:
         if event.event in COMPARED:
@@ -157,11 +157,11 @@ def test_a_whole_run_takes_the_same_course(
             return events
 
     live = asyncio.run(scenario())
-    for ours, theirs in zip_longest(told_by(simulated), told_by(live)):
+    for ours, theirs in zip_longest(logged_by(simulated), logged_by(live)):
         assert ours == theirs
-    told_live = waiting(live)
+    waits_live = waiting(live)
     for workload, since_s in waiting(simulated).items():
-        assert told_live[workload] <= since_s, "the simulator tells of who waits when it is the first of its kind"
+        assert waits_live[workload] <= since_s, "the simulator logs what waits when it is the first of its kind"
     for events in (simulated, live):
         report = validate(
             [event.as_json() for event in events], run.fleet, run.tenants, tables=run.tables, complete=True
@@ -174,7 +174,7 @@ def test_a_whole_run_takes_the_same_course(
 
 
 def waiting(events: Sequence[Event]) -> dict[str | None, float]:
-    """Who was said to find no room, and when first."""
+    """What was said to find no room, and when first."""
     logged: dict[str | None, float] = {}
     for event in events:
         if event.event is EventKind.WAITING:

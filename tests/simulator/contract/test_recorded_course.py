@@ -73,7 +73,7 @@ def test_the_recorded_run_is_worth_comparing(run: RecordedRun, simulated: Sequen
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_both_drivers_decide_the_same(run: RecordedRun, simulated: Sequence[Decisions], window: int) -> None:
-    """Ranks with their credits to the last bit, re-classifications, regions, machines, GPUs, victims, who waits."""
+    """Ranks with their credits to the last bit, re-classifications, regions, machines, GPUs, victims, what waits."""
     driver = LiveDriver(run, window)
     for number, (live, ours) in enumerate(zip(course(run, driver), simulated, strict=True)):
         logged = f"scan pass {number + 1} of the recorded run, at {run.passes_s[number]}, window {window}"
@@ -135,7 +135,7 @@ def test_dispatches_are_those_that_the_service_made_unless_room_was_made_meanwhi
 
 
 def test_the_service_dispatched_all_that_we_would(run: RecordedRun, simulated: Sequence[Decisions]) -> None:
-    """Nobody is dispatched here whom the service let wait."""
+    """Nothing is dispatched here that the service let wait."""
     logged: dict[int, set[WorkloadId]] = {}
     for event in run.events:
         if event.event is EventKind.DISPATCHED:

@@ -35,7 +35,7 @@ from tests.simulator.contract.decisions import DispatchDecision, Reclassified, o
 from tests.simulator.contract.live_driver import LiveDriver
 from tests.simulator.contract.recorded_run import key_of, placements_of, read_recorded_run, region_of, victims_of
 from tests.simulator.contract.service_on_virtual_time import ServiceOnVirtualTime
-from tests.simulator.contract.test_own_course import SETTINGS, rows_of, told_by, workloads_of
+from tests.simulator.contract.test_own_course import SETTINGS, logged_by, rows_of, workloads_of
 from tests.simulator.engine.checked_run import V100, machine, region
 
 WORLDS = 60
@@ -209,7 +209,7 @@ def test_the_course_after_a_snapshot_is_that_of_the_service(database_url: str) -
     )
     ours, theirs = _after(simulated, snapshot), _after(live, snapshot)
     assert len(theirs) > 300
-    for mine, its in zip_longest(told_by(ours), told_by(theirs)):
+    for mine, its in zip_longest(logged_by(ours), logged_by(theirs)):
         assert mine == its
 
 

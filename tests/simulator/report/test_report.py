@@ -80,7 +80,7 @@ def test_a_comparison_says_who_won() -> None:
     assert sections_of(page) == ["comparison", "winners", *ALWAYS]
     assert "sjf: those that won most" in page
     assert "fifo, sjf, urgent on small" in page
-    # Nobody is preempted under fifo and sjf.
+    # None is preempted under fifo and sjf.
     assert [picture["label"] for picture in pictures_of(page)["preemptions"]] == [
         "urgent, by tenant", "urgent, by priority",
     ]  # fmt: skip

@@ -31,7 +31,7 @@ def test_two_jobs_that_change_places() -> None:
     def both() -> list[SmallRequest]:
         return [SmallRequest(0.0, 100.0, 8), SmallRequest(0.0, 10.0, 8), SmallRequest(500.0, 50.0, 8)]
 
-    # Whoever comes first is taken first under fifo; sjf sees both only if the machine is busy when they come.
+    # The first to come is taken first under fifo; sjf sees both only if the machine is busy when they come.
     first = SmallRequest(-1.0, 5.0, 8)
     fifo = run_of([replace(first, attempts=[]), *both()], policy="fifo", machines=1)
     sjf = run_of([replace(first, attempts=[]), *both()], policy="sjf", machines=1)

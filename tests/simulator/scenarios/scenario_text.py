@@ -1,4 +1,4 @@
-"""Scenarios as texts: what there is, who asks for what, and what must come of it, worked out by hand.
+"""Scenarios as texts: what there is, which workloads ask for what, and what must come of it, worked out by hand.
 
 A file opens with a paragraph on its theme. Each scenario begins with `== its name` and has one line for each thing:
 
@@ -19,7 +19,7 @@ A file opens with a paragraph on its theme. Each scenario begins with `== its na
 
 An attempt that works at once is written `0-110`; one that never works `0>-5`. After the machines stands how it ended:
 nothing when it completed, else `preempted by b`, `machine_lost` or `running`, with `kept 40` seconds of work in all, or
-`kept 30 of 40` when some is lost. Attempts are divided by `|`. Who has none is `queued`, `refused` or
+`kept 30 of 40` when some is lost. Attempts are divided by `|`. One that has none is `queued`, `refused` or
 `not submitted` before the run was broken off.
 """
 

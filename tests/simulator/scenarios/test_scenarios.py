@@ -48,7 +48,7 @@ def _difference(scenario: Scenario, came: list[str]) -> str:
 
 
 def test_a_wrong_answer_is_shown_with_what_came() -> None:
-    scenario = deepcopy(SCENARIOS["queue_order: who came first starts first"])
+    scenario = deepcopy(SCENARIOS["queue_order: the first to come starts first"])
     came = outcome_of(scenario)
     scenario.expected[1] = "b 100-160 m1:4"
     assert came != scenario.expected
