@@ -48,6 +48,7 @@ class ChangeReader(Generic[ChangeT]):
             feed.attach(self)
 
     def put(self, slot: Hashable, change: ChangeT) -> None:
+        # Replaced in place: a reader that lags sees the newest change of a slot where the oldest unread one stood.
         self._pending[slot] = change
         self._something.set()
 

@@ -120,6 +120,7 @@ class SubmissionBatcher:
     @property
     def _due(self) -> bool:
         """Whether another transaction should begin now."""
+        # With nothing under way a lone call is stored at once; later ones collect meanwhile and share a transaction.
         if self._under_way == 0:
             return bool(self._waiting)
         return sum(len(call.submissions) for call in self._waiting) >= _WORTH_ANOTHER_TRANSACTION

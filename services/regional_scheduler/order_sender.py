@@ -130,9 +130,11 @@ class OrderSender:
         due = self._due_attempts.take_orders()
         for key in due:
             attempt = self._live.get(key)
+            # An attempt whose place was still being vacated may start only now; its clusters hold no order for it yet.
             if attempt is not None and attempt.run.phase is Phase.DISPATCHED and not self._live.blocked(attempt):
                 attempt.take(PlaceFreed(now))
         for cluster in self.links:
+            # Before its complete report nothing says which orders it has already: asking now could repeat one.
             if cluster not in self._connections:
                 continue
             starts: list[LiveAttempt] = []
@@ -146,6 +148,7 @@ class OrderSender:
                 if order is None:
                     continue
                 attempt.ordered[cluster] = order
+                # From here on the order may have arrived even if the link breaks: the attempt cannot end unheard.
                 attempt.perhaps_known.add(cluster)
                 if order in (Order.STOP, Order.KILL):
                     stops.append((key, attempt.specification.stop_grace_s if order is Order.STOP else 0.0))
