@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -93,7 +92,7 @@ def test_never_changes_a_score(score: Score) -> None:
 
 
 def _score(message: regional_scheduler_pb2.Score) -> Score:
-    values = {field.name: getattr(message, field.name) for field in fields(Score)}
+    values = {name: getattr(message, name) for name in Score._fields}
     return Score(**values | {"preempted_by_priority": tuple(message.preempted_by_priority)})
 
 
