@@ -291,16 +291,19 @@ class Attempts:
         world, now = self._world, self._world.clock.now()
         gpus = sum(len(placement.gpu_indices) for placement in action.placements)
         # Its service is counted at its end, with what it holds then: what it held until now is made up for.
-        work.attained_gpu_s += (now - work.started_s) * (work.held_gpus - gpus)
+        work.attained_gpu_s += (now - work.started_s) * (work.gpus - gpus)
         self._hold(work, -1)
         work.placements = action.placements
-        work.more_gpus = gpus - work.gpus
+        work.gpus = gpus
         work.cpus = sum(placement.millicpus for placement in action.placements) / 1000
         self._hold(work, 1)
         if work.emulated is None:
             raise ValueError(f"{work.workload.workload} is resized, but does not run")
         work.emulated = work.emulated.at_speed(work_rate(work.workload.specification.jobs, action.placements), now)
+        work.gained_s = work.started_s + work.work_s - work.progress - work.emulated.done_s
         work.token += 1
+        if world.columns is not None:
+            world.columns.refresh(work)
         inventory = world.room.desks[work.region].inventory
         world.recorder.changed(work, inventory.entries_of(work.key), now)
         self._await_evictable(work)
@@ -440,20 +443,20 @@ class Attempts:
         if world.columns is not None:
             world.columns.end(work)
         self._hold(work, -1)
-        work.more_gpus = 0
+        work.gpus, work.gained_s = work.base_gpus, 0.0
         world.news = True
 
     def _hold(self, work: SimulatedWorkload, sign: int) -> None:
         world = self._world
-        world.tenant_gpus[work.tenant] += sign * work.held_gpus
+        world.tenant_gpus[work.tenant] += sign * work.gpus
         if world.policy.scans:
             # As the service counts: also the CPUs that come with GPUs.
-            world.tenant_use.change(work.tenant, sign * float(work.held_gpus), sign * work.cpus, world.clock.now())
+            world.tenant_use.change(work.tenant, sign * float(work.gpus), sign * work.cpus, world.clock.now())
 
     def _count_service(self, work: SimulatedWorkload, now: float) -> None:
         if not math.isnan(work.started_s):
             work.attained_s += now - work.started_s
-            work.attained_gpu_s += (now - work.started_s) * work.held_gpus
+            work.attained_gpu_s += (now - work.started_s) * work.gpus
 
 
 class _Execution:

@@ -48,7 +48,7 @@ class Bindings:
         return True
 
     def _bind(self, work: SimulatedWorkload, region: int, model: GpuModel) -> None:
-        self._demand.setdefault(model, self._nothing())[region] += work.gpus
+        self._demand.setdefault(model, self._nothing())[region] += work.base_gpus
         self._bound[work.index] = region, model
 
     def ended(self, work: SimulatedWorkload) -> None:
@@ -56,7 +56,7 @@ class Bindings:
         bound = self._bound.pop(work.index, None)
         if bound is not None:
             region, model = bound
-            self._demand[model][region] -= work.gpus
+            self._demand[model][region] -= work.base_gpus
 
     def loads(self, model: GpuModel) -> RegionLoads:
         """What regions have of a GPU model, and what is asked of it there."""

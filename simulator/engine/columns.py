@@ -67,7 +67,6 @@ class WorkloadColumns:
         index = work.index
         self._tenant[index] = work.tenant
         self.submitted_s[index] = work.submitted_s
-        self.gpus[index] = work.gpus
         charges = sorted((self._bucket_number[bucket], amount) for bucket, amount in work.charges.items())
         while self._used + len(charges) > len(self._bucket):
             self._bucket = np.concatenate((self._bucket, np.zeros_like(self._bucket)))
@@ -83,11 +82,17 @@ class WorkloadColumns:
         self.queued[index] = True
         self.kind[index] = work.kind
         self.kinds = max(self.kinds, work.kind + 1)
+        self.refresh(work)
+        self._stored_priority[index] = NOT_RANKED
+
+    def refresh(self, work: SimulatedWorkload) -> None:
+        """What policies know of it is this from now on: to be called whenever the work of an attempt changes."""
+        index = work.index
+        self.gpus[index] = work.gpus
         self._remaining_s[index] = work.remaining_s
         self.attained_gpu_s[index] = work.attained_gpu_s
         self.queued_since_s[index] = work.queued_since_s
-        self.started_s[index] = np.nan
-        self._stored_priority[index] = NOT_RANKED
+        self.started_s[index] = work.started_s
 
     def take_over_rank(self, work: SimulatedWorkload) -> None:
         """A pass before the run ranked it as it stands now."""
@@ -108,11 +113,13 @@ class WorkloadColumns:
         self._attempt[index] = work.attempts
         self._since_s[index] = work.dispatched_s
         self._leaving[index] = False
+        self.refresh(work)
         self.stand(work)
 
     def start(self, work: SimulatedWorkload) -> None:
         """Its attempt runs from now on."""
-        self._since_s[work.index] = self.started_s[work.index] = work.started_s
+        self._since_s[work.index] = work.started_s
+        self.refresh(work)
 
     def stand(self, work: SimulatedWorkload) -> None:
         """Its attempt's standing, and whether it is within quota, are these from now on."""

@@ -113,7 +113,7 @@ class Intake:
             index=index,
             workload=workload,
             tenant=tenant,
-            gpus=sum([job.tasks * job.resources.gpus for job in specification.jobs]),
+            base_gpus=sum([job.tasks * job.resources.gpus for job in specification.jobs]),
             submitted_s=workload.submitted_s,
             work_s=work_s,
             checkpoint_interval_s=checkpoint_interval_s,

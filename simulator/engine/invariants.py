@@ -18,7 +18,7 @@ def broken_invariants(world: World) -> Iterator[tuple[RegionId | None, str]]:
             yield desk.region, str(error)
     gpus = [0] * len(world.tenants)
     for work in world.live.values():
-        gpus[work.tenant] += work.held_gpus
+        gpus[work.tenant] += work.gpus
         desk = world.room.desks[work.region]
         holding = desk.inventory.holding(work.key)
         if holding is None:

@@ -204,7 +204,7 @@ class Recorder:
             tenant=_integers([work.tenant for work in workloads]),
             priority=_integers([priority for priority, _ in firsts]),
             within_quota=np.array([within for _, within in firsts], dtype=np.bool_),
-            gpus=_integers([work.gpus for work in workloads]),
+            gpus=_integers([work.base_gpus for work in workloads]),
             submitted_s=_reals([work.submitted_s for work in workloads]),
             work_s=_reals([work.work_s for work in workloads]),
             done_before=_reals([work.done_before for work in workloads])

@@ -182,7 +182,7 @@ class Walk:
         for attempt in self._running():
             if attempt.region == region:
                 # The usual case of `expected_end_s`: there are many of these.
-                end_s = attempt.started_s + (attempt.work_s - attempt.progress)
+                end_s = attempt.started_s + (attempt.work_s - attempt.progress - attempt.gained_s)
                 if not end_s >= now:
                     end_s = self.expected_end_s(attempt)
                 ends.append(ExpectedEnd(end_s, attempt.index, attempt.gpus))

@@ -26,7 +26,8 @@ class SimulatedWorkload:
     index: int
     workload: Workload
     tenant: int
-    gpus: int
+    base_gpus: int
+    """What it asks for: of all base tasks together."""
     submitted_s: float
     work_s: float
     """Seconds of work in all."""
@@ -59,6 +60,9 @@ class SimulatedWorkload:
     credit: float = 0.0
     """Ordering credit, as it was when it was ranked."""
 
+    gpus: int = field(init=False)
+    """What its attempt holds, with flexible tasks; what it asks for while it has none."""
+
     # The present attempt.
     key: AttemptKey = NO_KEY
     region: int = NO_REGION
@@ -80,8 +84,8 @@ class SimulatedWorkload:
     """What of its progress is kept when it is gone."""
     cpus: float = 0.0
     """What it holds."""
-    more_gpus: int = 0
-    """What its flexible tasks hold beside its base tasks."""
+    gained_s: float = 0.0
+    """How much earlier its attempt ends than at the speed of its base tasks."""
     goes_on_in: tuple[int, tuple[TaskPlacement, ...]] | None = None
     """While it migrates: the region, by position, and the places that are kept for its next attempt."""
     row: int = -1
@@ -89,14 +93,13 @@ class SimulatedWorkload:
     charges: dict[str, int] = field(default_factory=dict)
     """What it takes of its tenant's quota."""
 
-    @property
-    def held_gpus(self) -> int:
-        """What its attempt holds."""
-        return self.gpus + self.more_gpus
+    def __post_init__(self) -> None:
+        self.gpus = self.base_gpus
 
     @property
     def remaining_s(self) -> float:
-        return self.work_s - self.progress
+        """Run time to the end, when it came into the queue or when its attempt started, at its present speed."""
+        return self.work_s - self.progress - self.gained_s
 
     def happens(self, happening: Happening) -> None:
         """The next state by the life cycle's table; raises TransitionRefused."""

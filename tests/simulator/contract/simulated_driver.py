@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from data_placement.catalog import Catalog
@@ -63,7 +64,7 @@ class SimulatedDriver:
             index=index,
             workload=workload,
             tenant=tenant,
-            gpus=specification.demand.total_gpus,
+            base_gpus=specification.demand.total_gpus,
             submitted_s=workload.submitted_s,
             work_s=1.0,
             checkpoint_interval_s=0.0,
@@ -118,7 +119,7 @@ class SimulatedDriver:
         work.region = self._regions[region_of(event)]
         work.standing = Standing(event.priority or 0, event.level or 0)
         work.within_quota = bool(event.details["within_quota"])
-        work.dispatched_s = event.t
+        work.dispatched_s, work.started_s = event.t, math.nan
         work.state = State.DISPATCHED
         work.cpus = sum(placement.millicpus for placement in placements) / 1000
         for victim in victims_of(event):

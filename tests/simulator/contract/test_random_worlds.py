@@ -83,7 +83,7 @@ def _work_of(index: int, workload: Workload, room: RegionRoom, kinds: Kinds) -> 
         index=index,
         workload=workload,
         tenant=0,
-        gpus=workload.specification.demand.total_gpus,
+        base_gpus=workload.specification.demand.total_gpus,
         submitted_s=workload.submitted_s,
         work_s=1.0,
         checkpoint_interval_s=0.0,

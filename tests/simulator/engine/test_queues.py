@@ -78,7 +78,7 @@ def workload(index: int, kind: int, gpus: int, level: int) -> SimulatedWorkload:
         index=index,
         workload=Workload(WorkloadId(f"w-{index:03}"), specification, float(index // 2)),
         tenant=0,
-        gpus=gpus,
+        base_gpus=gpus,
         submitted_s=float(index // 2),
         work_s=60.0,
         checkpoint_interval_s=0.0,
