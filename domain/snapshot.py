@@ -6,7 +6,7 @@ begin. All times are seconds since the epoch on the clock of the service that it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from domain.events import EvictionCause
@@ -62,6 +62,26 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptSoFar:
+    """What a running attempt had come to when it was changed last, by a resize, a retune or an order to leave."""
+
+    to_s: float
+    """When that was."""
+    progress: float
+    """As in `RunningAttempt`."""
+    gpu_s: float
+    """GPU-seconds that it had received since it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextPlace:
+    """Where a migrating attempt goes on, as the next one of its workload: the place is kept for it."""
+
+    region: RegionId
+    placements: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunningAttempt:
     """An attempt between its dispatch and its end."""
 
@@ -83,6 +103,10 @@ class RunningAttempt:
     """Of the attempts before this one."""
     leaving: Leaving | None = None
     """While it is PREEMPTING."""
+    changed: AttemptSoFar | None = None
+    """None: it has done nothing but run since it started, with the placements of its start."""
+    next_place: NextPlace | None = None
+    """While it migrates; it may have yet to be asked to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +186,34 @@ def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
             found.append((f"{path}.region", f"there is no region {attempt.region} in the fleet"))
         if not attempt.placements:
             found.append((f"{path}.placements", "is empty; an attempt holds something"))
-        for place, placement in enumerate(attempt.placements):
-            if placement.machine not in machines:
-                problem = f"there is no machine {placement.machine} in the fleet"
-                found.append((f"{path}.placements[{place}].machine", problem))
+        if attempt.changed is not None and attempt.started_s is None:
+            found.append(
+                (f"{path}.changed", "must not be there without started_s: what has not started has done nothing")
+            )
+        unknown = _unknown_machines(attempt.placements, f"{path}.placements", machines)
+        if attempt.next_place is not None:
+            if attempt.next_place.region not in regions:
+                found.append(
+                    (f"{path}.next_place.region", f"there is no region {attempt.next_place.region} in the fleet")
+                )
+            unknown += _unknown_machines(attempt.next_place.placements, f"{path}.next_place.placements", machines)
+        found += unknown
     found += [
         (f"machine_states.{machine}", "is not a machine of the fleet; leave it out")
         for machine in sorted(snapshot.machine_states)
         if machine not in machines
     ]
     return found
+
+
+def _unknown_machines(
+    placements: Sequence[TaskPlacement], path: str, machines: Container[MachineId]
+) -> list[tuple[str, str]]:
+    return [
+        (f"{path}[{place}].machine", f"there is no machine {placement.machine} in the fleet")
+        for place, placement in enumerate(placements)
+        if placement.machine not in machines
+    ]
 
 
 def _listed(states: frozenset[State]) -> str:

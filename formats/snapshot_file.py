@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -20,7 +21,9 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from domain.snapshot import (
+    AttemptSoFar,
     Leaving,
+    NextPlace,
     QueuedWorkload,
     RunningAttempt,
     ServiceSoFar,
@@ -91,6 +94,17 @@ class PlacementSchema(Schema):
     mebibytes: _Count
 
 
+class ChangedSchema(Schema):
+    to_s: float
+    progress: _Amount
+    gpu_s: _Amount
+
+
+class NextPlaceSchema(Schema):
+    region: Name
+    placements: Annotated[list[PlacementSchema], Field(min_length=1)]
+
+
 class RunningSchema(Schema):
     workload: Name
     submitted_s: float
@@ -109,6 +123,8 @@ class RunningSchema(Schema):
     placements: list[PlacementSchema]
     so_far: SoFarSchema
     leaving: LeavingSchema | None
+    changed: ChangedSchema | None = None
+    next_place: NextPlaceSchema | None = None
 
 
 class UseSchema(Schema):
@@ -236,6 +252,7 @@ def _queued(schema: QueuedSchema, path: str, source: str, problems: list[FieldPr
 
 
 def _running(schema: RunningSchema, path: str, source: str, problems: list[FieldProblem]) -> RunningAttempt:
+    changed, next_place = schema.changed, schema.next_place
     return RunningAttempt(
         workload=_workload(schema, path, source),
         key=AttemptKey(WorkloadId(schema.workload), AttemptNumber(schema.attempt)),
@@ -248,9 +265,11 @@ def _running(schema: RunningSchema, path: str, source: str, problems: list[Field
         progress_at_start=schema.progress_at_start,
         progress=schema.progress,
         checkpoint_progress=schema.checkpoint_progress,
-        placements=tuple(_placement(placement) for placement in schema.placements),
+        placements=_placements(schema),
         so_far=_so_far(schema.so_far),
         leaving=None if schema.leaving is None else _leaving(schema.leaving, f"{path}.leaving", problems),
+        changed=None if changed is None else AttemptSoFar(changed.to_s, changed.progress, changed.gpu_s),
+        next_place=None if next_place is None else NextPlace(RegionId(next_place.region), _placements(next_place)),
     )
 
 
@@ -281,6 +300,10 @@ def _leaving(schema: LeavingSchema, path: str, problems: list[FieldProblem]) -> 
     if schema.by_priority is None or schema.by_level is None:
         return Leaving(cause, key)
     return Leaving(cause, key, Standing(schema.by_priority, schema.by_level))
+
+
+def _placements(schema: RunningSchema | NextPlaceSchema) -> tuple[TaskPlacement, ...]:
+    return tuple(_placement(placement) for placement in schema.placements)
 
 
 def _placement(schema: PlacementSchema) -> TaskPlacement:
@@ -315,6 +338,7 @@ def _queued_document(entry: QueuedWorkload) -> _Document:
 
 
 def _running_document(attempt: RunningAttempt) -> _Document:
+    changed, next_place = attempt.changed, attempt.next_place
     return {
         **_workload_document(attempt.workload),
         "attempt": int(attempt.key.attempt),
@@ -328,21 +352,31 @@ def _running_document(attempt: RunningAttempt) -> _Document:
         "progress_at_start": attempt.progress_at_start,
         "progress": attempt.progress,
         "checkpoint_progress": attempt.checkpoint_progress,
-        "placements": [
-            {
-                "job": str(placement.job),
-                "task": placement.task,
-                "cluster": str(placement.cluster),
-                "machine": str(placement.machine),
-                "gpus": list(placement.gpu_indices),
-                "millicpus": placement.millicpus,
-                "mebibytes": placement.mebibytes,
-            }
-            for placement in attempt.placements
-        ],
+        "placements": _placements_document(attempt.placements),
         "so_far": _so_far_document(attempt.so_far),
         "leaving": None if attempt.leaving is None else _leaving_document(attempt.leaving),
+        "changed": None
+        if changed is None
+        else {"to_s": changed.to_s, "progress": changed.progress, "gpu_s": changed.gpu_s},
+        "next_place": None
+        if next_place is None
+        else {"region": str(next_place.region), "placements": _placements_document(next_place.placements)},
     }
+
+
+def _placements_document(placements: Sequence[TaskPlacement]) -> list[_Document]:
+    return [
+        {
+            "job": str(placement.job),
+            "task": placement.task,
+            "cluster": str(placement.cluster),
+            "machine": str(placement.machine),
+            "gpus": list(placement.gpu_indices),
+            "millicpus": placement.millicpus,
+            "mebibytes": placement.mebibytes,
+        }
+        for placement in placements
+    ]
 
 
 def _workload_document(workload: Workload) -> _Document:

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from psycopg.rows import TupleRow
 
 from domain.fleet import MachineState
-from domain.identifiers import RegionId, TenantId, WorkloadId
+from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, State
+from domain.placement import AttemptKey
+from domain.placement_changes import PlacementChange
 from domain.rank import QueuePosition, Standing
-from domain.snapshot import Leaving, QueuedWorkload, RunningAttempt, ServiceSoFar, Snapshot, UseStretch
+from domain.snapshot import (
+    AttemptSoFar,
+    Leaving,
+    NextPlace,
+    QueuedWorkload,
+    RunningAttempt,
+    ServiceSoFar,
+    Snapshot,
+    UseStretch,
+    emulated_work_s,
+)
+from domain.work_rate import work_rate
 from domain.workload import Workload, WorkloadSpecification
-from services.database import attempt_store, catalog_store, fleet_store, tenant_store
+from services.database import (
+    attempt_store,
+    catalog_store,
+    fleet_store,
+    placement_change_store,
+    reservation_store,
+    tenant_store,
+)
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
+from services.database.placement_change_store import StoredRevision
 from services.database.state_guards import quoted
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
@@ -30,14 +51,34 @@ class _Ended:
     last_ended_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """GPU-seconds that a live attempt has received up to a time, and how many GPUs it holds since."""
+
+    gpus: int
+    gpu_s: float
+    to_s: float | None
+    """None: it holds since its start what it holds."""
+    leaving_s: float | None
+
+
 async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
     """Everything that is decided on. The connection's transaction must see one state of the database throughout."""
     fleet, states = await fleet_store.load_fleet(connection)
     ended = await _load_ended(connection)
+    next_places = {
+        AttemptKey(place.key.workload, AttemptNumber(place.key.attempt - 1)): NextPlace(place.region, place.placements)
+        for region in fleet.regions
+        for place in await reservation_store.in_region(connection, region.region)
+    }
     running: list[RunningAttempt] = []
+    received = await _load_received(connection)
     for region in fleet.regions:
-        stored = await attempt_store.load_live(connection, region.region)
-        running += [_running(attempt, region.region, ended) for attempt in stored]
+        revisions = await placement_change_store.load_revisions(connection, region.region)
+        for stored in await attempt_store.load_live(connection, region.region):
+            attempt = _running(stored, region.region, ended)
+            changed = _changed(attempt, received[stored.key], revisions.get(stored.key), now)
+            running.append(replace(attempt, changed=changed, next_place=next_places.get(stored.key)))
     running.sort(key=lambda attempt: (attempt.workload.submitted_s, attempt.workload.workload))
     return Snapshot(
         taken_s=now,
@@ -59,6 +100,46 @@ async def _load_ended(connection: AnyConnection) -> Mapping[WorkloadId, _Ended]:
             GROUP BY workload, w.attained_s, w.attained_gpu_s"""
     )
     return {WorkloadId(row[0]): _Ended(row[1], row[2], row[3]) for row in await cursor.fetchall()}
+
+
+async def _load_received(connection: AnyConnection) -> Mapping[AttemptKey, _Received]:
+    cursor = await connection.execute(
+        """SELECT workload, attempt, gpus, received_gpu_s, received_to_s, leaving_s FROM attempts
+            WHERE ended_s IS NULL"""
+    )
+    rows = await cursor.fetchall()
+    return {AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): _Received(*row[2:]) for row in rows}
+
+
+def _changed(
+    attempt: RunningAttempt, received: _Received, revision: StoredRevision | None, now: float
+) -> AttemptSoFar | None:
+    """What it had come to at its last change; one that is still being carried out counts as done now."""
+    if attempt.started_s is None:
+        return None
+    since = tuple(revision.changed.values()) if revision is not None else ()
+    if attempt.leaving is not None and received.leaving_s is not None:
+        to_s, progress = received.leaving_s, attempt.progress
+    elif revision is not None and revision.change is not None:
+        to_s, progress = now, _progress_at(attempt, since, revision.change, now)
+    elif since:
+        to_s, progress = max(at_s for at_s, _ in since), min(reached for _, reached in since)
+    else:
+        return None
+    held_since_s = attempt.started_s if received.to_s is None else received.to_s
+    return AttemptSoFar(to_s, progress, received.gpu_s + received.gpus * max(0.0, to_s - held_since_s))
+
+
+def _progress_at(
+    attempt: RunningAttempt, since: Sequence[tuple[float, float]], change: PlacementChange, now: float
+) -> float:
+    """Emulated work goes on, until the change is carried out, as fast as what it held before makes it."""
+    specification = attempt.workload.specification
+    if emulated_work_s(specification) is None or attempt.started_s is None:
+        return attempt.progress
+    at_s = max((at_s for at_s, _ in since), default=attempt.started_s)
+    reached = min((reached for _, reached in since), default=attempt.progress_at_start)
+    return max(attempt.progress, reached + max(0.0, now - at_s) * work_rate(specification.jobs, change.before))
 
 
 async def _load_queue(

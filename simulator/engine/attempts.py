@@ -39,13 +39,14 @@ from domain.life_cycle import Happening, State
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
 from domain.rank import Standing
-from domain.snapshot import RunningAttempt, emulated_work_s
+from domain.snapshot import RunningAttempt
 from domain.work_rate import work_rate
-from regional_scheduler.plan_application import apply_plan, successor_of
+from regional_scheduler.plan_application import RESERVED, apply_plan, successor_of
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
 from simulator.engine.placement_changes import PlacementChanges
 from simulator.engine.regions import Win
+from simulator.engine.taken_over import changed_so_far, eviction_of, speed_of
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 from simulator.results.run_record import NO_ROW
@@ -142,17 +143,15 @@ class Attempts:
         world, now = self._world, self._world.clock.now()
         work.dispatched_s = attempt.dispatched_s
         work.started_s = math.nan if attempt.started_s is None else attempt.started_s
-        leaving = attempt.leaving
-        eviction = None if leaving is None else Eviction(leaving.cause, leaving.by, leaving.by_standing)
+        work.gpus = sum(len(placement.gpu_indices) for placement in attempt.placements)
+        eviction = eviction_of(attempt)
         if attempt.started_s is not None:
             work.emulated = work.work_from(attempt.started_s)
-            if leaving is not None:
-                reached = work.emulated.progress_at(now)
-                if emulated_work_s(attempt.workload.specification) is not None:
-                    reached = max(work.progress, min(attempt.progress, reached))
-                work.emulated = work.emulated._replace(progress=reached, anchor_s=now, speed=0.0)
-                work.attained_s += reached - work.progress
-                work.attained_gpu_s += (reached - work.progress) * work.gpus
+            changed = changed_so_far(work, attempt, now)
+            if changed is not None:
+                work.goes_on_from(changed, 0.0 if eviction is not None else speed_of(attempt))
+                if eviction is not None:
+                    self._count_service(work, changed.to_s)
         work.kept = work.progress_at(now)
         work.run = run_from_record(
             AttemptFacts(work.key, work.progress),
@@ -178,17 +177,27 @@ class Attempts:
             world.recorder.started(work, attempt.started_s)
             if world.columns is not None:
                 world.columns.start(work)
-        if leaving is not None:
+        if eviction is not None:
             inventory.begin_eviction(work.key)
             if world.columns is not None:
                 world.columns.leave(work)
+
+    def keep_place(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
+        """The next attempt of one that was taken over will start there. Raises what `RegionCapacity.hold` raises."""
+        inventory = self._world.room.desks[region].inventory
+        inventory.hold(Holding(successor_of(work.key), RESERVED, self._world.clock.now(), placements))
+        work.goes_on_in = region, placements
 
     def go_on(self, work: SimulatedWorkload) -> None:
         """What is to come of an attempt that was taken over."""
         world, now = self._world, self._world.clock.now()
         if work.state is State.PREEMPTING:
-            save_s = world.settings.costs.checkpoint_save_s if work.emulated is not None else 0.0
-            world.events.add(now + save_s, Happens.VACATED, work.index, work.token)
+            saved_s = now
+            if work.emulated is not None:
+                saved_s = max(now, work.emulated.anchor_s + world.settings.costs.checkpoint_save_s)
+            world.events.add(saved_s, Happens.VACATED, work.index, work.token)
+        elif work.goes_on_in is not None:
+            self.migrate(work, *work.goes_on_in)
         elif work.emulated is not None:
             self.set_level(work)
             world.events.add(max(now, work.emulated.done_s), Happens.COMPLETION, work.index, work.token)
@@ -290,17 +299,11 @@ class Attempts:
         """What it holds and how fast it is from now on; what was expected of it is expected at another time."""
         world, now = self._world, self._world.clock.now()
         gpus = sum(len(placement.gpu_indices) for placement in action.placements)
-        # Its service is counted at its end, with what it holds then: what it held until now is made up for.
-        work.attained_gpu_s += (now - work.started_s) * (work.gpus - gpus)
         self._hold(work, -1)
         work.placements = action.placements
-        work.gpus = gpus
+        work.goes_at(work_rate(work.workload.specification.jobs, action.placements), gpus, now)
         work.cpus = sum(placement.millicpus for placement in action.placements) / 1000
         self._hold(work, 1)
-        if work.emulated is None:
-            raise ValueError(f"{work.workload.workload} is resized, but does not run")
-        work.emulated = work.emulated.at_speed(work_rate(work.workload.specification.jobs, action.placements), now)
-        work.gained_s = work.started_s + work.work_s - work.progress - work.emulated.done_s
         work.token += 1
         if world.columns is not None:
             world.columns.refresh(work)
@@ -308,7 +311,7 @@ class Attempts:
         world.recorder.changed(work, inventory.entries_of(work.key), now)
         self._await_evictable(work)
         self.set_level(work)
-        world.events.add(work.emulated.done_s, Happens.COMPLETION, work.index, work.token)
+        world.events.add(work.done_s, Happens.COMPLETION, work.index, work.token)
         world.news = True
 
     def _record_leaving(self, work: SimulatedWorkload, action: RecordLeaving) -> None:
@@ -443,7 +446,7 @@ class Attempts:
         if world.columns is not None:
             world.columns.end(work)
         self._hold(work, -1)
-        work.gpus, work.gained_s = work.base_gpus, 0.0
+        work.gpus, work.gained_s, work.made_up_gpu_s = work.base_gpus, 0.0, 0.0
         world.news = True
 
     def _hold(self, work: SimulatedWorkload, sign: int) -> None:

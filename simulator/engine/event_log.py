@@ -61,13 +61,17 @@ class SimulatedEvents:
         }
         self._tell(work, EventKind.DISPATCHED, now, details)
 
-    def started(self, work: SimulatedWorkload, placements: Sequence[TaskPlacement], now: float) -> None:
+    def started(
+        self, work: SimulatedWorkload, placements: Sequence[TaskPlacement], now: float, speed: float = 1.0
+    ) -> None:
         details: dict[str, JsonValue] = {
             "placement": placement_details(placements),
             "within_quota": work.within_quota,
             "progress": work.progress,
             "emulated": True,
         }
+        if speed != 1.0:
+            details["speed"] = speed
         self._tell(work, EventKind.STARTED, now, details)
 
     def changed(

@@ -3,17 +3,17 @@
 Queue entries keep their ranks and what their attempts attained; running attempts keep placements, standing, times and
 progress. What no snapshot knows is taken from the run's settings: an attempt that was dispatched and has not started
 does so when its containers are ready, counted from its dispatch; one that is leaving has saved its work after the time
-that a checkpoint takes, counted from the snapshot.
+that a checkpoint takes, counted from when it was asked to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from cluster_manager.attempt_run.events import Eviction
 from cluster_manager.capacity.errors import InventoryError
 from domain.events import EventKind
 from domain.fleet import MachineState
@@ -28,8 +28,12 @@ from simulator.engine.binding import Bindings
 from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import Happens
 from simulator.engine.intake import Intake
+from simulator.engine.taken_over import eviction_of, goes_on_at, speed_of
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
+
+_Told: TypeAlias = tuple[float, int, Callable[[], None]]
+"""When, its place among what happened then, and how the log learns it."""
 
 
 class Duration(NamedTuple):
@@ -113,6 +117,7 @@ class _Resumption:
         for attempt in order:
             self._hold(attempt)
         for attempt in order:
+            self._keep_next_place(attempt)
             self._link_to_its_reason(attempt)
         # 4. The log learns how all this came about.
         if world.log is not None:
@@ -166,11 +171,24 @@ class _Resumption:
         if not self._world.policy.scans:
             work.standing, work.within_quota = Standing(0, attempt.standing.level), True
         work.queued_since_s = attempt.dispatched_s
-        try:
+        with self._blaming(attempt, "placements"):
             self._attempts.take_over(work, attempt)
+
+    def _keep_next_place(self, attempt: RunningAttempt) -> None:
+        if attempt.next_place is None or not goes_on_at(attempt):
+            return
+        region = self._regions[attempt.next_place.region]
+        with self._blaming(attempt, "next_place.placements"):
+            self._attempts.keep_place(self._work(attempt.workload), region, attempt.next_place.placements)
+
+    @contextmanager
+    def _blaming(self, attempt: RunningAttempt, field: str) -> Iterator[None]:
+        """What the machines have no place for is a problem of that field."""
+        try:
+            yield
         except InventoryError as error:
             number = self._snapshot.running.index(attempt)
-            problem = FieldProblem(f"running[{number}].placements", f"{attempt.key.workload}: {error}")
+            problem = FieldProblem(f"running[{number}].{field}", f"{attempt.key.workload}: {error}")
             raise FormatError("snapshot", [problem]) from error
 
     def _link_to_its_reason(self, attempt: RunningAttempt) -> None:
@@ -219,16 +237,14 @@ class _Resumption:
         for _, _, _, say in sorted(told, key=lambda entry: entry[:3]):
             say()
 
-    def _history_of(
-        self, log: SimulatedEvents, attempt: RunningAttempt, taken_s: float
-    ) -> Sequence[tuple[float, int, Callable[[], None]]]:
+    def _history_of(self, log: SimulatedEvents, attempt: RunningAttempt, taken_s: float) -> Sequence[_Told]:
         work = self._work(attempt.workload)
         victims = [
             other.key
             for other in self._snapshot.running
             if other.leaving is not None and other.leaving.by == attempt.key
         ]
-        history: list[tuple[float, int, Callable[[], None]]] = [
+        history: list[_Told] = [
             (
                 work.dispatched_s,
                 1,
@@ -236,11 +252,30 @@ class _Resumption:
             )
         ]
         if attempt.started_s is not None:
-            history.append((work.started_s, 2, lambda: log.started(work, attempt.placements, work.started_s)))
-        if attempt.leaving is not None:
-            eviction = Eviction(attempt.leaving.cause, attempt.leaving.by, attempt.leaving.by_standing)
+            history += self._work_history_of(log, attempt, attempt.started_s)
+        eviction = eviction_of(attempt)
+        if eviction is not None:
             history.append((taken_s, 3, lambda: log.evicting(work, eviction, taken_s)))
         return history
+
+    def _work_history_of(self, log: SimulatedEvents, attempt: RunningAttempt, started_s: float) -> Sequence[_Told]:
+        """Its start; and its last change, before which it must have been so fast that it came as far as it has."""
+        work, changed = self._work(attempt.workload), attempt.changed
+        if changed is None or changed.to_s <= started_s:
+            return [(started_s, 2, lambda: log.started(work, attempt.placements, started_s))]
+        reached = work.emulated.progress if work.emulated is not None else work.progress
+        speed = (reached - work.progress) / (changed.to_s - started_s)
+        start: _Told = (started_s, 2, lambda: log.started(work, attempt.placements, started_s, speed))
+        if attempt.leaving is not None:
+            return [start]
+        return [
+            start,
+            (
+                changed.to_s,
+                2,
+                lambda: log.changed(work, EventKind.RESIZED, attempt.placements, speed_of(attempt), changed.to_s),
+            ),
+        ]
 
     def _work(self, workload: Workload) -> SimulatedWorkload:
         name: WorkloadId = workload.workload

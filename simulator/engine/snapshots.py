@@ -7,7 +7,7 @@ import math
 from domain.fleet import MachineState
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
-from domain.snapshot import Leaving, QueuedWorkload, RunningAttempt, ServiceSoFar, Snapshot, UseStretch
+from domain.snapshot import Leaving, NextPlace, QueuedWorkload, RunningAttempt, ServiceSoFar, Snapshot, UseStretch
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
@@ -57,8 +57,11 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
     now = world.clock.now()
     reached = work.progress_at(now)
     eviction = work.run.eviction
-    # Of one that leaves, what it received is counted already; in a snapshot that follows with its end.
-    counted_s = 0.0 if eviction is None else reached - work.progress
+    changed = work.changed_so_far()
+    # What is counted of it already; in a snapshot that follows with its end.
+    counted_s, counted_gpu_s = 0.0, work.made_up_gpu_s
+    if eviction is not None and changed is not None:
+        counted_s, counted_gpu_s = changed.to_s - work.started_s, changed.gpu_s
     return RunningAttempt(
         workload=work.workload,
         key=work.key,
@@ -76,7 +79,11 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
             attempts=work.attempts - 1,
             checkpoint_progress=work.progress,
             attained_s=max(0.0, work.attained_s - counted_s),
-            attained_gpu_s=max(0.0, work.attained_gpu_s - counted_s * work.gpus),
+            attained_gpu_s=max(0.0, work.attained_gpu_s - counted_gpu_s),
         ),
         leaving=None if eviction is None else Leaving(eviction.cause, eviction.by, eviction.by_standing),
+        changed=changed,
+        next_place=None
+        if work.goes_on_in is None
+        else NextPlace(world.room.desks[work.goes_on_in[0]].region, work.goes_on_in[1]),
     )

@@ -11,6 +11,7 @@ from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
+from domain.snapshot import AttemptSoFar
 from domain.workload import Workload
 
 NO_REGION = -1
@@ -84,6 +85,8 @@ class SimulatedWorkload:
     """What of its progress is kept when it is gone."""
     cpus: float = 0.0
     """What it holds."""
+    made_up_gpu_s: float = 0.0
+    """What `attained_gpu_s` has for its attempt already: service is counted at the end as if it had always held `gpus`."""
     gained_s: float = 0.0
     """How much earlier its attempt ends than at the speed of its base tasks."""
     goes_on_in: tuple[int, tuple[TaskPlacement, ...]] | None = None
@@ -100,6 +103,42 @@ class SimulatedWorkload:
     def remaining_s(self) -> float:
         """Run time to the end, when it came into the queue or when its attempt started, at its present speed."""
         return self.work_s - self.progress - self.gained_s
+
+    @property
+    def done_s(self) -> float:
+        """When its attempt has done all work; never, while it does not run."""
+        return math.inf if self.emulated is None else self.emulated.done_s
+
+    def goes_at(self, speed: float, gpus: int, now: float) -> None:
+        """Its attempt holds so many GPUs from now on, and works at that speed. Raises ValueError if it does not run."""
+        if self.emulated is None:
+            raise ValueError(f"{self.workload.workload} is resized, but does not run")
+        self._make_up((now - self.started_s) * (self.gpus - gpus))
+        self.gpus = gpus
+        self.emulated = self.emulated.at_speed(speed, now)
+        self.gained_s = self.started_s + self.work_s - self.progress - self.emulated.done_s
+
+    def goes_on_from(self, changed: AttemptSoFar, speed: float) -> None:
+        """Its attempt, which started at `started_s` and holds `gpus`, was changed then, and works at that speed since."""
+        if self.emulated is None:
+            raise ValueError(f"{self.workload.workload} was changed, but does not run")
+        self._make_up(changed.gpu_s - (changed.to_s - self.started_s) * self.gpus)
+        reached = max(self.progress, min(changed.progress, self.work_s))
+        self.emulated = self.emulated._replace(progress=reached, anchor_s=changed.to_s, speed=speed)
+        if speed > 0:
+            self.gained_s = self.started_s + self.work_s - self.progress - self.emulated.done_s
+
+    def changed_so_far(self) -> AttemptSoFar | None:
+        """What its attempt had come to at its last change; None if there was none since it started."""
+        emulated = self.emulated
+        if emulated is None or emulated.anchor_s == self.started_s:
+            return None
+        ran_s = emulated.anchor_s - self.started_s
+        return AttemptSoFar(emulated.anchor_s, emulated.progress, ran_s * self.gpus + self.made_up_gpu_s)
+
+    def _make_up(self, gpu_s: float) -> None:
+        self.made_up_gpu_s += gpu_s
+        self.attained_gpu_s += gpu_s
 
     def happens(self, happening: Happening) -> None:
         """The next state by the life cycle's table; raises TransitionRefused."""

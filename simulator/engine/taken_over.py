@@ -1,0 +1,56 @@
+"""What a snapshot says of an attempt, in the terms of a simulation that goes on with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster_manager.attempt_run.events import Eviction
+from domain.events import EvictionCause
+from domain.placement import TaskPlacement
+from domain.snapshot import AttemptSoFar, RunningAttempt, emulated_work_s
+from domain.work_rate import work_rate
+from simulator.engine.workloads import SimulatedWorkload
+
+
+def eviction_of(attempt: RunningAttempt) -> Eviction | None:
+    """Why it leaves, if it does."""
+    leaving = attempt.leaving
+    if leaving is None:
+        return None
+    machines = dict.fromkeys(placement.machine for placement in goes_on_at(attempt))
+    return Eviction(leaving.cause, leaving.by, leaving.by_standing, to=tuple(machines))
+
+
+def goes_on_at(attempt: RunningAttempt) -> tuple[TaskPlacement, ...]:
+    """The place of its next attempt; empty for one that does not migrate."""
+    if attempt.next_place is None:
+        return ()
+    migrates = attempt.leaving is None or attempt.leaving.cause is EvictionCause.MIGRATED
+    return attempt.next_place.placements if migrates else ()
+
+
+def speed_of(attempt: RunningAttempt) -> float:
+    """Seconds of work per second, with the placements that it has; of an estimate each second is worth one."""
+    jobs = attempt.workload.specification.jobs
+    return 1.0 if emulated_work_s(attempt.workload.specification) is None else work_rate(jobs, attempt.placements)
+
+
+def changed_so_far(work: SimulatedWorkload, attempt: RunningAttempt, now: float) -> AttemptSoFar | None:
+    """What it had come to at its last change. `work` is its workload, at work as if there had been none.
+
+    Of one that leaves and does not say when it was asked to, its progress tells how long it ran.
+    """
+    emulated = work.emulated
+    if emulated is None:
+        return None
+    changed = attempt.changed
+    is_estimate = emulated_work_s(attempt.workload.specification) is None
+    if changed is not None:
+        return changed if not is_estimate else replace(changed, progress=emulated.progress_at(changed.to_s))
+    if attempt.leaving is None:
+        return None
+    reached = emulated.progress_at(now)
+    if not is_estimate:
+        reached = max(work.progress, min(attempt.progress, reached))
+    ran_s = reached - work.progress
+    return AttemptSoFar(work.started_s + ran_s, reached, ran_s * work.gpus)

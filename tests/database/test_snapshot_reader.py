@@ -1,0 +1,61 @@
+"""A snapshot of live attempts that were changed: since when they hold what they hold, and what they had come to then."""
+
+import asyncio
+from dataclasses import replace
+
+from cluster_manager.attempt_run.events import Eviction
+from domain.events import EvictionCause
+from domain.identifiers import AttemptNumber, ClusterId, MachineId, RegionId, WorkloadId
+from domain.placement import AttemptKey
+from domain.placement_changes import ChangeKind, PlacementChange
+from domain.snapshot import AttemptSoFar, NextPlace, RunningAttempt
+from services.database import attempt_store, fleet_store, placement_change_store, reservation_store
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.reservation_store import ReservedPlace
+from services.database.snapshot_reader import load_snapshot
+from services.wire.workloads import specification_to_proto
+from tests.database.small_world import FLEET, dispatch, new_attempt, placement, specification, submission, submit
+
+W1 = WorkloadId("w000001")
+KEY = AttemptKey(W1, AttemptNumber(1))
+
+
+def test_a_changed_attempt_says_what_it_had_come_to_at_its_last_change(database_url: str) -> None:
+    """8 GPUs from 2100 on; 4 from 2200 on, carried out at 2210; asked to leave at 2300, with a place in the east."""
+    wanted = specification()
+    stored = replace(submission(1, wanted), serialized=specification_to_proto(wanted).SerializeToString())
+    change = PlacementChange(ChangeKind.RESIZED, (placement(),))
+    kept = (placement("east-b-r0-m1"),)
+
+    async def story(connection: AnyConnection) -> None:
+        await fleet_store.apply_fleet(connection, FLEET)
+        await submit(connection, [stored])
+        await dispatch(connection, new_attempt(W1))
+        assert (await running(connection, 2050.0)).changed is None
+        await attempt_store.record_started(connection, [(KEY, 2100.0)])
+        assert (await running(connection, 2150.0)).changed is None
+        assert await placement_change_store.begin_change(connection, KEY, 1, (placement(gpus=4),), change, 2200.0)
+        # What is not carried out yet counts as carried out now: it has worked until then as before.
+        assert (await running(connection, 2205.0)).changed == AttemptSoFar(2205.0, 105.0, 800.0 + 4 * 5)
+        done = {ClusterId("east-b"): (2210.0, 110.0)}
+        assert await placement_change_store.finish_changes(connection, [(KEY, 1, done)]) == {KEY}
+        assert (await running(connection, 2290.0)).changed == AttemptSoFar(2210.0, 110.0, 800.0 + 4 * 10)
+        place = ReservedPlace(AttemptKey(W1, AttemptNumber(2)), RegionId("east"), 2295.0, kept)
+        assert await reservation_store.reserve(connection, place)
+        eviction = Eviction(EvictionCause.MIGRATED, to=(MachineId("east-b-r0-m1"),))
+        assert await attempt_store.begin_evictions(connection, [(KEY, eviction)], 2300.0) == {KEY}
+        leaving = await running(connection, 2320.0)
+        assert leaving.changed == AttemptSoFar(2300.0, leaving.progress, 800.0 + 4 * 100)
+        assert leaving.next_place == NextPlace(RegionId("east"), kept)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await story(connection)
+
+    asyncio.run(scenario())
+
+
+async def running(connection: AnyConnection, now: float) -> RunningAttempt:
+    (attempt,) = (await load_snapshot(connection, now)).running
+    return attempt
