@@ -6,13 +6,15 @@ up is free at once, too: who starts there waits until it is really gone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cluster_manager.capacity.errors import UnexpectedHolding
 from domain.eviction import evictable_from_s
 from domain.identifiers import AttemptNumber
 from domain.machine_life_cycle import MachineHappening, next_machine_state
 from domain.placement import AttemptKey, Holding
 from domain.placement_changes import placements_after
-from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.plan import Action, Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY
 from regional_scheduler.region_capacity import RegionCapacity
@@ -34,7 +36,12 @@ def apply_plan(inventory: RegionCapacity, plan: Plan, now: float, lot: Lot | Non
     before it were applied: a caller who does not know that all are possible tries them first, in
     `RegionCapacity.tentatively`.
     """
-    execute(plan.actions, _CapacityExecution(inventory, now, lot))
+    apply_actions(inventory, plan.actions, now, lot)
+
+
+def apply_actions(inventory: RegionCapacity, actions: Iterable[Action], now: float, lot: Lot | None = None) -> None:
+    """As `apply_plan`, for actions that are of no plan for one workload: a lender's."""
+    execute(actions, _CapacityExecution(inventory, now, lot))
 
 
 class _CapacityExecution:

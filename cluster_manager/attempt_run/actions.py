@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from cluster_manager.attempt_run.events import Eviction
+from domain.events import EvictionCause
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 
@@ -76,6 +77,12 @@ class RecordEnd(NamedTuple):
     failed: bool = False
     """It counts against the workload's retries."""
     not_before_s: float = 0.0
+
+    @property
+    def migrates(self) -> bool:
+        """Its next attempt starts at once in the place that is kept for it. One that ends in any other way, as with a
+        lost machine while it saved its work, loses that place, and its workload returns to the queue like others."""
+        return self.end == EvictionCause.MIGRATED and self.next_state is State.PENDING
 
 
 AttemptAction: TypeAlias = (

@@ -9,7 +9,7 @@ from cluster_manager.attempt_run.actions import RecordCheckpoint, RecordEnd, Rec
 from cluster_manager.attempt_run.events import CancellationNoted, Eviction
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptRun
-from domain.events import Event, EventKind, EvictionCause, JsonValue
+from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
@@ -140,9 +140,7 @@ async def _take_places(
     return {
         end.key: places[end.key.workload]
         for end in ends
-        if end.end == EvictionCause.MIGRATED
-        and end.key.workload in places
-        and places[end.key.workload].region in served
+        if end.migrates and end.key.workload in places and places[end.key.workload].region in served
     }
 
 

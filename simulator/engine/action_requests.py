@@ -48,7 +48,7 @@ class ActionRequests:
         except (ImpossibleAction, InventoryError) as impossible:
             self.refused.append((action, str(impossible)))
         else:
-            self._attempts.carry_out(region, plan)
+            self._attempts.carry_out(region, plan.actions)
 
     def _plan(self, action: ActionAt, now: float) -> tuple[int, Plan]:
         work = self._world.by_name.get(action.workload)

@@ -36,12 +36,13 @@ from cluster_manager.attempt_run.run import AttemptFacts, new_run, run_from_reco
 from domain.events import EventKind, EvictionCause
 from domain.eviction import evictable_from_s, remembered_preemptions
 from domain.life_cycle import Happening, State
+from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey, Holding, TaskPlacement
-from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.plan import Action, Evict, Migrate, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt
 from domain.work_rate import work_rate
-from regional_scheduler.plan_application import RESERVED, apply_plan, successor_of
+from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan, successor_of
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
 from simulator.engine.placement_changes import PlacementChanges
@@ -89,10 +90,10 @@ class Attempts:
         if not victims:
             self._take(work, PlaceFreed(now))
 
-    def carry_out(self, region: int, plan: Plan) -> None:
-        """Carries out a plan for what runs already: it starts nothing, and makes room for nothing new."""
-        apply_plan(self._world.room.desks[region].inventory, plan, self._world.clock.now())
-        execute(plan.actions, _Execution(self, region, None))
+    def carry_out(self, region: int, actions: Sequence[Action]) -> None:
+        """Carries out what is to be done with what runs already: it starts nothing, and makes room for nothing new."""
+        apply_actions(self._world.room.desks[region].inventory, actions, self._world.clock.now())
+        execute(actions, _Execution(self, region, None))
 
     def workload_of(self, attempt: AttemptKey) -> SimulatedWorkload:
         """Raises KeyError when its workload has ended."""
@@ -130,7 +131,7 @@ class Attempts:
         self._take(work, LeaveAsked(self._world.clock.now(), Eviction(EvictionCause.MIGRATED, to=tuple(machines))))
 
     def lose_place(self, work: SimulatedWorkload) -> None:
-        """The place that was kept for its next attempt is lost: it returns to the queue like others."""
+        """The place that was kept for its next attempt, if there is one, is lost: it returns to the queue like others."""
         if work.goes_on_in is not None:
             self._world.room.desks[work.goes_on_in[0]].inventory.release(successor_of(work.key))
             work.goes_on_in = None
@@ -209,6 +210,20 @@ class Attempts:
     def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause) -> None:
         """The attempt has to leave, for no other one: it is gone when its work is saved, or at once if there is none."""
         self._take(work, LeaveAsked(self._world.clock.now(), Eviction(cause)))
+
+    def give_back(self, region: int, reclaim: Reclaim) -> None:
+        """Machines are asked back, as the inventory knows already: attempts on them leave, places kept there are lost."""
+        world = self._world
+        inventory = world.room.desks[region].inventory
+        for machine in reclaim.machines:
+            event = MACHINE_EVENTS.get(MachineHappening.ASKED_BACK)
+            world.put_machine(region, machine, inventory.machine_state(machine), event, "inference wants it back")
+        victims = [(self.workload_of(victim), victim) for victim in reclaim.victims]
+        for work, victim in sorted(victims, key=lambda one: one[0].index):
+            if victim == work.key:
+                self.tell_to_leave(work, EvictionCause.RECLAIMED)
+            else:
+                self.lose_place(work)
 
     def lose(self, works: Sequence[SimulatedWorkload]) -> None:
         """Machines under these attempts are lost: they are gone at once, with what a checkpoint had kept."""
@@ -363,6 +378,8 @@ class Attempts:
         eviction = work.run.eviction
         if eviction is None or end.next_state is not State.PENDING:
             raise ValueError(f"a simulated attempt is evicted or completes: {end}")
+        if not end.migrates:
+            self.lose_place(work)
         by = NO_ROW if eviction.by is None or work.makes_room_for is None else work.makes_room_for.index
         world.recorder.evicted(work, eviction.cause, end, by)
         if world.log is not None:
@@ -493,5 +510,4 @@ class _Execution:
         self._attempts.migrate(self._attempts.workload_of(action.attempt), self._region, action.placements)
 
     def reclaim(self, action: Reclaim) -> None:
-        for victim in action.victims:
-            self._attempts.tell_to_leave(self._attempts.workload_of(victim), EvictionCause.RECLAIMED)
+        self._attempts.give_back(self._region, action)

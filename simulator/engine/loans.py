@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.events import EvictionCause
 from domain.fleet import Fleet
 from domain.identifiers import ClusterId
-from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
+from domain.machine_life_cycle import MACHINE_EVENTS
 from domain.placement import AttemptKey
 from regional_scheduler.loaning import Lender, LoanAction, MachineChange
 from regional_scheduler.reclaiming.occupancy import machines_on_loan
@@ -66,11 +65,10 @@ class Loans:
                 world.put_machine(region, action.machine, action.state, event, action.reason)
                 world.news |= action.state.takes_work
                 continue
-            for machine in action.machines:
-                world.machine_happens(region, machine, MachineHappening.ASKED_BACK, "inference wants it back")
-            leaving = [world.by_name[key.workload] for key in action.victims]
-            for work in sorted(leaving, key=lambda work: work.index):
-                self._attempts.tell_to_leave(work, EvictionCause.RECLAIMED)
+            places = [key for key in action.victims if self._attempts.workload_of(key).key != key]
+            self._attempts.carry_out(region, (action,))
+            # Places that were kept for a next attempt are given up at once.
+            self.attempts_gone(places)
 
     def _inventory(self, region: int) -> RegionCapacity:
         return self._world.room.desks[region].inventory

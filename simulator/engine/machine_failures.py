@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from domain.identifiers import WorkloadId
 from domain.machine_life_cycle import MachineHappening
+from domain.placement import AttemptKey
+from regional_scheduler.plan_application import successor_of
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
 from simulator.engine.failures import Failures
@@ -42,6 +44,7 @@ class MachineFailures:
         what = self._failures.domains[domain].what
         world.events.add(self._failures.next_repair_s(domain, now), Happens.MACHINE_UP, domain)
         lost: dict[WorkloadId, SimulatedWorkload] = {}
+        places: list[AttemptKey] = []
         for region, place in self._failures.fail(domain):
             if (region, place) in world.down_at_first:
                 continue
@@ -52,9 +55,11 @@ class MachineFailures:
                     lost[key.workload] = work
                 else:
                     self._attempts.lose_place(work)
-        gone = [work.key for work in lost.values()]
+                    places.append(key)
+        # Lenders wait for places that were kept for a next attempt, too.
+        gone = [key for work in lost.values() for key in (work.key, successor_of(work.key))]
         self._attempts.lose(tuple(lost.values()))
-        self._loans.attempts_gone(gone)
+        self._loans.attempts_gone((*gone, *places))
         world.news = True
 
     def repair(self, domain: int, now: float) -> None:
