@@ -16,6 +16,7 @@ from typing import TypeVar
 from cluster_manager.attempt_run.actions import AttemptAction
 from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost, Resized
 from cluster_manager.attempt_run.machine import step
+from cluster_manager.attempt_run.making_room import is_in_the_way
 from cluster_manager.attempt_run.run import AttemptRun, Phase
 from domain.events import EvictionCause
 from domain.identifiers import ClusterId, MachineId, TenantId
@@ -304,8 +305,20 @@ class RegionAttempts:
         return attempt.machines
 
     def blocked(self, attempt: LiveAttempt) -> bool:
-        """True while another attempt that is leaving has something on one of its machines."""
-        return any(self._leaving_by_machine.get(machine, set()) - {attempt.key} for machine in attempt.machines)
+        """True while another one is in its way that leaves, or has yet to give something up."""
+        return any(
+            self._is_in_the_way(self._attempts[key], attempt)
+            for key in self.giving_up_on(attempt.machines, attempt.key)
+        )
+
+    @staticmethod
+    def _is_in_the_way(other: LiveAttempt, newcomer: LiveAttempt) -> bool:
+        released = other.change.released if other.change is not None else ()
+        # What is given up counts as free before it is: the newcomer may have got any of it.
+        if any(placement.machine in newcomer.machines for placement in released):
+            return True
+        heir = other.eviction.by if other.eviction is not None else None
+        return is_in_the_way(other.placements, heir, newcomer.key, newcomer.placements)
 
     def on(self, machine: MachineId) -> list[AttemptKey]:
         """Attempts with something on this machine, sorted."""

@@ -85,6 +85,7 @@ class Attempts:
         victims = win.plan.evictions
         if world.log is not None:
             world.log.dispatched(work, work.placements, victims, now)
+        # None but its victims are in its way (`making_room`), as the invariants of a run check.
         work.victims_left = len(victims)
         execute(win.plan.actions, _Execution(self, win.region, work))
         if not victims:

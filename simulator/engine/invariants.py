@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cluster_manager.attempt_run.making_room import is_in_the_way
+from cluster_manager.attempt_run.run import Phase
 from cluster_manager.capacity.errors import InvariantBroken
 from domain.identifiers import RegionId
+from domain.placement import AttemptKey, TaskPlacement
 from simulator.engine.world import World
 
 
@@ -34,3 +37,21 @@ def broken_invariants(world: World) -> Iterator[tuple[RegionId | None, str]]:
         yield None, f"{held} attempts hold something, but {len(world.live)} are live, and {kept} places are kept"
     if gpus != list(world.tenant_gpus):
         yield None, f"tenants hold {gpus} GPUs, but {list(world.tenant_gpus)} are counted"
+    yield from _started_too_early(world)
+
+
+def _started_too_early(world: World) -> Iterator[tuple[RegionId | None, str]]:
+    """An attempt is being set up only when none is in its way any more; a service asks before it gives the order."""
+    leaving: list[tuple[AttemptKey, AttemptKey | None, tuple[TaskPlacement, ...]]] = []
+    starting: list[tuple[RegionId, AttemptKey, tuple[TaskPlacement, ...]]] = []
+    for work in world.live.values():
+        desk = world.room.desks[work.region]
+        holding = desk.inventory.holding(work.key)
+        if holding is not None and work.run.eviction is not None:
+            leaving.append((work.key, work.run.eviction.by, holding.placements))
+        elif holding is not None and work.run.phase is Phase.STARTING:
+            starting.append((desk.region, work.key, holding.placements))
+    for region, newcomer, place in starting:
+        for key, leaves_for, placements in leaving:
+            if is_in_the_way(placements, leaves_for, newcomer, place):
+                yield region, f"{newcomer.workload} starts, and {key.workload} is in its way and has not left"

@@ -268,6 +268,18 @@ def test_a_newcomer_is_blocked_by_those_who_leave_its_machines_and_by_nobody_els
     assert [attempt.key.workload for attempt in live.waiting_on(freed)] == ["newcomer", "other"]
 
 
+def test_a_newcomer_starts_beside_those_who_leave_other_gpus_of_its_machine() -> None:
+    """y leaves GPU 1; the newcomer was given GPU 0, and waits no more than it does in a simulation."""
+    leaving, newcomer, heir = (attempt_in(EAST_A, name=name) for name in ("y", "newcomer", "heir"))
+    leaving.placements = tuple(placement._replace(gpu_indices=(1,)) for placement in leaving.placements)
+    live = RegionAttempts([leaving, newcomer, heir])
+    live.begin_eviction(leaving.key, Eviction(EvictionCause.PREEMPTED, heir.key, heir.standing), now=5.0)
+    assert not live.blocked(newcomer)
+    assert live.blocked(heir)
+    live.remove(leaving.key)
+    assert not live.blocked(heir)
+
+
 def test_what_a_leaving_attempt_has_given_up_blocks_nobody_once_it_is_gone() -> None:
     first, second = (TaskPlacement(JobName("main"), n, EAST_A, MachineId(f"m{n}"), (0,), 1000, 1024) for n in (0, 1))
     shrinks = running(attempt_in(EAST_A))
