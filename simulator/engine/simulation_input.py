@@ -77,6 +77,15 @@ def check_input(given: SimulationInput) -> None:
     if unknown:
         description = f"{unknown[0]} is not among the tenants; add it to the tenants file, or leave that out"
         raise FormatError(given.trace, [FieldProblem("tenant", description)])
+    tables = {table for row in given.rows for table in row.tables}
+    tables |= {table.table for workload in given.workloads for table in workload.specification.tables}
+    unknown_tables = sorted(tables.difference(given.catalog.names))
+    if unknown_tables:
+        # As a service refuses it: what waits for a table that does not exist would wait for ever.
+        description = (
+            f"table {unknown_tables[0]} does not exist; add it to the tables of the fleet file, or leave it out"
+        )
+        raise FormatError(given.trace, [FieldProblem("tables", description)])
     seen = {workload.workload for workload in given.snapshot.workloads()} if given.snapshot is not None else set()
     for arrival in arrivals:
         if arrival.workload in seen:
