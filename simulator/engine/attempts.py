@@ -38,7 +38,7 @@ from domain.eviction import evictable_from_s, remembered_preemptions
 from domain.life_cycle import Happening, State
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey, Holding, TaskPlacement
-from domain.plan import Action, Evict, Migrate, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.plan import Action, Reclaim, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt
 from domain.work_rate import work_rate
@@ -46,6 +46,7 @@ from regional_scheduler.plan_application import RESERVED, apply_actions, apply_p
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
 from simulator.engine.placement_changes import PlacementChanges
+from simulator.engine.plan_execution import PlanExecution
 from simulator.engine.regions import Win
 from simulator.engine.taken_over import changed_so_far, eviction_of, speed_of
 from simulator.engine.workloads import SimulatedWorkload
@@ -87,14 +88,14 @@ class Attempts:
             world.log.dispatched(work, work.placements, victims, now)
         # None but its victims are in its way (`making_room`), as the invariants of a run check.
         work.victims_left = len(victims)
-        execute(win.plan.actions, _Execution(self, win.region, work))
+        execute(win.plan.actions, PlanExecution(self, win.region, work))
         if not victims:
             self._take(work, PlaceFreed(now))
 
     def carry_out(self, region: int, actions: Sequence[Action]) -> None:
         """Carries out what is to be done with what runs already: it starts nothing, and makes room for nothing new."""
         apply_actions(self._world.room.desks[region].inventory, actions, self._world.clock.now())
-        execute(actions, _Execution(self, region, None))
+        execute(actions, PlanExecution(self, region, None))
 
     def workload_of(self, attempt: AttemptKey) -> SimulatedWorkload:
         """Raises KeyError when its workload has ended."""
@@ -478,37 +479,3 @@ class Attempts:
         if not math.isnan(work.started_s):
             work.attained_s += now - work.started_s
             work.attained_gpu_s += (now - work.started_s) * work.gpus
-
-
-class _Execution:
-    """Translates the actions of a plan into what happens to workloads; the inventory has them already."""
-
-    def __init__(self, attempts: Attempts, region: int, newcomer: SimulatedWorkload | None) -> None:
-        self._attempts = attempts
-        self._region = region
-        self._newcomer = newcomer
-
-    def start(self, action: Start) -> None:
-        """The newcomer starts when its victims have left, or at once."""
-        if self._newcomer is None:
-            raise ValueError(f"nobody starts here: {action}")
-
-    def evict(self, action: Evict) -> None:
-        if self._newcomer is None:
-            raise ValueError(f"{action.victim} is to make room for nobody")
-        self._attempts.make_room(self._attempts.workload_of(action.victim), self._newcomer)
-
-    def scale_in(self, action: ScaleIn) -> None:
-        self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.RESIZED)
-
-    def scale_out(self, action: ScaleOut) -> None:
-        self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.RESIZED)
-
-    def retune(self, action: Retune) -> None:
-        self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.TUNED)
-
-    def migrate(self, action: Migrate) -> None:
-        self._attempts.migrate(self._attempts.workload_of(action.attempt), self._region, action.placements)
-
-    def reclaim(self, action: Reclaim) -> None:
-        self._attempts.give_back(self._region, action)
