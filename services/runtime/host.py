@@ -39,7 +39,7 @@ from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
 from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
 from services.runtime.tier_process import TierKind, TierRequest
-from services.tiers.free_port import free_port
+from services.tiers.free_port import PortNotAvailable, free_port, require_port
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from topmast import Client
 
@@ -85,6 +85,8 @@ class Host:
                 await self._prepare(database)
                 stored_fleet, _ = await database.run(fleet_store.load_fleet)
                 self._say(HostState.STARTING, "Ray", "")
+                # Taken meanwhile: a tier that cannot listen would be started again and again.
+                require_port(options.listen_host, self._port)
                 await asyncio.to_thread(self._open_ray, fleet or stored_fleet)
                 _stop_on_signals(stop)
                 self._say(HostState.STARTING, "the tiers", "")
@@ -267,6 +269,9 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         asyncio.run(host_until_told())
+    except PortNotAvailable as error:
+        say(HostState.FAILED, str(error), "")
+        return 1
     except Exception as error:  # noqa: BLE001 - whatever it was, the process that waits for the host learns it
         _log.exception("the host failed")
         say(HostState.FAILED, f"{type(error).__name__}: {error}", "")

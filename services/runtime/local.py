@@ -19,6 +19,7 @@ from services.database.embedded import stop_embedded
 from services.runtime.home import HomeLayout
 from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostState, read_host_record
+from services.tiers.free_port import require_port
 
 _POLL_REAL_S = 0.1
 _LOG_TAIL_LINES = 15
@@ -46,14 +47,15 @@ def up(
 ) -> RunningService:
     """Starts the service of this home, unless it is up already; returns when it takes calls.
 
-    `progress` gets what it is busy with. Raises ServiceNotStarted, and FormatError for a file that makes no sense,
-    before anything is started.
+    `progress` gets what it is busy with. Raises ServiceNotStarted, and before anything is started FormatError for a file
+    that makes no sense and PortNotAvailable.
     """
     _check_files(options)
     layout = HomeLayout(options.home)
     record = read_host_record(layout.host_record)
     if record is not None and record.process is not None and record.state is HostState.READY:
         return RunningService(record.address, record.process_id, was_running=True)
+    _check_port(options)
     layout.host_log.parent.mkdir(parents=True, exist_ok=True)
     host = _spawn_host(options, layout.host_log)
     deadline = time.monotonic() + patience_s
@@ -83,6 +85,12 @@ def _check_files(options: HostOptions) -> None:
         read_fleet_file(options.fleet_file)
     if options.tenants_file is not None:
         read_tenants(options.tenants_file)
+
+
+def _check_port(options: HostOptions) -> None:
+    """Raises PortNotAvailable when the global scheduler could not listen where it is to."""
+    if options.port:
+        require_port(options.listen_host, options.port)
 
 
 def _spawn_host(options: HostOptions, log: Path) -> int:

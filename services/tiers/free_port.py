@@ -25,3 +25,30 @@ def free_port(host: str) -> int:
                 continue
             return port
     raise OSError(errno.EADDRINUSE, f"no port of {host} between {_PORTS.start} and {_PORTS.stop - 1} is free")
+
+
+class PortNotAvailable(Exception):
+    """Nothing can listen there; the message says why, and what to do."""
+
+
+def require_port(host: str, port: int) -> None:
+    """Raises PortNotAvailable unless a server could listen at this port of the host at this moment."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # As servers do: connections that were closed a moment ago keep nobody from listening.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        raise PortNotAvailable(_why_not(host, port, error)) from error
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is taken; name a free one with --port, or --port 0 for any"
+    if error.errno == errno.EACCES:
+        return f"port {port} of {host} is reserved for the administrator; name one above 1023 with --port"
+    return f"cannot listen at {host}: {error.strerror}; name an address of this machine with --listen-host"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -78,6 +80,28 @@ def test_up_says_which_files_it_leaves_alone_when_it_is_up_already(tmp_path: Pat
     assert left.exit_code == 0, left.stderr
     assert "were not applied: topmast apply -f FILE" in left.stderr
     assert "scheduler.yaml was not taken over" in left.stderr
+
+
+def test_up_on_a_port_that_another_process_has_starts_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    other = (
+        "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1]); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        run = "from services.command_line.main import main; main()"
+        command = [sys.executable, "-c", run, "up", "--port", port, "--home", str(home)]
+        up = subprocess.run(command, capture_output=True, text=True, check=False)
+        process.communicate()
+    assert up.returncode == 4
+    told = f"topmast: port {port} of 127.0.0.1 is taken; name a free one with --port, or --port 0 for any\n"
+    assert up.stderr.endswith(told)
+    assert "Traceback" not in up.stderr
+    assert not home.exists()
+    assert not [one for one in psutil.process_iter(["cmdline"]) if str(home) in " ".join(one.info["cmdline"] or ())]
 
 
 def test_down_without_a_service_is_no_error(tmp_path: Path) -> None:
