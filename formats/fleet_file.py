@@ -16,6 +16,7 @@ from pydantic import Field
 from domain.fleet import DEFAULT_MECHANISM, NO_GPU_MODEL, PLACEMENT_MECHANISMS, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
 from domain.table import Table
+from formats.mechanism_names import mechanism_names
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import (
     GREATEST_CPUS_PER_MACHINE,
@@ -151,7 +152,10 @@ def dump_fleet(fleet: Fleet, tables: Iterable[Table] = ()) -> str:
 
 
 def check_fleet(fleet: Fleet) -> list[FieldProblem]:
-    """What is wrong between the parts of a fleet: names used twice."""
+    """What is wrong between the parts of a fleet: names used twice, mechanisms that there are not.
+
+    Raises FormatError for an installed package that should bring a mechanism and does not.
+    """
     problems: list[FieldProblem] = []
     if not fleet.regions:
         problems.append(FieldProblem("regions", "is empty; a fleet has at least one region"))
@@ -160,17 +164,19 @@ def check_fleet(fleet: Fleet) -> list[FieldProblem]:
         claim("region", region.region, f"regions[{r}]")
         for c, cluster in enumerate(region.clusters):
             claim("cluster", cluster.cluster, f"regions[{r}].clusters[{c}]")
-            if cluster.mechanism not in PLACEMENT_MECHANISMS:
-                description = (
-                    f"there is no placement mechanism {cluster.mechanism}; "
-                    f"{suggestion(cluster.mechanism, PLACEMENT_MECHANISMS, 'mechanism')}"
-                )
-                problems.append(FieldProblem(f"regions[{r}].clusters[{c}].mechanism", description))
+            problems += _mechanism_problems(cluster.mechanism, f"regions[{r}].clusters[{c}].mechanism")
             for k, rack in enumerate(cluster.racks):
                 claim(f"cluster {cluster.cluster}'s rack", rack.rack, f"regions[{r}].clusters[{c}].racks[{k}]")
                 for m, machine in enumerate(rack.machines):
                     claim("machine", machine.machine, f"regions[{r}].clusters[{c}].racks[{k}].machines[{m}]")
     return problems
+
+
+def _mechanism_problems(name: str, field: str) -> list[FieldProblem]:
+    # Packages are only asked for what is not built in: to look for them takes longer than to read the file.
+    if name in PLACEMENT_MECHANISMS or name in (known := mechanism_names()):
+        return []
+    return [FieldProblem(field, f"there is no placement mechanism {name}; {suggestion(name, known, 'mechanism')}")]
 
 
 def check_tables(fleet: Fleet, tables: Iterable[Table]) -> list[FieldProblem]:

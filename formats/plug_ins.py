@@ -33,12 +33,13 @@ def plug_ins(
     name that is taken.
     """
     found: list[Plugged] = []
-    names = set(taken)
+    brought_by = dict.fromkeys(taken, "Topmast")
     for entry_point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         value = _loaded(entry_point, what, is_one)
-        if value.name in names:
-            raise _refused(entry_point, f"brings a {what} {value.name}, but there is one of that name; rename it")
-        names.add(value.name)
+        if value.name in brought_by:
+            other = f"there is one of that name, of {brought_by[value.name]}"
+            raise _refused(entry_point, f"brings a {what} {value.name}, but {other}; rename it, or uninstall one")
+        brought_by[value.name] = _package_of(entry_point)
         found.append(value)
     return tuple(found)
 
@@ -46,8 +47,10 @@ def plug_ins(
 def _loaded(entry_point: EntryPoint, what: str, is_one: Callable[[object], TypeGuard[Plugged]]) -> Plugged:
     try:
         value: object = entry_point.load()
-    except (ImportError, AttributeError) as error:
-        raise _refused(entry_point, f"cannot be loaded: {error}") from error
+    except Exception as error:
+        # Whatever a package's own code raises while it is imported.
+        told = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+        raise _refused(entry_point, f"cannot be loaded: {told}") from error
     # A class has the attributes of its values without being one: it is called, like a function that makes one.
     if callable(value) and (isinstance(value, type) or not is_one(value)):
         value = value()
@@ -57,5 +60,10 @@ def _loaded(entry_point: EntryPoint, what: str, is_one: Callable[[object], TypeG
 
 
 def _refused(entry_point: EntryPoint, description: str) -> FormatError:
-    where = f"{entry_point.name} = {entry_point.value}"
+    where = f"{entry_point.name} = {entry_point.value} ({_package_of(entry_point)})"
     return FormatError(f"entry points of {entry_point.group}", [FieldProblem(where, description)])
+
+
+def _package_of(entry_point: EntryPoint) -> str:
+    """Who brings it, by name."""
+    return "a package without a name" if entry_point.dist is None else f"package {entry_point.dist.name}"

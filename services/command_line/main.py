@@ -20,6 +20,7 @@ from services.command_line.commands import (
     get,
     listing,
     logs,
+    mechanisms,
     policies,
     queue,
     report,
@@ -68,6 +69,7 @@ _add(_SERVICE, "up", up.up)
 _add(_SERVICE, "down", down.down)
 _add(_SERVICE, "status", status.status)
 _add(_SERVICE, "apply", apply.apply)
+_add(_SERVICE, "mechanisms", mechanisms.list_mechanisms)
 _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
