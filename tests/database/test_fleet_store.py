@@ -3,6 +3,7 @@ import dataclasses
 from functools import partial
 
 import pytest
+from psycopg.errors import CheckViolation
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from domain.fleet import Cluster, Fleet, MachineState, Region
@@ -225,5 +226,19 @@ def test_regions_at_a_glance(database_url: str) -> None:
                 RegionSummary(EAST, 2, 6, 5, 48, 12, 2, 0),
                 RegionSummary(RegionId("coast"), 1, 1, 1, 8, 0, 0, 0),
             ]
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_can_be_in_every_state_that_there_is_and_in_no_other(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await fleet_store.apply_fleet(connection, FLEET)
+                for state in MachineState:
+                    await connection.execute("UPDATE machines SET state = %s", (state.value,))
+            with pytest.raises(CheckViolation, match="machines_state"):
+                async with database.transaction() as connection:
+                    await connection.execute("UPDATE machines SET state = 'asleep'")
 
     asyncio.run(scenario())

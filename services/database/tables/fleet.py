@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Float, ForeignKey, Integer, SmallInteger, Table, text
+from sqlalchemy import CheckConstraint, Float, ForeignKey, Integer, SmallInteger, Table, text
 
+from domain.fleet import MachineState
 from services.database.tables.definition import METADATA, NAME, key, required
 
 REGIONS: Final = Table(
@@ -37,6 +38,6 @@ MACHINES: Final = Table(
     required("gpus", SmallInteger),
     required("cpus", Float),
     required("memory_gib", Float),
-    # domain.fleet.MachineState.
     required("state", NAME, server_default=text("'up'")),
+    CheckConstraint(f"state IN ({', '.join(repr(state.value) for state in MachineState)})", name="machines_state"),
 )
