@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from domain.events import Event, EventKind
 from domain.fleet import Fleet
-from domain.identifiers import ClusterId, RegionId, TenantId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, RegionId, TenantId, WorkloadId
+from domain.placement import Score, TaskPlacement
+from domain.placement_changes import name_of
+from domain.plan import Plan, ScaleIn, Start, reclaim_class
+from domain.rank import QueuePosition
 from formats.trace import TraceRow
 from formats.trace_workload import JOB_NAME
+from regional_scheduler.rounds import Lot
+from simulator.engine.attempts import Attempts
+from simulator.engine.regions import Win
 from simulator.engine.settings import CostSettings, SimulationSettings
+from simulator.engine.simulation import Simulation
+from simulator.engine.simulation_input import SimulationInput
+from simulator.engine.world import World
 from simulator.inputs.actions import ActionAt, MigrateAt, ResizeAt, RetuneAt
 from simulator.policies.registry import policies
-from tests.simulator.engine.checked_run import CheckedRun, Record, checked_run, machine, region, row
+from simulator.results.conservation import violated_laws
+from simulator.validate import validate
+from tests.simulator.engine.checked_run import CheckedRun, Record, checked_run, machine, region, row, unlimited
+from tests.simulator.log_builder import entries, items
 
 FIFO = policies()["fifo"]
 W = WorkloadId("w")
@@ -138,6 +152,22 @@ def test_a_migration_costs_a_save_a_start_and_a_restore_and_keeps_its_work() -> 
     assert machines[0] != machines[1]
 
 
+def test_what_goes_on_elsewhere_has_what_was_submitted_again() -> None:
+    """Resizes and retunes are of one attempt: the next one begins with its base tasks and the amounts asked for."""
+    run = run_with(
+        [elastic(400.0)],
+        ResizeAt(20.0, W, JOB_NAME, 4),
+        RetuneAt(30.0, W, JOB_NAME, cpus=2.0),
+        MigrateAt(60.0, W, RegionId("east")),
+    )
+    first, second = (items(record["placement"]) for record in events_of(run, "started"))
+    tuned = next(items(record["placement"]) for record in events_of(run, "tuned"))
+    assert (len(first), len(tuned), len(second)) == (1, 4, 1)
+    assert [{**entry, "machine": ""} for entry in entries(first)] == [
+        {**entry, "machine": ""} for entry in entries(second)
+    ]
+
+
 def test_a_workload_may_go_on_in_another_region() -> None:
     anywhere = row("w", 0.0, 100.0, 4)
     there = run_with([anywhere])
@@ -159,3 +189,49 @@ def test_what_is_not_possible_is_left_alone() -> None:
     )
     assert run.ends() == {"w": 110.0}
     assert events_of(run, "resized", "tuned", "evicted") == []
+
+
+def test_a_won_plan_may_scale_in_what_runs_to_make_room_for_its_workload() -> None:
+    """`w` has four GPUs from 20 on and gives two up for `x` at 30, which evicts nothing: it has started 10 s later."""
+    rows = [elastic(100.0), replace(row("x", 30.0, 20.0, 2), region=RegionId("east"))]
+    log: list[Event] = []
+
+    def take(event: Event) -> None:
+        log.append(event)
+        if event.event is EventKind.RESIZED and not any(one.event is EventKind.DISPATCHED for one in log[2:]):
+            win_by_scaling_in(simulation.world)
+
+    fleet = Fleet((region("east", [machine("e0", 4)]),))
+    given = SimulationInput("test", rows, fleet, unlimited(rows), actions=(ResizeAt(30.0, W, JOB_NAME, 4),))
+    settings = COSTS.model_copy(update={"check_every_events": 1})
+    simulation = Simulation(given, FIFO, settings, 1, take)
+    assert violated_laws(simulation.run()) == []
+    report = validate([event.as_json() for event in log], given.fleet, given.tenants, complete=True)
+    assert report.valid, str(report)
+    told = [(event.t, event.event.value, str(event.workload)) for event in log]
+    # 20 s of 100 are done at 30; two tasks do the other 80 in 40 s.
+    assert told[2:] == [
+        (10.0, "started", "w"),
+        (30.0, "submitted", "x"),
+        (30.0, "resized", "w"),
+        (30.0, "dispatched", "x"),
+        (30.0, "resized", "w"),
+        (40.0, "started", "x"),
+        (60.0, "completed", "x"),
+        (70.0, "completed", "w"),
+    ]
+
+
+def win_by_scaling_in(world: World) -> None:
+    """A plan that no policy makes so far: the two last tasks of `w` go, and `x` starts on their GPUs."""
+    w, x = world.by_name[W], world.by_name[WorkloadId("x")]
+    holding = world.room.desks[0].inventory.holding(w.key)
+    assert holding is not None
+    gone = holding.placements[2:]
+    place = TaskPlacement(
+        JOB_NAME, 0, gone[0].cluster, gone[0].machine, (*gone[0].gpu_indices, *gone[1].gpu_indices), 1000, 1024
+    )
+    actions = (ScaleIn(w.key, tuple(name_of(placement) for placement in gone)), Start((place,)))
+    position = QueuePosition(x.workload.workload, x.standing, 0.0, x.submitted_s, within_quota=True)
+    plan = Plan(x.workload.workload, RegionId("east"), actions, Score(reclaim_class=reclaim_class(actions)))
+    Attempts(world).dispatch(x, Lot(x.workload, position, AttemptNumber(1)), Win(0, plan))

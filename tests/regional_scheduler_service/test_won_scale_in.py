@@ -1,0 +1,130 @@
+"""A won plan that scales in what runs: written with its dispatch, and what it gives up is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from data_placement.catalog import Catalog
+from domain.clock import ManualClock
+from domain.identifiers import AttemptNumber, JobName
+from domain.life_cycle import State
+from domain.placement import AttemptKey, Score, TaskPlacement
+from domain.placement_changes import name_of
+from domain.plan import Plan, ScaleIn, Start, reclaim_class
+from domain.rank import Standing
+from domain.workload import WorkloadSpecification
+from regional_scheduler.bidding import RegionBidder
+from regional_scheduler.dispatching import Confirmation, Dispatch
+from regional_scheduler.plan_application import apply_plan
+from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.rounds import Lot
+from services.database import attempt_store, fleet_store, placement_change_store
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.regional_scheduler.dispatching import dispatch_awards
+from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.region_memory import RegionMemory
+from services.wire.workloads import specification_to_proto
+from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, placement, specification, submission, submit
+from tests.regional_scheduler_service.test_races import FIRST, NEWCOMER, W1, W2
+
+NOW_S = 3000.0
+TASKS = tuple(
+    placement()._replace(task=task, gpu_indices=(2 * task, 2 * task + 1), millicpus=8_000) for task in range(4)
+)
+"""Of the elastic workload: base tasks 0 and 1, two GPUs each, all on one machine."""
+
+
+class ScalesIn(RegionBidder):
+    """Confirms a win with a plan that no policy makes so far: the last tasks of the elastic workload go for it."""
+
+    __slots__ = ("inventory",)
+
+    inventory: RegionCapacity
+
+    def confirm(self, won: Sequence[Lot], now: float) -> tuple[Confirmation, ...]:
+        (lot,) = won
+        gone = TASKS[2:]
+        gpus = tuple(gpu for task in gone for gpu in task.gpu_indices)
+        place = gone[0]._replace(job=JobName("train"), task=0, gpu_indices=gpus)
+        actions = (ScaleIn(FIRST, tuple(name_of(task) for task in gone)), Start((place,)))
+        plan = Plan(lot.workload.workload, EAST, actions, Score(reclaim_class=reclaim_class(actions)))
+        apply_plan(self.inventory, plan, now, lot)
+        return (Dispatch(lot, plan),)
+
+
+def elastic() -> WorkloadSpecification:
+    wanted = specification(gpus=2, tasks=2)
+    return replace(wanted, jobs=tuple(replace(job, max_tasks=4) for job in wanted.jobs))
+
+
+async def set_up(connection: AnyConnection) -> None:
+    """The elastic workload runs with all its tasks, and the region has won the other one."""
+    await fleet_store.apply_fleet(connection, FLEET)
+    for number, wanted in ((1, elastic()), (2, specification(gpus=4))):
+        serialized = specification_to_proto(wanted).SerializeToString()
+        await submit(connection, [replace(submission(number, wanted), serialized=serialized)])
+    await dispatch(connection, replace(new_attempt(W1), standing=Standing(3, 0), placements=TASKS))
+    await attempt_store.record_started(connection, [(FIRST, 2100.0)])
+    await connection.execute(
+        "UPDATE queue_entries SET priority = 3, level = 0, credit = 1, within_quota = false WHERE workload = %s", (W2,)
+    )
+    await connection.execute(
+        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
+           VALUES (1, 1, now(), now(), 0, ARRAY['east'], '{}')"""
+    )
+    await connection.execute("INSERT INTO awards (workload, region, round, lot) VALUES (%s, 'east', 1, 0)", (W2,))
+
+
+async def loaded(connection: AnyConnection) -> RegionMemory:
+    memory = await load_memory(connection, EAST)
+    assert memory is not None
+    return memory
+
+
+def held(memory: RegionMemory, key: AttemptKey) -> tuple[TaskPlacement, ...]:
+    holding = memory.inventory.holding(key)
+    assert holding is not None
+    return holding.placements
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_won_plan_scales_in_is_waited_for(database_url: str, restarted: bool) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await set_up(connection)
+                memory = await loaded(connection)
+                bidder = ScalesIn(memory.region, memory.inventory, Catalog())
+                bidder.inventory = memory.inventory
+                dispatched = await dispatch_awards(
+                    connection, EAST, bidder, memory.specifications, memory.tenants, memory.live, ManualClock(NOW_S)
+                )
+            assert dispatched.writes.evictions == []
+            (new,) = dispatched.attempts
+            assert new.key == NEWCOMER == AttemptKey(W2, AttemptNumber(1))
+            if restarted:
+                async with database.transaction() as connection:
+                    memory = await loaded(connection)
+                    assert (await placement_change_store.load_revisions(connection, EAST))[FIRST].revision == 1
+            else:
+                for change in dispatched.writes.changes:
+                    memory.live.begin_change(change.key, change.placements, change.change)
+                memory.live.add(new)
+            assert held(memory, FIRST) == TASKS[:2]
+            assert [placed.gpu_indices for placed in held(memory, NEWCOMER)] == [(4, 5, 6, 7)]
+            memory.inventory.check()
+            newcomer, shrinking = memory.live.get(NEWCOMER), memory.live.get(FIRST)
+            assert newcomer is not None
+            assert shrinking is not None
+            assert (newcomer.state, shrinking.state) == (State.DISPATCHED, State.RUNNING)
+            assert memory.live.blocked(newcomer), "its GPUs are not free before the other tasks are gone"
+            cluster = shrinking.clusters[0]
+            assert NEWCOMER in memory.live.end_change(FIRST, {cluster: (NOW_S + 5.0, 100.0)})
+            assert not memory.live.blocked(newcomer)
+
+    asyncio.run(scenario())
