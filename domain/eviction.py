@@ -2,7 +2,8 @@
 
 Rule: a newcomer may evict an attempt if its standing is strictly better, the attempt has run for the minimum run time,
 and its workload has been evicted less often in the last hour than the limit says. A guaranteed attempt may be spared
-from newcomers that are not guaranteed themselves (HiveD §3: opportunistic jobs never push out guaranteed ones).
+from newcomers that are not guaranteed themselves (HiveD §3: opportunistic jobs never push out guaranteed ones). A
+newcomer is guaranteed within its tenant's quota; an attempt is what it was when it was dispatched, as long as it lives.
 
 The facts that only time changes are put into one number, `evictable_from_s`, when an attempt is dispatched or starts;
 `may_evict` compares that with `now`. The kernels compile `may_evict` itself, PostgreSQL's guard is tested against it.

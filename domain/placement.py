@@ -49,7 +49,7 @@ class Holding(NamedTuple):
     evictable_from_s: float = ALWAYS_S
     """From when on others may evict it: see `domain.eviction`."""
     spared: bool = False
-    """Whether newcomers that are not guaranteed must leave it alone."""
+    """Whether newcomers that are not guaranteed must leave it alone: see `domain.eviction.is_spared`."""
 
 
 class Score(NamedTuple):

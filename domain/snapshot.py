@@ -50,6 +50,8 @@ class QueuedWorkload:
     """Where the last scan pass put it; None: no pass has seen it yet."""
     not_before_s: float = 0.0
     """After a failure it waits until then; before, no pass ranks it."""
+    preempted_s: tuple[float, ...] = ()
+    """When attempts of it were asked to leave for others, ascending: those of the last hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class RunningAttempt:
     """None: it has done nothing but run since it started, with the placements of its start."""
     next_place: NextPlace | None = None
     """While it migrates; it may have yet to be asked to leave."""
+    guaranteed: bool = True
+    """Whether it was within quota when it was dispatched."""
+    preempted_s: tuple[float, ...] = ()
+    """When attempts of the workload, this one too, were asked to leave for others, ascending: those of the last hour."""
 
 
 @dataclass(frozen=True, slots=True)

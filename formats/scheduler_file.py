@@ -48,10 +48,12 @@ class EvictionSection(Schema):
     """An attempt is not evicted before it has run so long; one that has not started, so long after its dispatch."""
     evictions_per_workload_and_hour: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """A workload is evicted at most so often within any hour; null: as often as others need its place."""
+    spares_guaranteed: bool = False
+    """True: a workload over its tenant's quota never evicts an attempt that was within quota when it was dispatched."""
 
     def rule(self) -> EvictionRule:
         """As the core wants it."""
-        return EvictionRule(self.minimum_run_time_s, self.evictions_per_workload_and_hour)
+        return EvictionRule(self.minimum_run_time_s, self.evictions_per_workload_and_hour, self.spares_guaranteed)
 
 
 class EstimatesSection(Schema):

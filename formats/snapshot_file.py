@@ -74,6 +74,7 @@ class QueuedSchema(Schema):
     so_far: SoFarSchema
     position: PositionSchema | None
     not_before_s: float
+    preempted_s: list[float] = []
 
 
 class LeavingSchema(Schema):
@@ -125,6 +126,9 @@ class RunningSchema(Schema):
     leaving: LeavingSchema | None
     changed: ChangedSchema | None = None
     next_place: NextPlaceSchema | None = None
+    guaranteed: bool | None = None
+    """None, in files from before it was written: as `within_quota`."""
+    preempted_s: list[float] = []
 
 
 class UseSchema(Schema):
@@ -248,6 +252,7 @@ def _queued(schema: QueuedSchema, path: str, source: str, problems: list[FieldPr
             position.within_quota,
         ),
         not_before_s=schema.not_before_s,
+        preempted_s=tuple(schema.preempted_s),
     )
 
 
@@ -270,6 +275,8 @@ def _running(schema: RunningSchema, path: str, source: str, problems: list[Field
         leaving=None if schema.leaving is None else _leaving(schema.leaving, f"{path}.leaving", problems),
         changed=None if changed is None else AttemptSoFar(changed.to_s, changed.progress, changed.gpu_s),
         next_place=None if next_place is None else NextPlace(RegionId(next_place.region), _placements(next_place)),
+        guaranteed=schema.within_quota if schema.guaranteed is None else schema.guaranteed,
+        preempted_s=tuple(schema.preempted_s),
     )
 
 
@@ -334,6 +341,7 @@ def _queued_document(entry: QueuedWorkload) -> _Document:
             "within_quota": position.within_quota,
         },
         "not_before_s": entry.not_before_s,
+        "preempted_s": list(entry.preempted_s),
     }
 
 
@@ -361,6 +369,8 @@ def _running_document(attempt: RunningAttempt) -> _Document:
         "next_place": None
         if next_place is None
         else {"region": str(next_place.region), "placements": _placements_document(next_place.placements)},
+        "guaranteed": attempt.guaranteed,
+        "preempted_s": list(attempt.preempted_s),
     }
 
 

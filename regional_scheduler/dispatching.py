@@ -13,9 +13,11 @@ from itertools import pairwise
 
 from data_placement.catalog import Catalog
 from domain.diagnosis import Diagnosis
+from domain.placement import AttemptKey
 from domain.plan import Evict, Plan, Start
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.needless_victims import needless_victims
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
@@ -29,6 +31,8 @@ class Dispatch:
 
     lot: Lot
     plan: Plan
+    needless: tuple[AttemptKey, ...] = ()
+    """Victims that could have stayed: always none, unless planning is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +93,4 @@ def _confirm(
     if isinstance(plan, Refusal):
         return DispatchRefused(lot, plan.diagnosis, plan.sentence)
     apply_plan(inventory, plan, now, lot)
-    return Dispatch(lot, plan)
+    return Dispatch(lot, plan, needless_victims(inventory, lot.key, plan))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster_manager.capacity.errors import UnexpectedHolding
-from domain.eviction import evictable_from_s
+from domain.eviction import evictable_from_s, is_spared
 from domain.identifiers import AttemptNumber
 from domain.machine_life_cycle import MachineHappening, next_machine_state
 from domain.placement import AttemptKey, Holding
@@ -58,8 +58,10 @@ class _CapacityExecution:
         if self._lot is None:
             raise ValueError("a plan that starts a workload is applied for its lot")
         lot, now = self._lot, self._now
-        from_s = evictable_from_s(self._inventory.rule, now, None, lot.preempted_s)
-        self._inventory.hold(Holding(lot.key, lot.position.standing, now, action.placements, from_s))
+        rule, standing = self._inventory.rule, lot.position.standing
+        from_s = evictable_from_s(rule, now, None, lot.preempted_s)
+        spared = is_spared(rule, guaranteed=lot.position.within_quota)
+        self._inventory.hold(Holding(lot.key, standing, now, action.placements, from_s, spared))
 
     def evict(self, action: Evict) -> None:
         self._inventory.begin_eviction(action.victim)

@@ -5,6 +5,7 @@ Attempts may span clusters: each cluster holds its part, and whatever happens to
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -19,11 +20,11 @@ from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding
 from cluster_manager.capacity.fitting import free_and_in_service
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
-from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
+from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, RESOURCES, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
 from cluster_manager.mechanism import BestPlace, Place, PlacementMechanism, Query, SeveralClusters, Shortfall
-from cluster_manager.mechanisms import MECHANISMS, MakeMechanism, mechanism_called
+from cluster_manager.mechanisms import MakeMechanism, mechanism_called, mechanisms_for
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import MachineState, Region
 from domain.identifiers import ClusterId, MachineId
@@ -125,12 +126,14 @@ class RegionCapacity(NeverCopied):
         self,
         region: Region,
         states: Mapping[MachineId, MachineState] | None = None,
-        mechanisms: Mapping[str, MakeMechanism] = MECHANISMS,
+        mechanisms: Mapping[str, MakeMechanism] | None = None,
         rule: EvictionRule = DEFAULT_RULE,
     ) -> None:
         """An empty region; machines that `states` does not name are up.
 
-        Raises UnknownMachine, and ValueError for a name used twice or a mechanism that is not among those given.
+        `mechanisms`: what makes those that clusters may name; None: all that there are, of installed packages too.
+        Raises UnknownMachine, and ValueError for a name used twice or a mechanism that is not among those, and FormatError
+        for a package that should bring one and does not.
         """
         self.region = region.region
         self.rule = rule
@@ -148,6 +151,8 @@ class RegionCapacity(NeverCopied):
             ClusterCapacity(cluster, states_of[position], self._shared, position, rule)
             for position, cluster in enumerate(region.clusters)
         )
+        if mechanisms is None:
+            mechanisms = mechanisms_for([cluster.mechanism for cluster in region.clusters])
         self.mechanisms = tuple(
             mechanism_called(cluster.mechanism, capacity, mechanisms)
             for cluster, capacity in zip(region.clusters, self.clusters, strict=True)
@@ -287,6 +292,17 @@ class RegionCapacity(NeverCopied):
     def idle(self, machine: MachineId) -> tuple[int, int, int]:
         """GPUs, thousandths of a CPU and MiB that are free there, whatever its state. Raises UnknownMachine."""
         return self.clusters[self._position(machine)].idle(machine)
+
+    def free_on(self, machines: Sequence[int]) -> Integers:
+        """[machine, GPUS | MILLICPUS | MEBIBYTES] what is free there; negative where more is promised than there is.
+
+        Machines are numbered as in `machine_ids`. What is leaving counts as held.
+        """
+        free = np.empty((len(machines), RESOURCES), np.int64)
+        for row, machine in enumerate(machines):
+            position = bisect_right(self._first_machine, machine) - 1
+            free[row] = self.clusters[position].arrays.state[machine - self._first_machine[position], :RESOURCES]
+        return free
 
     @property
     def idle_gpus(self) -> int:

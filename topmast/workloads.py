@@ -100,6 +100,8 @@ class Attempt:
     progress_at_start: float
     progress: float
     checkpoint_progress: float
+    guaranteed: bool = False
+    """Whether it was within its tenant's quota when it was dispatched; `within_quota` may have changed since."""
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -196,6 +198,7 @@ def _attempt_from_proto(message: workload_pb2.Attempt) -> Attempt:
         progress_at_start=message.progress_at_start,
         progress=message.progress,
         checkpoint_progress=message.checkpoint_progress,
+        guaranteed=message.guaranteed,
     )
 
 

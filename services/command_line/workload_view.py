@@ -129,13 +129,14 @@ def attempts_table(attempts: Iterable[Attempt]) -> TextTable:
     """One row per run."""
     return TextTable(
         "Attempts",
-        ("attempt", "region", "clusters", "machines", "started", "ran", "end", "from", "to", "reason"),
+        ("attempt", "region", "clusters", "machines", "guaranteed", "started", "ran", "end", "from", "to", "reason"),
         [
             (
                 str(attempt.attempt),
                 attempt.region,
                 ",".join(attempt.clusters),
                 str(len({placement.machine for placement in attempt.placements})),
+                "yes" if attempt.guaranteed else "no",
                 moment(attempt.started_s),
                 duration(attempt.ended_s - attempt.started_s) if attempt.started_s and attempt.ended_s else "",
                 attempt.end,
@@ -145,7 +146,7 @@ def attempts_table(attempts: Iterable[Attempt]) -> TextTable:
             )
             for attempt in attempts
         ],
-        right=frozenset({0, 3, 7, 8}),
+        right=frozenset({0, 3, 8, 9}),
     )
 
 

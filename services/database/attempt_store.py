@@ -6,7 +6,7 @@ has ended, or is not the newest of its workload, can change nothing (I8). Rows c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from psycopg.rows import TupleRow
@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
-from domain.eviction import DEFAULT_RULE, EvictionRule
+from domain.eviction import DEFAULT_RULE, EvictionRule, Newcomer
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement
@@ -35,6 +35,8 @@ class StoredAttempt:
     state: State
     standing: Standing
     within_quota: bool
+    guaranteed: bool
+    """Whether it was within quota when it was dispatched."""
     submitted_s: float
     dispatched_s: float
     started_s: float | None
@@ -58,6 +60,7 @@ class NewAttempt:
     tenant: TenantId
     standing: Standing
     within_quota: bool
+    guaranteed: bool
     dispatched_s: float
     progress_at_start: float
     charges: Mapping[str, int]
@@ -87,7 +90,7 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
     for workload, attempt, *placement in await cursor.fetchall():
         placements.setdefault((workload, attempt), []).append(_placement_from_row(placement))
     cursor = await connection.execute(
-        """SELECT a.workload, a.attempt, a.tenant, a.state, a.priority, a.level, a.within_quota, w.submitted_s,
+        """SELECT a.workload, a.attempt, a.tenant, a.state, a.priority, a.level, a.within_quota, a.guaranteed, w.submitted_s,
                   a.dispatched_s, a.started_s, a.eviction, a.progress_at_start, a.progress, a.checkpoint_progress,
                   (SELECT max(c.saved_s) FROM checkpoints c WHERE c.workload = a.workload AND c.attempt = a.attempt),
                   w.failures, a.charges, w.specification
@@ -103,18 +106,19 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
             state=State(row[3]),
             standing=Standing(row[4], row[5]),
             within_quota=row[6],
-            submitted_s=row[7],
-            dispatched_s=row[8],
-            started_s=row[9],
-            eviction=None if row[10] is None else Eviction.from_json(row[10]),
-            progress_at_start=row[11],
-            progress=row[12],
-            checkpoint_progress=row[13],
-            checkpoint_s=row[14],
-            failures=row[15],
-            charges=row[16],
+            guaranteed=row[7],
+            submitted_s=row[8],
+            dispatched_s=row[9],
+            started_s=row[10],
+            eviction=None if row[11] is None else Eviction.from_json(row[11]),
+            progress_at_start=row[12],
+            progress=row[13],
+            checkpoint_progress=row[14],
+            checkpoint_s=row[15],
+            failures=row[16],
+            charges=row[17],
             placements=tuple(placements.get((row[0], row[1]), ())),
-            specification=bytes(row[17]),
+            specification=bytes(row[18]),
         )
         for row in await cursor.fetchall()
     ]
@@ -146,8 +150,8 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
     numbers = [int(attempt.key.attempt) for attempt in attempts]
     async with connection.cursor() as cursor:
         async with cursor.copy(
-            """COPY attempts (workload, attempt, tenant, region, state, priority, level, within_quota, gpus, cpus,
-                              charges, dispatched_s, progress_at_start, progress, checkpoint_progress) FROM STDIN"""
+            """COPY attempts (workload, attempt, tenant, region, state, priority, level, within_quota, guaranteed, gpus,
+                              cpus, charges, dispatched_s, progress_at_start, progress, checkpoint_progress) FROM STDIN"""
         ) as copy:
             for attempt in attempts:
                 await copy.write_row(
@@ -160,6 +164,7 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
                         attempt.standing.priority,
                         attempt.standing.level,
                         attempt.within_quota,
+                        attempt.guaranteed,
                         sum(len(placement.gpu_indices) for placement in attempt.placements),
                         sum(placement.millicpus for placement in attempt.placements) / 1000,
                         Jsonb(dict(attempt.charges)),
@@ -214,10 +219,12 @@ async def begin_evictions(
     evictions: Sequence[tuple[AttemptKey, Eviction]],
     now: float,
     rule: EvictionRule = DEFAULT_RULE,
+    guaranteed: Collection[AttemptKey] = (),
 ) -> set[AttemptKey]:
     """Marks live attempts as being evicted from now on; returns those that were live and not being evicted before.
 
     Where room is made for another one, only a victim that the rule lets it evict at this moment is marked (I5, I15).
+    `guaranteed` are those among the other ones that are within their tenants' quotas.
     """
     if not evictions:
         return set()
@@ -225,8 +232,8 @@ async def begin_evictions(
         f"""UPDATE attempts a SET state = %(leaving)s, eviction = u.eviction, leaving_s = %(now)s,
                   preempted_s = CASE WHEN u.by_priority IS NOT NULL THEN %(now)s::float8 END
              FROM unnest(%(workloads)s::text[], %(attempts)s::int[], %(evictions)s::jsonb[],
-                         %(by_priority)s::smallint[], %(by_level)s::smallint[])
-               AS u (workload, attempt, eviction, by_priority, by_level)
+                         %(by_priority)s::smallint[], %(by_level)s::smallint[], %(by_guaranteed)s::bool[])
+               AS u (workload, attempt, eviction, by_priority, by_level, by_guaranteed)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state = ANY(%(before)s)
               AND (u.by_priority IS NULL OR ({VICTIM_MAY_BE_EVICTED}))
         RETURNING a.workload, a.attempt""",
@@ -236,12 +243,17 @@ async def begin_evictions(
             "workloads": [key.workload for key, _ in evictions],
             "attempts": [int(key.attempt) for key, _ in evictions],
             "evictions": [Jsonb(eviction.as_json()) for _, eviction in evictions],
-            **guarded_by(rule, now, [eviction.by_standing for _, eviction in evictions]),
+            **guarded_by(rule, now, [_newcomer_of(eviction, guaranteed) for _, eviction in evictions]),
         },
     )
     marked = _keys(await cursor.fetchall())
     await _happens(connection, marked, Happening.EVICTION_BEGAN)
     return marked
+
+
+def _newcomer_of(eviction: Eviction, guaranteed: Collection[AttemptKey]) -> Newcomer | None:
+    """Who needs the room; None when the attempt leaves for no other one."""
+    return None if eviction.by_standing is None else Newcomer(eviction.by_standing, eviction.by in guaranteed)
 
 
 async def change_cause(connection: AnyConnection, keys: Sequence[AttemptKey], eviction: Eviction) -> None:
@@ -457,43 +469,6 @@ async def region_of_running(connection: AnyConnection, workload: str) -> RegionI
     )
     row = await cursor.fetchone()
     return None if row is None else RegionId(row[0])
-
-
-@dataclass(frozen=True, slots=True)
-class StoredStanding:
-    """Where an attempt stands, and what its tenant's quota is charged for it when it is within quota."""
-
-    standing: Standing
-    within_quota: bool
-    charges: Mapping[str, int]
-
-
-async def stands(connection: AnyConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, StoredStanding]:
-    """Where these attempts stand, whether or not they have ended."""
-    if not keys:
-        return {}
-    cursor = await connection.execute(
-        """SELECT a.workload, a.attempt, a.priority, a.level, a.within_quota, a.charges
-             FROM attempts a JOIN unnest(%s::text[], %s::int[]) AS u (workload, attempt)
-               ON a.workload = u.workload AND a.attempt = u.attempt""",
-        ([key.workload for key in keys], [int(key.attempt) for key in keys]),
-    )
-    return {
-        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): StoredStanding(Standing(row[2], row[3]), row[4], row[5])
-        for row in await cursor.fetchall()
-    }
-
-
-async def standings(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, tuple[Standing, bool]]:
-    """Standing and within-quota of every live attempt of the region: a scan pass may have re-classified them."""
-    cursor = await connection.execute(
-        "SELECT workload, attempt, priority, level, within_quota FROM attempts WHERE region = %s AND ended_s IS NULL",
-        (region,),
-    )
-    return {
-        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): (Standing(row[2], row[3]), row[4])
-        for row in await cursor.fetchall()
-    }
 
 
 def _keys(rows: Sequence[TupleRow]) -> set[AttemptKey]:

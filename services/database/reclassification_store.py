@@ -1,4 +1,4 @@
-"""Live attempts get another standing: locked without waiting, changed in bulk."""
+"""Where attempts stand, and how live ones get another standing: locked without waiting, changed in bulk."""
 
 from __future__ import annotations
 
@@ -62,3 +62,40 @@ async def reclassify(connection: AnyConnection, changes: Sequence[tuple[AttemptK
             [within_quota for _, _, within_quota in changes],
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStanding:
+    """Where an attempt stands, and what its tenant's quota is charged for it when it is within quota."""
+
+    standing: Standing
+    within_quota: bool
+    charges: Mapping[str, int]
+
+
+async def stands(connection: AnyConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, StoredStanding]:
+    """Where these attempts stand, whether or not they have ended."""
+    if not keys:
+        return {}
+    cursor = await connection.execute(
+        """SELECT a.workload, a.attempt, a.priority, a.level, a.within_quota, a.charges
+             FROM attempts a JOIN unnest(%s::text[], %s::int[]) AS u (workload, attempt)
+               ON a.workload = u.workload AND a.attempt = u.attempt""",
+        ([key.workload for key in keys], [int(key.attempt) for key in keys]),
+    )
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): StoredStanding(Standing(row[2], row[3]), row[4], row[5])
+        for row in await cursor.fetchall()
+    }
+
+
+async def standings(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, tuple[Standing, bool]]:
+    """Standing and within-quota of every live attempt of the region: a scan pass may have re-classified them."""
+    cursor = await connection.execute(
+        "SELECT workload, attempt, priority, level, within_quota FROM attempts WHERE region = %s AND ended_s IS NULL",
+        (region,),
+    )
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): (Standing(row[2], row[3]), row[4])
+        for row in await cursor.fetchall()
+    }

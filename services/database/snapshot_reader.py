@@ -36,6 +36,7 @@ from services.database import (
 )
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
+from services.database.eviction_guard import preempted_within_the_hour
 from services.database.placement_change_store import StoredRevision
 from services.database.state_guards import quoted
 from services.wire.workloads import specification_from_proto
@@ -71,12 +72,13 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
         for region in fleet.regions
         for place in await reservation_store.in_region(connection, region.region)
     }
+    preempted_s = await preempted_within_the_hour(connection, now)
     running: list[RunningAttempt] = []
     received = await _load_received(connection)
     for region in fleet.regions:
         revisions = await placement_change_store.load_revisions(connection, region.region)
         for stored in await attempt_store.load_live(connection, region.region):
-            attempt = _running(stored, region.region, ended)
+            attempt = _running(stored, region.region, ended, preempted_s)
             changed = _changed(attempt, received[stored.key], revisions.get(stored.key), now)
             running.append(replace(attempt, changed=changed, next_place=next_places.get(stored.key)))
     running.sort(key=lambda attempt: (attempt.workload.submitted_s, attempt.workload.workload))
@@ -86,7 +88,7 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
         tables=tuple(await catalog_store.load_catalog(connection)),
         tenants=await tenant_store.load_tenants(connection),
         machine_states={machine: states[machine] for machine in sorted(states) if states[machine] != MachineState.UP},
-        queue=await _load_queue(connection, ended, now),
+        queue=await _load_queue(connection, ended, preempted_s, now),
         running=tuple(running),
         use=await _load_use(connection, now),
     )
@@ -143,7 +145,10 @@ def _progress_at(
 
 
 async def _load_queue(
-    connection: AnyConnection, ended: Mapping[WorkloadId, _Ended], now: float
+    connection: AnyConnection,
+    ended: Mapping[WorkloadId, _Ended],
+    preempted_s: Mapping[str, tuple[float, ...]],
+    now: float,
 ) -> tuple[QueuedWorkload, ...]:
     cursor = await connection.execute(
         """SELECT w.workload, w.specification, w.submitted_s, q.state, q.not_before_s, q.priority, q.level, q.credit,
@@ -151,10 +156,12 @@ async def _load_queue(
              FROM queue_entries q JOIN workloads w USING (workload)
             ORDER BY w.submitted_s, w.workload"""
     )
-    return tuple(_queued(row, ended, now) for row in await cursor.fetchall())
+    return tuple(_queued(row, ended, preempted_s, now) for row in await cursor.fetchall())
 
 
-def _queued(row: TupleRow, ended: Mapping[WorkloadId, _Ended], now: float) -> QueuedWorkload:
+def _queued(
+    row: TupleRow, ended: Mapping[WorkloadId, _Ended], preempted_s: Mapping[str, tuple[float, ...]], now: float
+) -> QueuedWorkload:
     name, specification, submitted_s, state, not_before_s, priority, level, credit, within_quota, *so_far = row
     workload = Workload(WorkloadId(name), _specification(bytes(specification)), min(submitted_s, now))
     attempts, failures, checkpoint_progress = so_far
@@ -171,10 +178,16 @@ def _queued(row: TupleRow, ended: Mapping[WorkloadId, _Ended], now: float) -> Qu
         so_far=ServiceSoFar(attempts, failures, checkpoint_progress, before.attained_s, before.attained_gpu_s),
         position=position,
         not_before_s=not_before_s,
+        preempted_s=preempted_s.get(workload.workload, ()),
     )
 
 
-def _running(stored: StoredAttempt, region: RegionId, ended: Mapping[WorkloadId, _Ended]) -> RunningAttempt:
+def _running(
+    stored: StoredAttempt,
+    region: RegionId,
+    ended: Mapping[WorkloadId, _Ended],
+    preempted_s: Mapping[str, tuple[float, ...]],
+) -> RunningAttempt:
     name = stored.key.workload
     workload = Workload(name, _specification(stored.specification), stored.submitted_s)
     before = ended.get(name, _Ended(0.0, 0.0, stored.submitted_s))
@@ -197,6 +210,8 @@ def _running(stored: StoredAttempt, region: RegionId, ended: Mapping[WorkloadId,
         placements=stored.placements,
         so_far=so_far,
         leaving=None if eviction is None else Leaving(eviction.cause, eviction.by, eviction.by_standing),
+        guaranteed=stored.guaranteed,
+        preempted_s=preempted_s.get(name, ()),
     )
 
 

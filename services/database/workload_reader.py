@@ -71,6 +71,8 @@ class AttemptRecord:
     """DISPATCHED, RUNNING, PREEMPTING, or ENDED."""
     standing: Standing
     within_quota: bool
+    guaranteed: bool
+    """Whether it was within quota when it was dispatched."""
     dispatched_s: float
     started_s: float | None
     ended_s: float | None
@@ -264,6 +266,7 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
             ATTEMPTS.c.priority,
             ATTEMPTS.c.level,
             ATTEMPTS.c.within_quota,
+            ATTEMPTS.c.guaranteed,
             ATTEMPTS.c.dispatched_s,
             ATTEMPTS.c.started_s,
             ATTEMPTS.c.ended_s,
@@ -283,14 +286,15 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
             state=row[2],
             standing=Standing(row[3], row[4]),
             within_quota=row[5],
-            dispatched_s=row[6],
-            started_s=row[7],
-            ended_s=row[8],
-            end=row[9],
-            end_reason=row[10],
-            progress_at_start=row[11],
-            progress=row[12],
-            checkpoint_progress=row[13],
+            guaranteed=row[6],
+            dispatched_s=row[7],
+            started_s=row[8],
+            ended_s=row[9],
+            end=row[10],
+            end_reason=row[11],
+            progress_at_start=row[12],
+            progress=row[13],
+            checkpoint_progress=row[14],
             placements=tuple(placements.get(row[0], ())),
         )
         for row in await cursor.fetchall()

@@ -74,4 +74,5 @@ def _attempt_message(attempt: AttemptRecord) -> workload_pb2.Attempt:
         progress_at_start=attempt.progress_at_start,
         progress=attempt.progress,
         checkpoint_progress=attempt.checkpoint_progress,
+        guaranteed=attempt.guaranteed,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import structlog
+
 from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.clock import Clock
 from domain.events import Event, EventKind
@@ -15,6 +17,7 @@ from domain.workload import Workload
 from formats.event_details import placement_details
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
+from regional_scheduler.needless_victims import needless_eviction
 from regional_scheduler.rounds import Lot
 from services.database import attempt_store, auction_store, event_store, quota_store
 from services.database.auction_store import Award
@@ -29,6 +32,8 @@ from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.specifications import SpecificationCache
 
 AWARDS_AT_ONCE = 256
+
+_log = structlog.get_logger(__name__)
 
 
 class VictimsChanged(Exception):
@@ -101,7 +106,11 @@ async def dispatch_awards(
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
     await event_store.append(
         connection,
-        [*_evicting_by(region, dispatched, live, now), *_dispatched_events(region, dispatches, now)],
+        [
+            *_evicting_by(region, dispatched, live, now),
+            *_dispatched_events(region, dispatches, now),
+            *_broken_events(region, dispatches, now),
+        ],
     )
     if dispatched.given_back:
         wake_after_commit(connection, SCAN_CHANNEL)
@@ -125,7 +134,8 @@ async def _store(
     """Writes the new attempts, and that their victims leave. Raises VictimsChanged."""
     await attempt_store.dispatch(connection, region, [new_attempt(attempt) for attempt in dispatched.attempts])
     evictions = dispatched.writes.evictions
-    marked = await attempt_store.begin_evictions(connection, evictions, now, rule)
+    guaranteed = frozenset(attempt.key for attempt in dispatched.attempts if attempt.guaranteed)
+    marked = await attempt_store.begin_evictions(connection, evictions, now, rule, guaranteed)
     if len(marked) != len(evictions):
         raise VictimsChanged(
             f"of {len(evictions)} victims only {len(marked)} are live and may be evicted for the newcomer"
@@ -183,10 +193,19 @@ def _live_attempt(
         specification=specification,
         standing=lot.position.standing,
         within_quota=lot.position.within_quota,
+        guaranteed=lot.position.within_quota,
         dispatched_s=now,
         charges=charges[name],
         placements=dispatch.plan.placements,
     )
+
+
+def _broken_events(region: RegionId, dispatches: Sequence[Dispatch], now: float) -> list[Event]:
+    """Needless evictions are decided and cannot be taken back, but never passed over in silence."""
+    told = [needless_eviction(dispatch.lot.key, dispatch.needless) for dispatch in dispatches if dispatch.needless]
+    for sentence in told:
+        _log.error("an invariant is broken", region=region, invariant=sentence)
+    return [Event(now, EventKind.INVARIANT_BROKEN, region=region, details={"invariant": one}) for one in told]
 
 
 def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: float) -> list[Event]:
@@ -203,6 +222,7 @@ def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: fl
             details={
                 "placement": placement_details(dispatch.plan.placements),
                 "within_quota": dispatch.lot.position.within_quota,
+                "guaranteed": dispatch.lot.position.within_quota,
                 "evicts": [
                     {"workload": victim.workload, "attempt": int(victim.attempt)} for victim in dispatch.plan.evictions
                 ],

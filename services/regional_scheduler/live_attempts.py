@@ -39,6 +39,8 @@ class LiveAttempt:
     specification: WorkloadSpecification
     standing: Standing
     within_quota: bool
+    guaranteed: bool
+    """Whether it was within quota when it was dispatched."""
     dispatched_s: float
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]

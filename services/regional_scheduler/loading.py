@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from cluster_manager.attempt_run.run import AttemptFacts, run_from_record
 from data_placement.catalog import Catalog
-from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s
+from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s, is_spared
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
@@ -111,10 +111,11 @@ def make_memory(
 def holding_of(
     attempt: StoredAttempt | LiveAttempt, rule: EvictionRule, preempted_s: Mapping[str, tuple[float, ...]]
 ) -> Holding:
-    """What the attempt holds, and from when on others may evict it; `preempted_s` as from `preemptions`."""
+    """What the attempt holds, and who may evict it from when on; `preempted_s` as from `preemptions`."""
     past_s = preempted_s.get(attempt.key.workload, ())
     from_s = evictable_from_s(rule, attempt.dispatched_s, attempt.started_s, past_s)
-    return Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s)
+    spared = is_spared(rule, guaranteed=attempt.guaranteed)
+    return Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s, spared)
 
 
 def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
@@ -135,6 +136,7 @@ def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
         specification=specification,
         standing=stored.standing,
         within_quota=stored.within_quota,
+        guaranteed=stored.guaranteed,
         dispatched_s=stored.dispatched_s,
         charges=stored.charges,
         placements=stored.placements,

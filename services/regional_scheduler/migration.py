@@ -7,7 +7,8 @@ from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.events import Event, EventKind
 from domain.identifiers import RegionId
 from formats.event_details import placement_details
-from services.database.attempt_store import NewAttempt, StoredStanding
+from services.database.attempt_store import NewAttempt
+from services.database.reclassification_store import StoredStanding
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.live_attempts import LiveAttempt
 
@@ -23,6 +24,7 @@ def successor_attempt(
         specification=attempt.specification,
         standing=stands.standing,
         within_quota=stands.within_quota,
+        guaranteed=stands.within_quota,
         dispatched_s=max(now, end.ended_s),
         charges=stands.charges,
         placements=place.placements,
@@ -43,6 +45,7 @@ def migrated_event(region: RegionId, successor: LiveAttempt) -> Event:
         details={
             "placement": placement_details(successor.placements),
             "within_quota": successor.within_quota,
+            "guaranteed": successor.guaranteed,
             "evicts": [],
         },
     )
@@ -55,6 +58,7 @@ def new_attempt(attempt: LiveAttempt) -> NewAttempt:
         tenant=attempt.tenant,
         standing=attempt.standing,
         within_quota=attempt.within_quota,
+        guaranteed=attempt.guaranteed,
         dispatched_s=attempt.dispatched_s,
         progress_at_start=attempt.run.facts.progress_at_start,
         charges=attempt.charges,

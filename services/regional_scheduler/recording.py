@@ -23,12 +23,14 @@ from services.database import (
     lease_store,
     placement_change_store,
     quota_store,
+    reclassification_store,
     reservation_store,
 )
-from services.database.attempt_store import AttemptProgress, RequeuedEntry, StoredStanding
+from services.database.attempt_store import AttemptProgress, RequeuedEntry
 from services.database.channels import SCAN_CHANNEL, START_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.placement_change_store import Changed
+from services.database.reclassification_store import StoredStanding
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.attempt_events import evicting_events
 from services.regional_scheduler.gang_reports import end_of, start_of
@@ -81,7 +83,7 @@ async def record_reports(
         changed,
     )
     # A scan pass may have re-classified them since we looked; from here on it cannot, for their rows are locked.
-    stands = await attempt_store.stands(connection, [*started, *ended_keys])
+    stands = await reclassification_store.stands(connection, [*started, *ended_keys])
     # What an attempt that migrates had of the quota its successor has: nothing is given back, and nothing charged.
     returned = [end.key for end in recorded.ended if stands[end.key].within_quota and end.key not in migrating]
     await quota_store.release(connection, [(by_key[key].tenant, stands[key].charges) for key in returned])

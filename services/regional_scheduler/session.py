@@ -15,7 +15,7 @@ from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, ClusterId
 from domain.placement import AttemptKey
 from services.configuration import Configuration
-from services.database import attempt_store, auction_store, lease_store, reservation_store
+from services.database import attempt_store, auction_store, lease_store, reclassification_store, reservation_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import wake_after_commit
 from services.database.engine import Database
@@ -143,7 +143,7 @@ class RegionSession:
         region, cancellation = self.memory.region.region, Eviction(EvictionCause.CANCELLED)
         async with fenced_transaction(self._database, self._lease) as connection:
             cancelled = await attempt_store.cancellations_requested(connection, region)
-            standings = await attempt_store.standings(connection, region)
+            standings = await reclassification_store.standings(connection, region)
             leaving = await self._eviction_writer.write(connection, cancelled, cancellation)
             departing = await reservation_store.of_departing(connection, region)
             departures = [(_before(place.key), migration_to(place)) for place in departing]

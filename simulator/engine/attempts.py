@@ -34,7 +34,7 @@ from cluster_manager.attempt_run.events import (
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptFacts, new_run, run_from_record
 from domain.events import EventKind, EvictionCause
-from domain.eviction import evictable_from_s, remembered_preemptions
+from domain.eviction import remembered_preemptions
 from domain.life_cycle import Happening, State
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey, Holding, TaskPlacement
@@ -72,11 +72,13 @@ class Attempts:
         work.token += 1
         work.key = lot.key
         work.run = new_run(AttemptFacts(work.key, work.progress))
-        work.region, work.standing = win.region, lot.position.standing
+        work.region, work.standing, work.guaranteed = win.region, lot.position.standing, lot.position.within_quota
         work.dispatched_s, work.started_s = now, math.nan
         work.placements = win.plan.placements
         work.happens(Happening.DISPATCHED)
         apply_plan(inventory, win.plan, now, lot)
+        if win.plan.evictions:
+            world.look_back(inventory, lot.key, win.plan)
         self._await_evictable(work)
         world.live[work.index] = work
         if world.columns is not None:
@@ -166,8 +168,7 @@ class Attempts:
             eviction=eviction,
         )
         inventory = world.room.desks[work.region].inventory
-        from_s = evictable_from_s(inventory.rule, work.dispatched_s, attempt.started_s, work.preempted_s)
-        inventory.hold(Holding(work.key, work.standing, work.dispatched_s, attempt.placements, from_s))
+        inventory.hold(work.holding(attempt.placements, inventory.rule))
         self._await_evictable(work)
         work.placements = attempt.placements
         work.cpus = sum(placement.millicpus for placement in attempt.placements) / 1000
@@ -404,10 +405,10 @@ class Attempts:
         work.key = successor_of(work.key)
         work.run = new_run(AttemptFacts(work.key, work.progress))
         work.region, work.dispatched_s, work.placements = region, now, placements
+        work.guaranteed = work.within_quota
         work.happens(Happening.DISPATCHED)
         inventory.release(work.key)
-        from_s = evictable_from_s(inventory.rule, now, None, work.preempted_s)
-        inventory.hold(Holding(work.key, work.standing, now, placements, from_s))
+        inventory.hold(work.holding(placements, inventory.rule))
         self._await_evictable(work)
         work.cpus = sum(placement.millicpus for placement in placements) / 1000
         world.live[work.index] = work

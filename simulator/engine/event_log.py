@@ -57,6 +57,7 @@ class SimulatedEvents:
         details: dict[str, JsonValue] = {
             "placement": placement_details(placements),
             "within_quota": work.within_quota,
+            "guaranteed": work.guaranteed,
             "evicts": [{"workload": victim.workload, "attempt": int(victim.attempt)} for victim in evicts],
         }
         self._tell(work, EventKind.DISPATCHED, now, details)

@@ -19,6 +19,8 @@ def broken_invariants(world: World) -> Iterator[tuple[RegionId | None, str]]:
             desk.inventory.check()
         except InvariantBroken as error:
             yield desk.region, str(error)
+    yield from world.needless
+    world.needless.clear()
     gpus = [0] * len(world.tenants)
     for work in world.live.values():
         gpus[work.tenant] += work.gpus

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from cluster_manager.capacity.errors import InventoryError
 from domain.events import EventKind
+from domain.eviction import remembered_preemptions
 from domain.fleet import MachineState
 from domain.identifiers import WorkloadId
 from domain.life_cycle import State
@@ -137,6 +138,7 @@ class _Resumption:
         work.progress = work.done_before = duration.kept_s
         work.attained_s, work.attained_gpu_s = entry.so_far.attained_s, entry.so_far.attained_gpu_s
         work.attempts = work.attempts_before = entry.so_far.attempts
+        work.preempted_s = remembered_preemptions(world.settings.eviction.rule(), entry.preempted_s)
         world.workloads.append(work)
         world.refused.append(False)
         world.by_name[workload.workload] = work
@@ -170,6 +172,7 @@ class _Resumption:
         work.standing, work.within_quota = attempt.standing, attempt.within_quota
         if not self._world.policy.scans:
             work.standing, work.within_quota = Standing(0, attempt.standing.level), True
+        work.guaranteed = attempt.guaranteed or not self._world.policy.scans
         work.queued_since_s = attempt.dispatched_s
         with self._blaming(attempt, "placements"):
             self._attempts.take_over(work, attempt)

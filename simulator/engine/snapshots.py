@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from domain.eviction import HOUR_S
 from domain.fleet import MachineState
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
@@ -49,6 +50,7 @@ def _queued(world: World, work: SimulatedWorkload) -> QueuedWorkload:
         queued_since_s=work.queued_since_s,
         so_far=ServiceSoFar(work.attempts, 0, work.progress, work.attained_s, work.attained_gpu_s),
         position=position if ranked else None,
+        preempted_s=_of_last_hour(world, work),
     )
 
 
@@ -86,4 +88,11 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
         next_place=None
         if work.goes_on_in is None
         else NextPlace(world.room.desks[work.goes_on_in[0]].region, work.goes_on_in[1]),
+        guaranteed=work.guaranteed,
+        preempted_s=_of_last_hour(world, work),
     )
+
+
+def _of_last_hour(world: World, work: SimulatedWorkload) -> tuple[float, ...]:
+    """When it was asked to leave for others; as many times as the rule of evictions looks at."""
+    return tuple(time_s for time_s in work.preempted_s if time_s + HOUR_S > world.clock.now())

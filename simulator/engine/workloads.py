@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, new_run
+from domain.eviction import EvictionRule, evictable_from_s, is_spared
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import Happening, State, next_state
-from domain.placement import AttemptKey, TaskPlacement
+from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
 from domain.snapshot import AttemptSoFar
 from domain.workload import Workload
@@ -69,6 +70,8 @@ class SimulatedWorkload:
     region: int = NO_REGION
     standing: Standing = NO_STANDING
     within_quota: bool = True
+    guaranteed: bool = True
+    """Whether it was within quota when the attempt was dispatched."""
     dispatched_s: float = math.nan
     started_s: float = math.nan
     placements: tuple[TaskPlacement, ...] = ()
@@ -139,6 +142,13 @@ class SimulatedWorkload:
     def _make_up(self, gpu_s: float) -> None:
         self.made_up_gpu_s += gpu_s
         self.attained_gpu_s += gpu_s
+
+    def holding(self, placements: tuple[TaskPlacement, ...], rule: EvictionRule) -> Holding:
+        """What its attempt holds in these places, and who may evict it from when on."""
+        started_s = None if math.isnan(self.started_s) else self.started_s
+        from_s = evictable_from_s(rule, self.dispatched_s, started_s, self.preempted_s)
+        spared = is_spared(rule, guaranteed=self.guaranteed)
+        return Holding(self.key, self.standing, self.dispatched_s, placements, from_s, spared)
 
     def happens(self, happening: Happening) -> None:
         """The next state by the life cycle's table; raises TransitionRefused."""

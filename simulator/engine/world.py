@@ -11,10 +11,13 @@ from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.events import EventKind
 from domain.fleet import Fleet, MachineState
-from domain.identifiers import MachineId
+from domain.identifiers import MachineId, RegionId
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening, next_machine_state
 from domain.placement import AttemptKey
+from domain.plan import Plan
 from domain.tenant import Tenant
+from regional_scheduler.needless_victims import needless_eviction, needless_victims
+from regional_scheduler.region_capacity import RegionCapacity
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import EventQueue
@@ -26,6 +29,9 @@ from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.policies.policy import Policy
+
+EVENTS_PER_LOOK_BACK = 250
+"""Of `check_every_events`: so many of them stand for one plan that evicts."""
 
 
 @dataclass(slots=True)
@@ -64,8 +70,21 @@ class World:
     """Machines (position of the region, place in it) that were down when the run began: they stay so."""
     ended: int = 0
     """How many have ended, those included that were refused."""
+    evicting_plans: int = 0
+    """How many evicted anything so far."""
+    needless: list[tuple[RegionId, str]] = field(default_factory=list)
+    """Evictions that were found needless and are not told of yet: where, and a sentence."""
     news: bool = False
     """Whether anything happened since the last decision that could lead to another one."""
+
+    def look_back(self, inventory: RegionCapacity, newcomer: AttemptKey, plan: Plan) -> None:
+        """Samples whether plans that evict, and were just applied, could have done without any of their victims."""
+        self.evicting_plans += 1
+        every = self.settings.check_every_events
+        if every and self.evicting_plans % max(1, every // EVENTS_PER_LOOK_BACK) == 0:
+            found = needless_victims(inventory, newcomer, plan)
+            if found:
+                self.needless.append((inventory.region, needless_eviction(newcomer, found)))
 
     def machine_happens(
         self, region: int, machine: MachineId, happening: MachineHappening, reason: str

@@ -1,5 +1,7 @@
 """I15: an attempt makes room for another only after its minimum run time, and no workload more often than the limit.
 
+I5, where guaranteed attempts are spared: no newcomer that is not guaranteed evicts one that is.
+
 The rule is not in the log, so the caller gives it; without bounds nothing is checked. An attempt runs from `started`;
 one that has not started is protected from its `dispatched` on. What counts is when it was asked to leave: `evicting`,
 or `evicted` where no `evicting` precedes it. Only the cause `preempted` is bounded.
@@ -8,6 +10,7 @@ or `evicted` where no `evicting` precedes it. Only the cause `preempted` is boun
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from domain.events import EvictionCause
 from domain.eviction import HOUR_S, EvictionRule
@@ -26,6 +29,15 @@ class EvictionBounds:
         """The attempt of each workload that was asked to leave last."""
         self._preempted_s: dict[str, deque[float]] = {}
         """When each workload was asked to leave for others within the last hour."""
+
+    def dispatched(self, newcomer: AttemptLife, victims: Sequence[AttemptLife]) -> None:
+        """These live attempts leave for the newcomer."""
+        if not self._rule.spares_guaranteed:
+            return
+        for victim in victims:
+            if victim.guaranteed and not newcomer.guaranteed:
+                told = f"evicts {victim.name}, which is guaranteed, for {newcomer.name}, which is not"
+                self._findings.add(Invariant.I5, told)
 
     def asked_to_leave(self, life: WorkloadLife, attempt: AttemptLife, cause: str, t_s: float) -> None:
         """An `evicting` or `evicted` event of the attempt."""

@@ -33,9 +33,10 @@ class Evictions:
         self._promised: dict[str, dict[_Promise, tuple[int, Standing, str]]] = {}
         """Preemptions whose newcomer is not dispatched yet: line, claimed standing and region, by newcomer."""
 
-    def dispatched(self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record]) -> None:
-        """The newcomer's dispatch and whom it evicts. Raises BadField."""
+    def dispatched(self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record]) -> list[AttemptLife]:
+        """The newcomer's dispatch and whom it evicts; returns the victims that are live. Raises BadField."""
         promised = self._promised.pop(newcomer, {})
+        victims: list[AttemptLife] = []
         for entry in evicts:
             self.checks += 1
             victim, number = text_field(entry, "workload"), whole_field(entry, "attempt", 1)
@@ -48,6 +49,7 @@ class Evictions:
             attempt = life.attempt if life is not None else None
             if attempt is not None and attempt.number == number:
                 attempt.room_for[newcomer] = standing
+                victims.append(attempt)
                 if promise is None:
                     self._check_victim(attempt, newcomer, standing, region)
             elif promise is None:
@@ -56,6 +58,7 @@ class Evictions:
             self._add(
                 f"is dispatched without a word of attempt {number} of {victim}, which was evicted for it (line {line})"
             )
+        return victims
 
     def evicted(self, life: WorkloadLife, attempt: AttemptLife, record: Record) -> str:
         """An `evicting` or `evicted` event; returns its cause. Raises BadField."""

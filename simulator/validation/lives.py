@@ -25,6 +25,7 @@ class AttemptLife:
         "claims",
         "dispatched_line",
         "dispatched_s",
+        "guaranteed",
         "last_t_s",
         "migrates_since_line",
         "name",
@@ -59,6 +60,8 @@ class AttemptLife:
         self.region = region
         self.standing: Standing | None = None
         self.within_quota = False
+        self.guaranteed = False
+        """Whether it was within quota when it was dispatched."""
         self.dispatched_line = line
         self.dispatched_s = t_s
         self.last_t_s = t_s

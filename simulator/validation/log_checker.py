@@ -16,6 +16,7 @@ from simulator.validation.evictions import Evictions
 from simulator.validation.gangs import Gangs, read_jobs
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
 from simulator.validation.machines import Machines
+from simulator.validation.needless_victims import NeedlessVictims
 from simulator.validation.progress import ProgressCheck
 from simulator.validation.quotas import Quotas
 from simulator.validation.record_fields import (
@@ -53,6 +54,7 @@ class LogChecker:
         self._lives = Lives(self._findings)
         self._evictions = Evictions(self._lives, self._machines, self._findings)
         self._bounds = EvictionBounds(rule, self._findings)
+        self._needless = NeedlessVictims(self._findings)
         self._progress = ProgressCheck(self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()
@@ -113,6 +115,7 @@ class LogChecker:
     def report(self, *, complete: bool) -> ValidationReport:
         """What was found. In a complete log every workload has ended, and there is at least one."""
         self._findings.line = 0
+        self._needless.report()
         if complete:
             if self._lives.submitted == 0:
                 self._findings.add(Invariant.LOG, f"has {self._events} events and no workload: it shows nothing")
@@ -134,7 +137,7 @@ class LogChecker:
                 Invariant.I5: self._evictions.checks,
                 Invariant.I8: self._lives.checks,
                 Invariant.I9: self._progress.checks,
-                Invariant.I15: self._bounds.checks,
+                Invariant.I15: self._bounds.checks + self._needless.checks,
             },
             violations=sum(counts.values()),
             violations_by_invariant=counts,
@@ -187,7 +190,10 @@ class LogChecker:
         region = text_field(record, "region")
         number = whole_field(record, "attempt", 1)
         standing, within_quota = _standing(record), flag_field(record, "within_quota")
+        guaranteed = flag_field(record, "guaranteed") if "guaranteed" in record else within_quota
         placement, evicts = records_field(record, "placement"), records_field(record, "evicts")
+        known = self._lives.open_life(text_field(record, "workload"))
+        migrates = known is not None and known.goes_on_as is not None
         life = self._lives.of_record(record)
         if life is None:
             return
@@ -200,7 +206,10 @@ class LogChecker:
         attempt = AttemptLife(life.name, number, region, self._findings.line, t_s, placement, planned, life.kept)
         self._lives.attempts += 1
         life.attempts, life.attempt = number, attempt
-        self._evictions.dispatched(life.name, standing, region, evicts)
+        attempt.guaranteed = guaranteed
+        victims = self._evictions.dispatched(life.name, standing, region, evicts)
+        self._bounds.dispatched(attempt, victims)
+        self._needless.dispatched(life.name, attempt, victims, migrates=migrates)
         self._classify(life, attempt, standing, within_quota=within_quota)
 
     def _started(self, record: Record, t_s: float) -> None:
@@ -220,6 +229,7 @@ class LogChecker:
         else:
             claims = self._machines.read_placement(placement, attempt.region)
             self._gangs.check(life.jobs, claims, as_asked=True)
+            self._needless.changed(attempt, attempt.planned, claims)
         attempt.started = True
         attempt.started_s = t_s
         attempt.claims = claims
@@ -257,6 +267,7 @@ class LogChecker:
         self._machines.release(attempt.name, attempt.claims)
         self._machines.hold(attempt.name, claims, before)
         self._machines.still_lost(attempt.name, claims, lost)
+        self._needless.changed(attempt, attempt.claims, claims)
         attempt.claims = claims
         self._progress.speed_changed(attempt, record, t_s)
 
@@ -386,6 +397,7 @@ class LogChecker:
     def _release(self, life: WorkloadLife, attempt: AttemptLife) -> None:
         """The attempt has ended: its machines and its quota are free again."""
         self._machines.release(attempt.name, attempt.claims)
+        self._needless.ended(attempt)
         if attempt.within_quota:
             self._quotas.give_back(life.tenant, life.charge)
         life.attempt = None

@@ -37,7 +37,7 @@ MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
         Invariant.I5: "victims stand strictly worse than whom they made room for",
         Invariant.I8: "every workload ends exactly once, attempts never overlap",
         Invariant.I9: "progress is never invented",
-        Invariant.I15: "evictions stay within the minimum run time and the limit per hour",
+        Invariant.I15: "evictions stay within their bounds, and none of them is needless",
     }
 )
 

@@ -126,6 +126,7 @@ def new_attempt(
         tenant=tenant,
         standing=Standing(1, 0),
         within_quota=True,
+        guaranteed=True,
         dispatched_s=dispatched_s,
         progress_at_start=0.0,
         charges={"A100": gpus},

@@ -8,7 +8,7 @@ import pytest
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.events import EvictionCause
-from domain.eviction import EvictionRule, Newcomer, Victim, evictable_from_s, may_evict
+from domain.eviction import EvictionRule, Newcomer, Victim, evictable_from_s, is_spared, may_evict
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.placement import AttemptKey
 from domain.rank import Standing
@@ -20,7 +20,7 @@ from tests.database.small_world import dispatch, new_attempt, submission, submit
 
 NOW_S = 100_000.0
 CASES = 300
-BY = AttemptKey(WorkloadId("w999999"), AttemptNumber(1))
+GUARANTEED, OPPORTUNISTIC = (AttemptKey(WorkloadId(name), AttemptNumber(1)) for name in ("w999998", "w999999"))
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Case:
     dispatched_s: float
     started_s: float | None
     preempted_s: tuple[float, ...]
-    newcomer: Standing
+    guaranteed: bool
+    newcomer: Newcomer
 
     @property
     def eviction(self) -> Eviction:
-        return Eviction(EvictionCause.PREEMPTED, BY, self.newcomer)
+        by = GUARANTEED if self.newcomer.guaranteed else OPPORTUNISTIC
+        return Eviction(EvictionCause.PREEMPTED, by, self.newcomer.standing)
 
 
 def cases() -> list[Case]:
@@ -48,7 +50,9 @@ def cases() -> list[Case]:
         started_s = rng.choice((None, dispatched_s, dispatched_s + 1.0, max(dispatched_s, NOW_S - 600.0)))
         key = AttemptKey(WorkloadId(f"w{number:06}"), AttemptNumber(len(ages) + 1))
         victim, newcomer = (Standing(rng.randrange(3), rng.randrange(2)) for _ in range(2))
-        made.append(Case(key, victim, dispatched_s, started_s, tuple(sorted(NOW_S - age for age in ages)), newcomer))
+        past_s = tuple(sorted(NOW_S - age for age in ages))
+        by = Newcomer(newcomer, rng.random() < 0.5)
+        made.append(Case(key, victim, dispatched_s, started_s, past_s, rng.random() < 0.5, by))
     return made
 
 
@@ -64,14 +68,27 @@ async def write(connection: AnyConnection, made: list[Case]) -> None:
             )
             await connection.execute("UPDATE workloads SET state = 'PENDING' WHERE workload = %s", (case.key.workload,))
         attempt = new_attempt(case.key.workload, int(case.key.attempt), dispatched_s=case.dispatched_s)
-        await dispatch(connection, replace(attempt, standing=case.standing))
+        # Since then it was re-classified: what counts is what it was when it was dispatched.
+        within_quota = not case.guaranteed
+        await dispatch(
+            connection,
+            replace(attempt, standing=case.standing, guaranteed=case.guaranteed, within_quota=within_quota),
+        )
         if case.started_s is not None:
             await attempt_store.record_started(connection, [(case.key, case.started_s)])
 
 
 @pytest.mark.parametrize(
     "rule",
-    [EvictionRule(), EvictionRule(600.0), EvictionRule(0.0, 2), EvictionRule(600.0, 1), EvictionRule(0.0, 0)],
+    [
+        EvictionRule(),
+        EvictionRule(600.0),
+        EvictionRule(0.0, 2),
+        EvictionRule(600.0, 1),
+        EvictionRule(0.0, 0),
+        EvictionRule(spares_guaranteed=True),
+        EvictionRule(600.0, 1, spares_guaranteed=True),
+    ],
     ids=str,
 )
 def test_never_another_answer_from_the_database_than_from_the_rule(database_url: str, rule: EvictionRule) -> None:
@@ -82,7 +99,7 @@ def test_never_another_answer_from_the_database_than_from_the_rule(database_url:
             await write(connection, made)
             known = await preemptions(connection, rule, [case.key.workload for case in made], NOW_S)
             evictions = [(case.key, case.eviction) for case in made]
-            assert await attempt_store.begin_evictions(connection, evictions, NOW_S, rule) == expected
+            assert await attempt_store.begin_evictions(connection, evictions, NOW_S, rule, {GUARANTEED}) == expected
             assert len(expected) > 20 or rule.evictions_per_workload_and_hour == 0
             if rule.evictions_per_workload_and_hour is not None:
                 for case in made:
@@ -94,4 +111,5 @@ def test_never_another_answer_from_the_database_than_from_the_rule(database_url:
 
 def allows(rule: EvictionRule, case: Case) -> bool:
     from_s = evictable_from_s(rule, case.dispatched_s, case.started_s, case.preempted_s)
-    return may_evict(Newcomer(case.newcomer, True), Victim(case.standing, False, from_s), NOW_S)
+    spared = is_spared(rule, guaranteed=case.guaranteed)
+    return may_evict(case.newcomer, Victim(case.standing, spared, from_s), NOW_S)

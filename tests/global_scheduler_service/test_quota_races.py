@@ -11,7 +11,7 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
 from services.clock import SystemClock
-from services.database import attempt_store, quota_store
+from services.database import attempt_store, quota_store, reclassification_store
 from services.database.attempt_store import RequeuedEntry
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -77,7 +77,7 @@ class _QuotaRegion:
         key = AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1]))
         end = RecordEnd(key, "drained", "", SystemClock().now(), 0.0, 0.0, State.PENDING)
         await attempt_store.record_ends(connection, [end], {key.workload: RequeuedEntry("A100", 8, 0.0)})
-        stands = await attempt_store.stands(connection, [key])
+        stands = await reclassification_store.stands(connection, [key])
         await quota_store.release(connection, [(ADS, stand.charges) for stand in stands.values() if stand.within_quota])
         wake_after_commit(connection, SCAN_CHANNEL)
 

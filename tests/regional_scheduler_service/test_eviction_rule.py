@@ -98,11 +98,45 @@ def test_what_comes_from_elsewhere_is_as_protected_as_what_was_loaded(database_u
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("guaranteed", "by_guaranteed", "spares", "evicted"),
+    [(True, False, True, 0), (True, False, False, 1), (True, True, True, 1), (False, False, True, 1)],
+)
+def test_a_guaranteed_attempt_is_spared_from_who_is_not_after_every_restart(
+    database_url: str, guaranteed: bool, by_guaranteed: bool, spares: bool, evicted: int
+) -> None:
+    """What it was when it was dispatched is stored with it; since then a scan pass has put it over its quota."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                await connection.execute("UPDATE attempts SET guaranteed = %s, level = 1", (guaranteed,))
+                await _fill_up_and_award(connection)
+                await connection.execute(
+                    "UPDATE queue_entries SET within_quota = %s, priority = CASE WHEN %s THEN priority ELSE 6 END",
+                    (by_guaranteed, by_guaranteed),
+                )
+            dispatched, memory = await dispatch_at(database, EvictionRule(spares_guaranteed=spares), 3000.0)
+            assert len(dispatched.writes.evictions) == evicted
+            holding = memory.inventory.holding(FIRST)
+            assert holding is not None
+            assert holding.spared == (guaranteed and spares)
+            async with database.transaction() as connection:
+                stored = {attempt.key: attempt for attempt in await attempt_store.load_live(connection, EAST)}
+            assert stored[FIRST].guaranteed == guaranteed
+            assert [attempt.guaranteed for key, attempt in stored.items() if key != FIRST] == [by_guaranteed] * evicted
+
+    asyncio.run(scenario())
+
+
 def test_the_configuration_bounds_evictions(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text("eviction: {minimum_run_time_s: 600, evictions_per_workload_and_hour: 3}")
     assert load_configuration(file).eviction.rule() == EvictionRule(600.0, 3)
     assert Configuration().eviction.rule() == EvictionRule()
+    file.write_text("eviction: {spares_guaranteed: true}")
+    assert load_configuration(file).eviction.rule() == EvictionRule(spares_guaranteed=True)
     file.write_text("eviction: {minimum_run_time_s: -1}")
     with pytest.raises(FormatError, match=r"eviction\.minimum_run_time_s"):
         load_configuration(file)

@@ -51,6 +51,7 @@ def attempt_in(
         specification=WorkloadSpecification(name, TenantId("vision"), jobs, retry=retry or RetryPolicy()),
         standing=Standing(3, 0),
         within_quota=True,
+        guaranteed=True,
         dispatched_s=0.0,
         charges={},
         placements=tuple(

@@ -172,6 +172,14 @@ class ReferenceRun:
                 for victim in victims:
                     self.take(victim.attempt.placement)
                 continue
+            for victim in list(victims):
+                self.take(victim.attempt.placement)
+                without = self.place(work, region)
+                if without is None:
+                    self.give(victim.attempt.placement)
+                else:
+                    placement = without
+                    victims.remove(victim)
             self.begin(work, region, standing, within, placement, victims)
             return
 

@@ -14,6 +14,8 @@ from simulator.validation.report import Invariant
 from tests.simulator.log_builder import FLEET, TABLES, TENANTS, LogBuilder, job, task
 from tests.simulator.stories import ON_E1, ON_E2, ON_W1, log, preemption
 
+ALL_OF_E1 = task("e1", [0, 1, 2, 3])
+
 GOOD: dict[str, LogBuilder] = {
     "one workload": log().submit("w").run("w", ON_E1).wait(100).complete("w"),
     "preemption": preemption(),
@@ -32,11 +34,11 @@ GOOD: dict[str, LogBuilder] = {
     ),
     "an eviction that is written before the dispatch": (
         log()
-        .submit("low")
-        .run("low", ON_E1)
-        .submit("top", tenant="ads")
+        .submit("low", job(1, 4, gpu_model="A100"))
+        .run("low", ALL_OF_E1)
+        .submit("top", job(1, 4, gpu_model="A100"), tenant="ads")
         .evicting("low", "preempted", by=("top", 1, 0))
-        .dispatch("top", ON_E1, evicts={"low": 1})
+        .dispatch("top", ALL_OF_E1, evicts={"low": 1})
         .evict("low", "preempted", by=("top", 1, 0))
         .start("top")
         .wait(100)
@@ -45,18 +47,18 @@ GOOD: dict[str, LogBuilder] = {
     ),
     "evicted before it started": (
         log()
-        .submit("low", work_s=None)
-        .run("low", ON_E1)
+        .submit("low", job(1, 4, gpu_model="A100"), work_s=None)
+        .run("low", ALL_OF_E1)
         .wait(1)
         .evict("low", "reclaimed", progress=7, checkpoint_progress=5)
-        .dispatch("low", ON_E1, attempt=2)
-        .submit("top", tenant="ads")
-        .dispatch("top", ON_E1, evicts={"low": 2})
+        .dispatch("low", ALL_OF_E1, attempt=2)
+        .submit("top", job(1, 4, gpu_model="A100"), tenant="ads")
+        .dispatch("top", ALL_OF_E1, evicts={"low": 2})
         .evict("low", "preempted", attempt=2, progress=5, by=("top", 1, 0))
         .start("top")
         .wait(100)
         .complete("top")
-        .dispatch("low", ON_E1, attempt=3)
+        .dispatch("low", ALL_OF_E1, attempt=3)
         .start("low", attempt=3, progress=5)
         .complete("low", attempt=3, progress=9)
     ),

@@ -414,6 +414,7 @@ class Attempt(_message.Message):
     PROGRESS_AT_START_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_PROGRESS_FIELD_NUMBER: _builtins.int
+    GUARANTEED_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     region: _builtins.str
     dispatched_s: _builtins.float
@@ -430,6 +431,8 @@ class Attempt(_message.Message):
     """In the workload's own unit: seconds of work when emulated, steps otherwise."""
     progress: _builtins.float
     checkpoint_progress: _builtins.float
+    guaranteed: _builtins.bool
+    """Whether it was within its tenant's quota when it was dispatched; `within_quota` may have changed since."""
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskPlacement]: ...
     def __init__(
@@ -449,10 +452,11 @@ class Attempt(_message.Message):
         progress_at_start: _builtins.float = ...,
         progress: _builtins.float = ...,
         checkpoint_progress: _builtins.float = ...,
+        guaranteed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "level", b"level", "placements", b"placements", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "within_quota", b"within_quota"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "guaranteed", b"guaranteed", "level", b"level", "placements", b"placements", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "within_quota", b"within_quota"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

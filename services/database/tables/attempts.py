@@ -33,6 +33,8 @@ ATTEMPTS: Final = Table(
     required("priority", SmallInteger),
     required("level", SmallInteger),
     required("within_quota", Boolean),
+    # Whether it was within quota when it was dispatched.
+    required("guaranteed", Boolean, server_default=text("false")),
     # What the placements hold together: for usage windows.
     required("gpus", Integer),
     required("cpus", Float),

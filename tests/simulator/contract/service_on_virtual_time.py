@@ -23,12 +23,12 @@ from domain.workload import Emulated, Workload
 from formats.scheduler_file import PrioritySection
 from services.configuration import AuctionConfiguration, Configuration
 from services.database import (
-    attempt_store,
     catalog_store,
     event_store,
     fleet_store,
     lease_store,
     queue_store,
+    reclassification_store,
     tenant_store,
     workload_store,
 )
@@ -269,7 +269,7 @@ class ServiceOnVirtualTime:
         """As a session does when a pass has re-classified some of its attempts."""
         memory = region.memory
         async with self.database.transaction() as connection:
-            standings = await attempt_store.standings(connection, memory.region.region)
+            standings = await reclassification_store.standings(connection, memory.region.region)
         for key, (standing, within_quota) in standings.items():
             attempt = memory.live.get(key)
             if attempt is not None and (attempt.standing, attempt.within_quota) != (standing, within_quota):

@@ -120,6 +120,7 @@ class _EmulatedService:
             specification=specification,
             standing=Standing(0, 0),
             within_quota=True,
+            guaranteed=True,
             dispatched_s=0.0,
             charges={},
             placements=(placement,),

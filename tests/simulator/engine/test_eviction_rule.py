@@ -6,14 +6,18 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from domain.identifiers import ANY_GPU_MODEL, RegionId, TenantId, WorkloadId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.scheduler_file import EvictionSection
+from formats.snapshot_file import dump_snapshot, parse_snapshot
 from formats.trace import TraceRow
+from global_scheduler.levels.attained_service import AttainedService
 from services.simulation.logged_run import logged_run
 from simulator.engine.settings import CostSettings, SimulationSettings, settings_from
+from simulator.engine.simulation import Simulation
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.actions import MigrateAt
 from simulator.policies.registry import policies
@@ -103,10 +107,14 @@ def test_the_settings_are_reachable_from_the_command_line() -> None:
 
 @pytest.mark.parametrize("policy", ["mast", "las", "srtf"])
 @settings(max_examples=20)
-@given(world=crowded_worlds())
-def test_never_another_decision_without_the_memory_where_time_makes_room(policy: str, world: SmallWorld) -> None:
+@given(world=crowded_worlds(), spares_guaranteed=st.booleans())
+def test_never_another_decision_without_the_memory_where_time_makes_room(
+    policy: str, world: SmallWorld, spares_guaranteed: bool
+) -> None:
     """What was refused is asked again when time makes room: with the memory of refusals as without it."""
-    rule = EvictionSection(minimum_run_time_s=35.0, evictions_per_workload_and_hour=2)
+    rule = EvictionSection(
+        minimum_run_time_s=35.0, evictions_per_workload_and_hour=2, spares_guaranteed=spares_guaranteed
+    )
     bound = replace(world, settings=world.settings.model_copy(update={"eviction": rule}))
     assert assert_same_without_memory(bound, policy) > 0
 
@@ -121,12 +129,50 @@ def test_the_successor_of_a_migration_is_protected_before_it_starts() -> None:
     assert eviction_times(run) == [250.0, real(saved) + 60.0]
 
 
+OWNER_AND_GUEST = tuple(
+    Tenant(TenantId(name), 6, Quota.of({ANY_GPU_MODEL: gpus})) for name, gpus in (("owner", 1), ("guest", 0))
+)
+LEVELLED = replace(policies()["mast"], levels=AttainedService((60.0,)))
+SPARING = NO_COSTS.model_copy(
+    update={"scan_period_s": 0.0, "eviction": EvictionSection(spares_guaranteed=True)},
+)
+
+
+@pytest.mark.parametrize(
+    ("runs", "comes", "spares", "starts_s"),
+    [
+        ("owner", "guest", False, 100.0),
+        ("owner", "guest", True, 1000.0),
+        ("guest", "owner", True, 100.0),
+        ("guest", "guest", True, 100.0),
+    ],
+)
+def test_only_who_is_guaranteed_evicts_who_is_if_the_rule_says_so(
+    runs: str, comes: str, spares: bool, starts_s: float
+) -> None:
+    """Both are at the lowest priority; who runs has come down to level 1 by then, and only the owner has a quota."""
+    settings = SPARING if spares else bounded()
+    rows = [row("first", 0.0, 1000.0, 1, runs), row("second", 100.0, 50.0, 1, comes)]
+    run = checked_run(LEVELLED, rows, one_region(1, 1), OWNER_AND_GUEST, settings)
+    assert run.starts()["second"] == starts_s
+
+
+def test_a_guarantee_outlives_a_snapshot() -> None:
+    rows = [row("first", 0.0, 1000.0, 1, "owner"), row("second", 100.0, 50.0, 1, "guest")]
+    given = SimulationInput("test", rows[:1], one_region(1, 1), OWNER_AND_GUEST)
+    simulation = Simulation(given, LEVELLED, SPARING.model_copy(update={"stop_after_s": 80.0}), 1)
+    simulation.run()
+    snapshot = parse_snapshot(dump_snapshot(simulation.snapshot()))
+    resumed = Simulation(SimulationInput.of_snapshot(snapshot, "test", rows[1:]), LEVELLED, SPARING, 1)
+    assert resumed.run().workloads.ended_s.tolist() == [1000.0, 1050.0]
+
+
 def test_a_run_that_validates_its_log_checks_the_bounds_of_its_own_settings() -> None:
     given = SimulationInput("test", trace_of(("l", 0.0, 1000.0), ("h", 10.0, 50.0)), one_region(1, 1), LADDER)
     done = logged_run(given, policies()["mast"], bounded(minimum_run_time_s=60.0), 1, files=None, validate=True)
     assert done.validation is not None
     assert done.validation.valid
-    assert done.validation.checks[Invariant.I15] == 1
+    assert done.validation.checks[Invariant.I15] == 2, "once for its bounds, once for whether it was needless"
 
 
 def test_who_goes_on_elsewhere_may_be_evicted_when_it_has_run_there_for_the_minimum() -> None:

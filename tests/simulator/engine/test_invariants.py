@@ -6,6 +6,10 @@ import pytest
 
 from cluster_manager.capacity.tables import MILLICPUS
 from domain.events import Event, EventKind
+from domain.identifiers import AttemptNumber, JobName, WorkloadId
+from domain.placement import AttemptKey, Holding, Score, TaskPlacement
+from domain.plan import Evict, Plan, Start
+from domain.rank import Standing
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation import Simulation
 from simulator.engine.simulation_input import SimulationInput
@@ -28,6 +32,20 @@ def run(breaks: str, settings: SimulationSettings) -> tuple[list[Event], list[st
                 world.room.desks[0].inventory.clusters[0].layout.arrays.state[0, MILLICPUS] -= 1
             elif breaks == "tenants":
                 world.tenant_gpus[0] += 1
+            elif breaks == "an eviction":
+                inventory = world.room.desks[0].inventory
+                machine, cluster = inventory.machine_ids[0], inventory.cluster_ids[0]
+                placement = TaskPlacement(JobName("main"), 0, cluster, machine, (3,), 0, 0)
+                key = AttemptKey(WorkloadId("victim"), AttemptNumber(1))
+                victim = Holding(key, Standing(6, 0), 0.0, (placement,))
+                inventory.hold(victim)
+                inventory.begin_eviction(victim.key)
+                (newcomer,) = (work.key for work in world.live.values())
+                holding = inventory.holding(newcomer)
+                assert holding is not None
+                actions = (Evict(victim.key), Start(holding.placements))
+                world.look_back(inventory, newcomer, Plan(newcomer.workload, inventory.region, actions, Score()))
+                inventory.release(victim.key)
 
     given = SimulationInput("test", rows, one_region(1, 4), unlimited(rows))
     simulation = Simulation(given, policy_called("fifo"), settings, 1, take)
@@ -37,7 +55,7 @@ def run(breaks: str, settings: SimulationSettings) -> tuple[list[Event], list[st
 
 
 @pytest.mark.breaks_capacity
-@pytest.mark.parametrize("breaks", ["inventory", "tenants"])
+@pytest.mark.parametrize("breaks", ["inventory", "tenants", "an eviction"])
 def test_a_broken_invariant_is_an_event_and_a_violated_law(breaks: str) -> None:
     log, laws, valid = run(breaks, NO_COSTS.model_copy(update={"check_every_events": 1}))
     assert [event for event in log if event.event is EventKind.INVARIANT_BROKEN]

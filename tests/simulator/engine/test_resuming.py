@@ -40,6 +40,7 @@ SOME_COSTS = SimulationSettings(
     scan_period_s=0.0,
 )
 BOUNDED = AT_ONCE.model_copy(update={"eviction": EvictionSection(minimum_run_time_s=300.0)})
+ONCE_AN_HOUR = AT_ONCE.model_copy(update={"eviction": EvictionSection(evictions_per_workload_and_hour=1)})
 
 
 def run(
@@ -80,6 +81,7 @@ def later(log: Sequence[Event], than_s: float) -> list[Mapping[str, JsonValue]]:
         ("las", AT_ONCE),
         ("fifo", AT_ONCE),
         ("srtf", BOUNDED),
+        ("srtf", ONCE_AN_HOUR),
     ],
 )
 @settings(max_examples=25)
