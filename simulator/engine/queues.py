@@ -38,8 +38,8 @@ class Queue(Protocol):
         """The first that was not given out in this walk and is of no blocked kind."""
         ...
 
-    def block(self, kind: int) -> None:
-        """Nobody of this kind need be tried in this walk any more."""
+    def block(self, work: SimulatedWorkload) -> None:
+        """Nobody of its kind need be tried in this walk any more."""
         ...
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
@@ -114,8 +114,8 @@ class RankedQueue:
             return entry[1]
         return None
 
-    def block(self, kind: int) -> None:
-        self._blocked.add(kind)
+    def block(self, work: SimulatedWorkload) -> None:
+        self._blocked.add(work.kind)
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
         heads = []
@@ -176,8 +176,14 @@ def _key_of(entry: _Entry) -> QueueKey:
 class ScannedQueue:
     """Ranked by scan passes: what came in since the last one waits for the next."""
 
-    def __init__(self, columns: WorkloadColumns, workloads: Sequence[SimulatedWorkload]) -> None:
-        """`workloads` are all that were submitted, by index; more may come."""
+    def __init__(
+        self, columns: WorkloadColumns, workloads: Sequence[SimulatedWorkload], *, guaranteed_apart: bool = False
+    ) -> None:
+        """`workloads` are all that were submitted, by index; more may come.
+
+        `guaranteed_apart`: where one that is over its quota finds nothing, one of its kind within quota may find a place.
+        """
+        self._guaranteed_apart = guaranteed_apart
         self._columns = columns
         self._workloads = workloads
         self._waiting = 0
@@ -203,27 +209,32 @@ class ScannedQueue:
     def rank(self, order: NDArray[np.int64]) -> None:
         """The order that a scan pass decided: indices from the head on."""
         self._order = order
-        self._kinds = self._columns.kind[order]
+        if self._guaranteed_apart:
+            works = (self._workloads[index] for index in order.tolist())
+            self._kinds = np.array([self._kind_of(work) for work in works], np.int32)
+        else:
+            self._kinds = self._columns.kind[order]
         self._queued = np.zeros(0, np.bool_)  # nothing is given out before the next walk begins
 
     def begin_walk(self) -> None:
         self._position = 0
         self._queued = self._columns.queued[self._order]
-        self._blocked = np.zeros(self._columns.kinds, np.bool_)
+        self._blocked = np.zeros(self._columns.kinds * (2 if self._guaranteed_apart else 1), np.bool_)
 
     def next(self) -> SimulatedWorkload | None:
         place = _next_open(self._queued, self._kinds, self._blocked, self._position)
         self._position = place + 1
         return self._at(place) if place < len(self._order) else None
 
-    def block(self, kind: int) -> None:
+    def block(self, work: SimulatedWorkload) -> None:
+        kind = self._kind_of(work)
         if kind < len(self._blocked):  # else none of it waited when the walk began
             self._blocked[kind] = True
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
         for work in self.heads():
             if finds_nothing(work):
-                self.block(work.kind)
+                self.block(work)
 
     def heads(self) -> Sequence[SimulatedWorkload]:
         return [self._at(place) for place in _first_of_each_kind(self._queued, self._kinds, self._blocked).tolist()]
@@ -231,6 +242,9 @@ class ScannedQueue:
     def in_order(self) -> Iterator[SimulatedWorkload]:
         waiting = np.flatnonzero(self._columns.queued[self._order])
         return iter([self._at(place) for place in waiting.tolist()])
+
+    def _kind_of(self, work: SimulatedWorkload) -> int:
+        return 2 * work.kind + work.within_quota if self._guaranteed_apart else work.kind
 
     def _at(self, place: int) -> SimulatedWorkload:
         work = self._workloads[int(self._order[place])]

@@ -122,7 +122,7 @@ class Walk:
     def _refuse(self, work: SimulatedWorkload) -> None:
         # Where refusals are not kept everybody is asked; but heads are those of kinds of which none was refused.
         if self._room.keeps_refusals or self._looks_at_heads:
-            self._queue.block(work.kind)
+            self._queue.block(work)
         self.refused.append(work)
 
     def _launch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_placement.catalog import Catalog
 from domain.clock import ManualClock
-from domain.fleet import Fleet
+from domain.fleet import DEFAULT_MECHANISM, Fleet
 from domain.tenant import Tenant
 from formats.trace_workload import greatest_gpus_per_machine
 from global_scheduler.scan_settings import QueueRule
@@ -80,7 +80,9 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
         world.tenants, names, QueueRule(policy.ordering, policy.levels), world.settings.usage_window_s, world.tenant_use
     )
     world.columns = scanner.columns
-    world.queue = ScannedQueue(scanner.columns, world.workloads)
+    packing_only = all(c.mechanism == DEFAULT_MECHANISM for region in world.fleet.regions for c in region.clusters)
+    guaranteed_apart = world.settings.eviction.spares_guaranteed or not packing_only
+    world.queue = ScannedQueue(scanner.columns, world.workloads, guaranteed_apart=guaranteed_apart)
     return scanner
 
 

@@ -157,6 +157,16 @@ def test_only_who_is_guaranteed_evicts_who_is_if_the_rule_says_so(
     assert run.starts()["second"] == starts_s
 
 
+@pytest.mark.parametrize("remembers", [True, False])
+def test_what_an_opportunistic_workload_is_refused_a_guaranteed_one_like_it_may_get(remembers: bool) -> None:
+    """Both want the place of a guaranteed attempt at level 1; the guest is asked first, and finds nothing before its end."""
+    tenants = (*OWNER_AND_GUEST, Tenant(TenantId("other"), 6, Quota.of({ANY_GPU_MODEL: 1})))
+    rows = [row("first", 0.0, 1000.0, 1, "other"), row("b", 100.0, 50.0, 1, "guest"), row("c", 100.0, 50.0, 1, "owner")]
+    settings = SPARING.model_copy(update={"negative_cache": remembers})
+    starts = checked_run(LEVELLED, rows, one_region(1, 1), tenants, settings).starts()
+    assert (starts["c"], starts["b"]) == (100.0, 150.0)
+
+
 def test_a_guarantee_outlives_a_snapshot() -> None:
     rows = [row("first", 0.0, 1000.0, 1, "owner"), row("second", 100.0, 50.0, 1, "guest")]
     given = SimulationInput("test", rows[:1], one_region(1, 1), OWNER_AND_GUEST)
