@@ -165,7 +165,7 @@ class LiveDriver:
             state=State.DISPATCHED,
             standing=Standing(event.priority or 0, event.level or 0),
             within_quota=bool(event.details["within_quota"]),
-            guaranteed=bool(event.details["guaranteed"]),
+            guaranteed=bool(event.details.get("guaranteed", event.details["within_quota"])),
             submitted_s=workload.submitted_s,
             dispatched_s=event.t,
             started_s=None,

@@ -119,7 +119,7 @@ class SimulatedDriver:
         work.region = self._regions[region_of(event)]
         work.standing = Standing(event.priority or 0, event.level or 0)
         work.within_quota = bool(event.details["within_quota"])
-        work.guaranteed = bool(event.details["guaranteed"])
+        work.guaranteed = bool(event.details.get("guaranteed", event.details["within_quota"]))
         work.dispatched_s, work.started_s = event.t, math.nan
         work.state = State.DISPATCHED
         work.cpus = sum(placement.millicpus for placement in placements) / 1000

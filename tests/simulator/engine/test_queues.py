@@ -161,7 +161,7 @@ def _same_course(queue: Queue, model: SortedQueue, steps: list[tuple[str, int]],
             assert list(queue.heads()) == list(heads)
             start(heads[number] if number < len(heads) else None)
         elif step == "block":
-            queue.block(number)
+            queue.block(workload(0, number, 0, 0))
             model.block(number)
         elif step == "block kinds":
             kinds = {kind for kind in range(KINDS) if number >> kind & 1}
