@@ -104,14 +104,9 @@ async def dispatch_awards(
             raise SessionOver(str(changed)) from changed
         raise
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
-    await event_store.append(
-        connection,
-        [
-            *_evicting_by(region, dispatched, live, now),
-            *_dispatched_events(region, dispatches, now),
-            *_broken_events(region, dispatches, now),
-        ],
-    )
+    evicting = _evicting_by(region, dispatched, live, now)
+    await event_store.append(connection, [*evicting, *_dispatched_events(region, dispatches, now)])
+    await event_store.append(connection, _broken_events(region, dispatches, now))
     if dispatched.given_back:
         wake_after_commit(connection, SCAN_CHANNEL)
     return dispatched
