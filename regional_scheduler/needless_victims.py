@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import RESOURCES
 from domain.placement import AttemptKey
 from domain.plan import Plan
@@ -23,17 +25,26 @@ def needless_victims(region: RegionCapacity, newcomer: AttemptKey, plan: Plan) -
     victims = plan.evictions
     if not victims or len({placement.job for placement in plan.placements}) != 1:
         return ()
-    machines = [int(machine) for machine in region.entries_of(newcomer)[:, MACHINE]]
-    row_of = {machine: row for row, machine in enumerate(machines)}
+    needless = np.ones(len(victims), np.bool_)
+    for cluster in region.clusters:
+        if cluster.holding(newcomer) is not None:
+            needless &= _left_enough(cluster, newcomer, victims)
+    return tuple(victim for victim, alone in zip(victims, needless.tolist(), strict=True) if alone)
+
+
+def _left_enough(cluster: ClusterCapacity, newcomer: AttemptKey, victims: Sequence[AttemptKey]) -> NDArray[np.bool_]:
+    """For each victim, whether the newcomer would have enough on its machines here with that one left and the others gone."""
+    machines = cluster.entries_of(newcomer)[:, MACHINE]
     held = np.zeros((len(victims), len(machines), RESOURCES), np.int64)
     for number, victim in enumerate(victims):
-        for entry in region.entries_of(victim):
-            row = row_of.get(int(entry[MACHINE]))
-            if row is not None:
-                held[number, row] += entry[:RESOURCES]
+        if cluster.holding(victim) is not None:
+            entries = cluster.entries_of(victim)
+            rows, places = np.nonzero(machines[:, None] == entries[:, MACHINE])
+            held[number, rows] = entries[places, :RESOURCES]
     # What is free when all victims are gone; negative where others are leaving whose place is promised already.
-    free = region.free_on(machines) + held.sum(axis=0)
-    return tuple(victim for number, victim in enumerate(victims) if (free - held[number] >= 0).all())
+    free = cluster.arrays.state[machines, :RESOURCES] + held.sum(axis=0)
+    enough: NDArray[np.bool_] = (free - held >= 0).all(axis=(1, 2))
+    return enough
 
 
 def needless_eviction(newcomer: AttemptKey, needless: Sequence[AttemptKey]) -> str:

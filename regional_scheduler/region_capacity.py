@@ -5,7 +5,6 @@ Attempts may span clusters: each cluster holds its part, and whatever happens to
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding
 from cluster_manager.capacity.fitting import free_and_in_service
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
-from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, RESOURCES, Integers
+from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
 from cluster_manager.mechanism import BestPlace, Place, PlacementMechanism, Query, SeveralClusters, Shortfall
@@ -292,17 +291,6 @@ class RegionCapacity(NeverCopied):
     def idle(self, machine: MachineId) -> tuple[int, int, int]:
         """GPUs, thousandths of a CPU and MiB that are free there, whatever its state. Raises UnknownMachine."""
         return self.clusters[self._position(machine)].idle(machine)
-
-    def free_on(self, machines: Sequence[int]) -> Integers:
-        """[machine, GPUS | MILLICPUS | MEBIBYTES] what is free there; negative where more is promised than there is.
-
-        Machines are numbered as in `machine_ids`. What is leaving counts as held.
-        """
-        free = np.empty((len(machines), RESOURCES), np.int64)
-        for row, machine in enumerate(machines):
-            position = bisect_right(self._first_machine, machine) - 1
-            free[row] = self.clusters[position].arrays.state[machine - self._first_machine[position], :RESOURCES]
-        return free
 
     @property
     def idle_gpus(self) -> int:
