@@ -1,8 +1,8 @@
 """The negative cache on a saturated region: ``python -m benchmarks.negative_cache [--trace FILE] [--workloads N]``.
 
 Workloads of a trace (without one, of the generator with MAST's sizes) wait in a queue that is kept long. Each scan pass
-clears the cache and walks down the queue once, as the auctions do: what the cache does not refuse is planned, and
-placed if there is a plan; victims leave after their grace and wait again. In a second series the queue is walked
+clears the cache and passes along the queue once, as the auctions do: what the cache does not refuse is planned, and
+placed if there is a plan; victims leave after their grace and wait again. In a second series a pass along the queue
 down after every release as well. Every hit is checked against the planner: one that could have been placed ends the
 benchmark with an error. Timed is the question to the cache.
 """

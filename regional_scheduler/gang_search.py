@@ -111,7 +111,7 @@ class _GangSearch:
         if _fit_without_sharing(machines, demands):
             return True
         groups = [
-            _Group(shape.capacity, count, tuple(_Filling(shape, demands, self._budget).patterns))
+            _MachineGroup(shape.capacity, count, tuple(_Filling(shape, demands, self._budget).patterns))
             for shape, count in machines
         ]
         if sum(len(group.patterns) for group in groups) > MOST_PATTERNS:
@@ -137,7 +137,7 @@ def _fit_without_sharing(machines: Machines, demands: Sequence[GangDemand]) -> b
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _MachineGroup:
     """The machines of one shape in a cluster, and the ways in which the jobs can share one of them."""
 
     capacity: Amounts
@@ -198,7 +198,7 @@ class _Sharing:
 
     __slots__ = ("_budget", "_failed", "_groups", "_least_needs")
 
-    def __init__(self, groups: Sequence[_Group], least_needs: Sequence[Amounts], budget: _Budget) -> None:
+    def __init__(self, groups: Sequence[_MachineGroup], least_needs: Sequence[Amounts], budget: _Budget) -> None:
         self._groups = groups
         self._least_needs = least_needs
         self._budget = budget
@@ -237,7 +237,7 @@ class _Sharing:
 
     def _could(self, group: int, pattern: int, left: int, remaining: Pattern) -> bool:
         """False when what is left is too little for one of the jobs alone, or for all in one resource."""
-        here = _Group(self._groups[group].capacity, left, self._groups[group].patterns[pattern:])
+        here = _MachineGroup(self._groups[group].capacity, left, self._groups[group].patterns[pattern:])
         groups = (here, *self._groups[group + 1 :])
         for job, asked in enumerate(remaining):
             room = sum(rest.machines * max((chosen[job] for chosen in rest.patterns), default=0) for rest in groups)

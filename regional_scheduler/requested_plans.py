@@ -31,7 +31,7 @@ _EVICTS_NOTHING = Standing(LOWEST_PRIORITY, 2**31)
 
 
 @dataclass(frozen=True, slots=True)
-class RunningAttempt:
+class AttemptToChange:
     """Whose placements are to be changed."""
 
     key: AttemptKey
@@ -53,7 +53,7 @@ class RunningAttempt:
         return sorted((p for p in self.placements if p.job == job), key=lambda placement: placement.task)
 
 
-def plan_resize(inventory: RegionCapacity, attempt: RunningAttempt, job_name: JobName, tasks: int, now: float) -> Plan:
+def plan_resize(inventory: RegionCapacity, attempt: AttemptToChange, job_name: JobName, tasks: int, now: float) -> Plan:
     """The job is to have so many tasks. A plan of nothing when it has. Raises ImpossibleAction, with the reason."""
     job = attempt.job(job_name)
     placed = attempt.tasks_of(job_name)
@@ -82,7 +82,7 @@ def plan_resize(inventory: RegionCapacity, attempt: RunningAttempt, job_name: Jo
 
 
 def plan_retune(
-    inventory: RegionCapacity, attempt: RunningAttempt, job_name: JobName, cpus: float | None, memory_gib: float | None
+    inventory: RegionCapacity, attempt: AttemptToChange, job_name: JobName, cpus: float | None, memory_gib: float | None
 ) -> Plan:
     """Each task of the job is to have so many CPUs and so much memory; None: as much as now.
 
@@ -106,7 +106,7 @@ def plan_retune(
     return _plan(inventory, attempt, (retune,))
 
 
-def plan_migration(inventory: RegionCapacity, attempt: RunningAttempt, cluster: ClusterId | None, now: float) -> Plan:
+def plan_migration(inventory: RegionCapacity, attempt: AttemptToChange, cluster: ClusterId | None, now: float) -> Plan:
     """All base tasks are to run in this cluster, or on any other machines of the region than now.
 
     The attempt may be of another region. Raises ImpossibleAction, with the reason.
@@ -129,12 +129,16 @@ def plan_migration(inventory: RegionCapacity, attempt: RunningAttempt, cluster: 
     return _plan(inventory, attempt, (Migrate(attempt.key, placements),))
 
 
-def _plan(inventory: RegionCapacity, attempt: RunningAttempt, actions: tuple[Action, ...]) -> Plan:
+def _plan(inventory: RegionCapacity, attempt: AttemptToChange, actions: tuple[Action, ...]) -> Plan:
     return Plan(attempt.key.workload, inventory.region, actions, Score(reclaim_class=reclaim_class(actions)))
 
 
 def _place_in(
-    inventory: RegionCapacity, attempt: RunningAttempt, jobs: Sequence[JobSpecification], cluster: ClusterId, now: float
+    inventory: RegionCapacity,
+    attempt: AttemptToChange,
+    jobs: Sequence[JobSpecification],
+    cluster: ClusterId,
+    now: float,
 ) -> tuple[TaskPlacement, ...]:
     """Where all tasks of these jobs fit in the cluster without evictions, each job's numbered from 0; else empty."""
     if cluster not in inventory.cluster_ids:

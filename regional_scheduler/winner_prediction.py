@@ -69,16 +69,16 @@ def _like(lot: Lot) -> LikeLots:
 
 
 @dataclass(frozen=True, slots=True)
-class _Demand:
+class _PredictedDemand:
     """What a lot asks for, as far as it says so in numbers."""
 
     gpus: int
     cpus: float
 
     @staticmethod
-    def of(lot: Lot) -> _Demand:
+    def of(lot: Lot) -> _PredictedDemand:
         jobs = lot.workload.specification.jobs
-        return _Demand(
+        return _PredictedDemand(
             sum(job.tasks * job.resources.gpus for job in jobs),
             sum(job.tasks * (job.resources.cpus or 0.0) for job in jobs),
         )
@@ -155,7 +155,7 @@ class _RegionPrediction:
             self._on_track = False
 
     def _win(self, lot: Lot) -> None:
-        demand = _Demand.of(lot)
+        demand = _PredictedDemand.of(lot)
         gpus = demand.gpus / self._total_gpus if self._total_gpus else 0.0
         cpus = demand.cpus / self._total_cpus if self._total_cpus else 0.0
         self._wins += 1
@@ -176,7 +176,7 @@ class _RegionPrediction:
         sample = self._nearest_sample(lot)
         if sample is not None and isinstance(sample.answer, Abandoned):
             return None
-        if self._knows_idle and _Demand.of(lot).gpus:
+        if self._knows_idle and _PredictedDemand.of(lot).gpus:
             place = self._shadow.find(lot.workload.specification.jobs)
             if place is not None and self._may_have_room(sample):
                 return self._bid_for(place, sample)
@@ -202,7 +202,7 @@ class _RegionPrediction:
         """What the region said to that lot, with the load that it would have now."""
         if not isinstance(sample.answer, Bid):
             return None
-        has_gpus = bool(_Demand.of(lot).gpus)
+        has_gpus = bool(_PredictedDemand.of(lot).gpus)
         more = self._placed.gpus - sample.placed.gpus if has_gpus else self._placed.cpus - sample.placed.cpus
         return _guessed_bid(sample.answer.score, more, self.region)
 

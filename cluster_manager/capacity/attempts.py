@@ -45,7 +45,7 @@ NO_ORDER_KEY: OrderKey = (0, 0, 0.0, "", 0)
 
 
 @dataclass(slots=True)
-class Live:
+class HeldAttempt:
     """A live attempt: what is held, whether it is being evicted, and where it stands in the arrays."""
 
     holding: Holding
@@ -89,13 +89,13 @@ def order_key(holding: Holding) -> OrderKey:
     return (-standing.priority, -standing.level, holding.started_s, holding.key.workload, holding.key.attempt)
 
 
-class AttemptTable:
+class HeldAttempts:
     """All live attempts of a cluster, by key and in arrays."""
 
     def __init__(self, publish: Callable[[AttemptArrays], None]) -> None:
         """Empty. The arrays are published whenever they are replaced by larger ones, and now."""
-        self.by_key: dict[AttemptKey, Live] = {}
-        self.by_row: list[Live | None] = []
+        self.by_key: dict[AttemptKey, HeldAttempt] = {}
+        self.by_row: list[HeldAttempt | None] = []
         self._publish = publish
         self._live = np.zeros(1, np.int64)
         self._order = np.zeros(64, np.int64)
@@ -127,7 +127,7 @@ class AttemptTable:
         """How many rows of the entries are in use, or were by attempts that have ended (ROW says NO_ATTEMPT)."""
         return self._used_entries
 
-    def prepare(self, live: Live) -> int:
+    def prepare(self, live: HeldAttempt) -> int:
         """Gives an attempt that is to be added its row and the place of its entries; returns its rank in the order."""
         if not self._free_rows:
             self._free_rows.append(self._another_row())
@@ -137,7 +137,7 @@ class AttemptTable:
         live.order_key = order_key(live.holding)
         return bisect_left(self._order_keys, live.order_key)
 
-    def add(self, live: Live, rank: int) -> None:
+    def add(self, live: HeldAttempt, rank: int) -> None:
         """Takes in an attempt that was prepared and whose entries are stored: see `insert_attempt`."""
         row, holding = self._free_rows.pop(), live.holding
         self._used_entries += len(live.entries)
@@ -152,11 +152,11 @@ class AttemptTable:
         self._evictable_from_s[row] = holding.evictable_from_s
         self._started_s[row] = holding.started_s
 
-    def rank_of(self, live: Live) -> int:
+    def rank_of(self, live: HeldAttempt) -> int:
         """Its place in the order of eviction."""
         return bisect_left(self._order_keys, live.order_key)
 
-    def remove(self, live: Live, rank: int) -> None:
+    def remove(self, live: HeldAttempt, rank: int) -> None:
         """Forgets an attempt whose entries are no longer stored: see `drop_attempt`."""
         first, end = self.span(live)
         if end == self._used_entries:
@@ -169,7 +169,7 @@ class AttemptTable:
         del self.by_key[live.holding.key]
         live.row = NO_ATTEMPT
 
-    def rerank(self, live: Live, holding: Holding) -> None:
+    def rerank(self, live: HeldAttempt, holding: Holding) -> None:
         """Gives the attempt another holding with the same placements, and its new place in the order."""
         self._unrank(live)
         live.holding = holding
@@ -177,16 +177,16 @@ class AttemptTable:
         self._started_s[live.row] = holding.started_s
         self._rank(live)
 
-    def set_leaving(self, live: Live, leaving: bool) -> None:
+    def set_leaving(self, live: HeldAttempt, leaving: bool) -> None:
         """Whether the attempt is being evicted; then it is no candidate."""
         live.leaving = leaving
         self._rows[live.row, EVICTABLE] = not leaving
 
-    def set_evictable(self, live: Live, *, evictable: bool) -> None:
+    def set_evictable(self, live: HeldAttempt, *, evictable: bool) -> None:
         """Whether the attempt may be chosen as a victim."""
         self._rows[live.row, EVICTABLE] = evictable
 
-    def span(self, live: Live) -> tuple[int, int]:
+    def span(self, live: HeldAttempt) -> tuple[int, int]:
         """Where the attempt's entries begin and end."""
         return live.first_entry, live.first_entry + len(live.entries)
 
@@ -204,7 +204,7 @@ class AttemptTable:
         self._publish(arrays)
         return arrays
 
-    def _rank(self, live: Live) -> None:
+    def _rank(self, live: HeldAttempt) -> None:
         standing = live.holding.standing
         self._rows[live.row, PRIORITY] = standing.priority
         self._rows[live.row, LEVEL] = standing.level
@@ -217,7 +217,7 @@ class AttemptTable:
         keys.insert(rank, key)
         self._live[0] = count + 1
 
-    def _unrank(self, live: Live) -> None:
+    def _unrank(self, live: HeldAttempt) -> None:
         keys, order = self._order_keys, self._order
         rank, count = bisect_left(keys, live.order_key), len(keys)
         if rank < count - 1:
@@ -250,7 +250,7 @@ class AttemptTable:
             if live is not None:
                 self._move(live)
 
-    def _move(self, live: Live) -> None:
+    def _move(self, live: HeldAttempt) -> None:
         """Stores the entries of an attempt behind the others."""
         first, end = self._used_entries, self._used_entries + len(live.entries)
         self._entries[first:end] = live.entries

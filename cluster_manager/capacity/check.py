@@ -14,8 +14,8 @@ from cluster_manager.capacity.attempts import (
     NO_ATTEMPT,
     PRIORITY,
     SPARED,
-    AttemptTable,
-    Live,
+    HeldAttempt,
+    HeldAttempts,
     order_key,
 )
 from cluster_manager.capacity.charging import ROW
@@ -38,7 +38,7 @@ from cluster_manager.capacity.tables import (
 from domain.fleet import MachineState
 
 
-def check_capacity(layout: ClusterLayout, states: Sequence[MachineState], attempts: AttemptTable) -> None:
+def check_capacity(layout: ClusterLayout, states: Sequence[MachineState], attempts: HeldAttempts) -> None:
     """Raises InvariantBroken when an array disagrees with the holdings, or a machine is over-committed (I1)."""
     arrays = layout.arrays
     takes_work = np.array([state.takes_work for state in states], np.bool_)
@@ -51,7 +51,7 @@ def check_capacity(layout: ClusterLayout, states: Sequence[MachineState], attemp
     _check_attempts(attempts)
 
 
-def _check_charges(layout: ClusterLayout, attempts: AttemptTable) -> None:
+def _check_charges(layout: ClusterLayout, attempts: HeldAttempts) -> None:
     arrays = layout.arrays
     capacity = arrays.shapes[arrays.fixed[:, SHAPE]]
     charged = np.zeros_like(capacity)
@@ -83,7 +83,7 @@ def _check_free_gpus(arrays: ClusterArrays, gpus_of: Integers, holders: Integers
             raise InvariantBroken(f"the free GPUs of machine number {number} are not {free:b}")
 
 
-def _check_attempts(attempts: AttemptTable) -> None:
+def _check_attempts(attempts: HeldAttempts) -> None:
     arrays = attempts.arrays
     expected = sorted(attempts.by_key.values(), key=lambda live: order_key(live.holding))
     _compare("order", arrays.order[: arrays.live[0]], np.array([live.row for live in expected], np.int64))
@@ -109,7 +109,7 @@ def _check_attempts(attempts: AttemptTable) -> None:
         raise InvariantBroken(f"{in_use} entries are in use, more or fewer than the live attempts have")
 
 
-def _check_entries(attempts: AttemptTable, live: Live) -> None:
+def _check_entries(attempts: HeldAttempts, live: HeldAttempt) -> None:
     first, end = attempts.span(live)
     if attempts.arrays.rows[live.row, FIRST_ENTRY : END_ENTRY + 1].tolist() != [first, end]:
         raise InvariantBroken(f"the row of {live.holding.key} has its entries elsewhere than at {first} to {end}")

@@ -9,7 +9,7 @@ from typing import TypeVarTuple
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import AttemptArrays, AttemptTable, Live
+from cluster_manager.capacity.attempts import AttemptArrays, HeldAttempt, HeldAttempts
 from cluster_manager.capacity.charging import (
     ALL_FITS,
     ENTRY_COLUMNS,
@@ -91,14 +91,14 @@ class ClusterCapacity(NeverCopied):
         self._states = [MachineState.UP] * len(self.layout.machine_ids)
         for machine, state in (states or {}).items():
             self._states[self.number_of(machine)] = state
-        self._attempts = AttemptTable(partial(self.shared.put, position, self.layout.arrays))
+        self._attempts = HeldAttempts(partial(self.shared.put, position, self.layout.arrays))
         self._evictable_times = EvictableTimes()
         self.time_matters = False
         """Whether an attempt that was ever held here may have become evictable by time."""
         self._counts = self.shared.counted.add_cluster(self.layout.arrays)
         self._undo_log = self.shared.undo_log
         self._listener: ReleaseListener | None = None
-        self._supposed: list[tuple[Integers, int, Live | None, int]] = []
+        self._supposed: list[tuple[Integers, int, HeldAttempt | None, int]] = []
         self.revision = self.shared.revision = next(self.shared.revisions)
         """As long as it is the same, every question has the same answer; a state that comes back has its old one."""
 
@@ -113,7 +113,7 @@ class ClusterCapacity(NeverCopied):
         if holding.key in self._attempts.by_key:
             raise UnexpectedHolding(holding.key, "is held already")
         _check_priority(holding.standing)
-        live = Live(holding, self._entries(holding.placements))
+        live = HeldAttempt(holding, self._entries(holding.placements))
         self._charge(live, must_fit=True)
         self._expect_evictable(holding)
         self._note(self._detach, live)
@@ -311,35 +311,35 @@ class ClusterCapacity(NeverCopied):
 
     # The primitive changes: each tells what it releases, and notes how it is undone.
 
-    def _attach(self, live: Live) -> None:
+    def _attach(self, live: HeldAttempt) -> None:
         self._charge(live, must_fit=False)
         self._note(self._detach, live)
 
-    def _detach(self, live: Live) -> None:
+    def _detach(self, live: HeldAttempt) -> None:
         self._give_back(live)
         self._tell_of_end(live, live.entries)
         self._note(self._attach, live)
 
-    def _set_leaving(self, live: Live, leaving: bool) -> None:
+    def _set_leaving(self, live: HeldAttempt, leaving: bool) -> None:
         self._mark(live, 1 if leaving else -1)
         self._attempts.set_leaving(live, leaving)
         if not leaving:
             self._tell(live.entries, below_standing=live.holding.standing)
         self._note(self._set_leaving, live, not leaving)
 
-    def _set_standing(self, live: Live, standing: Standing) -> None:
+    def _set_standing(self, live: HeldAttempt, standing: Standing) -> None:
         old = live.holding
         self._attempts.rerank(live, old._replace(standing=standing))
         if not live.leaving and old.standing < standing:
             self._tell(live.entries, from_standing=old.standing, below_standing=standing)
         self._note(self._set_standing, live, old.standing)
 
-    def _set_holding(self, live: Live, holding: Holding) -> None:
+    def _set_holding(self, live: HeldAttempt, holding: Holding) -> None:
         old = live.holding
         self._attempts.rerank(live, holding)
         self._note(self._set_holding, live, old)
 
-    def _exchange(self, live: Live, holding: Holding, entries: Integers) -> None:
+    def _exchange(self, live: HeldAttempt, holding: Holding, entries: Integers) -> None:
         old_holding, old_entries = live.holding, live.entries
         self._give_back(live)
         live.holding, live.entries = holding, entries
@@ -381,13 +381,13 @@ class ClusterCapacity(NeverCopied):
 
             self._undo_log.note(undo_change)
 
-    def _suppose(self, entries: Integers, sign: int, live: Live | None) -> None:
+    def _suppose(self, entries: Integers, sign: int, live: HeldAttempt | None) -> None:
         """Charges (sign 1) or gives back (-1) without a note; the supposition has a revision of its own."""
         charge_entries(self.shared.tables, self.position, entries, sign)
         self._supposed.append((entries, sign, live, self.revision))
         self.revision = self.shared.revision = next(self.shared.revisions)
 
-    def _charge(self, live: Live, *, must_fit: bool) -> None:
+    def _charge(self, live: HeldAttempt, *, must_fit: bool) -> None:
         """Charges an attempt, counted among the leaving if it is, and takes it in. Raises as `hold`."""
         rank = self._attempts.prepare(live)
         shared, entries = self.shared, live.entries
@@ -400,7 +400,7 @@ class ClusterCapacity(NeverCopied):
         if live.leaving:
             self._mark(live, 1)
 
-    def _give_back(self, live: Live) -> None:
+    def _give_back(self, live: HeldAttempt) -> None:
         """Gives back what an attempt holds, and forgets it."""
         if live.leaving:
             self._mark(live, -1)
@@ -408,10 +408,10 @@ class ClusterCapacity(NeverCopied):
         release_entries(self.shared.tables, self.position, self.shared.counted.kinds, live.row, rank)
         self._attempts.remove(live, rank)
 
-    def _mark(self, live: Live, sign: int) -> None:
+    def _mark(self, live: HeldAttempt, sign: int) -> None:
         mark_leaving(self.layout.arrays, live.entries, sign)
 
-    def _tell_of_end(self, live: Live, entries: Integers) -> None:
+    def _tell_of_end(self, live: HeldAttempt, entries: Integers) -> None:
         """Tells that the attempt has these entries no more; who could have evicted it counted on them already."""
         counted_on = not (live.leaving or live.holding.spared or self._evictable_times.is_still_protected(live.holding))
         self._tell(entries, from_standing=live.holding.standing if counted_on else None)
@@ -428,7 +428,7 @@ class ClusterCapacity(NeverCopied):
             released = ReleasedCapacity(self.layout.arrays, machines, amounts, from_standing, below_standing)
             self._listener.capacity_released(released)
 
-    def _live(self, key: AttemptKey) -> Live:
+    def _live(self, key: AttemptKey) -> HeldAttempt:
         try:
             return self._attempts.by_key[key]
         except KeyError:

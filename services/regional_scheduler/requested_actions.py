@@ -16,7 +16,7 @@ from domain.placement import Score
 from domain.placement_changes import ImpossibleAction
 from domain.plan import Plan, Reclaim
 from regional_scheduler.plan_application import apply_plan
-from regional_scheduler.requested_plans import RunningAttempt, plan_migration, plan_resize, plan_retune
+from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
 from services.database import attempt_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -138,16 +138,16 @@ class RequestedActions:
                         "start it, or try again when it is back"
                     )
 
-    def _running(self, workload: str) -> RunningAttempt:
+    def _running(self, workload: str) -> AttemptToChange:
         """Raises ActionRefused unless an attempt of the workload runs here."""
         for attempt in self._memory.live:
             if attempt.key.workload == workload:
                 if attempt.state is not State.RUNNING:
                     raise ActionRefused(f"{workload} is {attempt.state.value} and does not run; wait until it does")
-                return RunningAttempt(attempt.key, attempt.specification, attempt.placements, attempt.within_quota)
+                return AttemptToChange(attempt.key, attempt.specification, attempt.placements, attempt.within_quota)
         raise ActionRefused(f"{workload} does not run in region {self._memory.region.region}")
 
-    async def _running_anywhere(self, connection: AnyConnection, workload: str) -> RunningAttempt:
+    async def _running_anywhere(self, connection: AnyConnection, workload: str) -> AttemptToChange:
         """The same for a workload that may run in another region."""
         if any(attempt.key.workload == workload for attempt in self._memory.live):
             return self._running(workload)
@@ -158,7 +158,7 @@ class RequestedActions:
             if stored.key.workload == workload:
                 names = await self._memory.specifications.workloads(connection, [stored.key.workload])
                 specification = names[stored.key.workload].specification
-                return RunningAttempt(stored.key, specification, stored.placements, stored.within_quota)
+                return AttemptToChange(stored.key, specification, stored.placements, stored.within_quota)
         raise ActionRefused(f"{workload} does not run any more")
 
 

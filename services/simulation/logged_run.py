@@ -17,7 +17,7 @@ from services.command_line.atomic_file import atomic_file
 from services.simulation.run import FinishedRun, measured_run
 from simulator.engine.event_log import EventSink
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import Watcher
+from simulator.engine.simulation import ProgressWatcher
 from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunRecord, WorkloadEnd
@@ -61,7 +61,7 @@ def logged_run(
     *,
     files: LogFiles | None,
     validate: bool,
-    watcher: Watcher | None = None,
+    watcher: ProgressWatcher | None = None,
 ) -> LoggedRun:
     """The run; with `files` all three of them are there at the end, also of a run that was broken off.
 

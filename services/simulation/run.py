@@ -10,7 +10,7 @@ from services.simulation.inputs import SimulationInputs, input_of_run
 from services.simulation.memory import forget_peak_memory, peak_memory_mib
 from simulator.engine.event_log import EventSink
 from simulator.engine.settings import SimulationSettings
-from simulator.engine.simulation import RunProgress, Watcher, simulate
+from simulator.engine.simulation import ProgressWatcher, RunProgress, simulate
 from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.policy import Policy
 from simulator.results.conservation import violated_laws
@@ -39,7 +39,7 @@ def run_once(
     seed: int,
     *,
     cache: SimulationCache | None = None,
-    watcher: Watcher | None = None,
+    watcher: ProgressWatcher | None = None,
 ) -> FinishedRun:
     """The run, from the cache where it has it. One that the watcher broke off is not kept."""
     given = input_of_run(inputs, policy, seed)
@@ -73,7 +73,7 @@ def measured_run(
     seed: int,
     *,
     sink: EventSink | None = None,
-    watcher: Watcher | None = None,
+    watcher: ProgressWatcher | None = None,
 ) -> FinishedRun:
     """The run, made now. Its time is that of the simulation alone, with what sink and watcher do."""
     forget_peak_memory()

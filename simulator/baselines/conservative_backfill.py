@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from global_scheduler.ordering.fifo import FifoOrdering
 from simulator.baselines.free_gpus import FreeGpus
-from simulator.policies.allocation import QueueWalk
+from simulator.policies.allocation import QueuePass
 from simulator.policies.policy import Policy
 from simulator.policies.work import Work
 
@@ -32,43 +32,43 @@ class ReservationsForAll:
     most_reservations: int = 1000
     name: str = "reservations_for_all"
 
-    def allocate(self, walk: QueueWalk) -> None:
-        heads = walk.heads()
+    def allocate(self, queue_pass: QueuePass) -> None:
+        heads = queue_pass.heads()
         if not heads:
             return
         fewest_gpus = min(work.gpus for work in heads)
         regions = sorted({region for work in heads for region in work.eligible})
-        if max(walk.idle_gpus(region) for region in regions) < fewest_gpus:
+        if max(queue_pass.idle_gpus(region) for region in regions) < fewest_gpus:
             return
-        free = {region: _free_gpus(walk, region) for region in regions}
+        free = {region: _free_gpus(queue_pass, region) for region in regions}
         for _ in range(self.most_reservations):
             # Where nothing is left for now, further reservations are all for later.
             if max(staircase.at_once for staircase in free.values()) < fewest_gpus:
                 return
-            work = walk.next()
+            work = queue_pass.next()
             if work is None:
                 return
             if work.gpus == 0:
-                walk.start(work)
+                queue_pass.start(work)
                 continue
-            _reserve(walk, work, free)
+            _reserve(queue_pass, work, free)
 
 
-def _reserve(walk: QueueWalk, work: Work, free: dict[int, FreeGpus]) -> None:
+def _reserve(queue_pass: QueuePass, work: Work, free: dict[int, FreeGpus]) -> None:
     """Claims the earliest hole, and starts the workload if that is now."""
-    run_time_s = walk.run_time_s(work)
+    run_time_s = queue_pass.run_time_s(work)
     start_s, region = min((free[region].first_fit_s(work.gpus, run_time_s), region) for region in work.eligible)
     if math.isinf(start_s):
         # Too many machines are down for it.
         return
     free[region].claim(start_s, run_time_s, work.gpus)
-    if start_s <= walk.now:
-        walk.start_in(work, region)
+    if start_s <= queue_pass.now:
+        queue_pass.start_in(work, region)
 
 
-def _free_gpus(walk: QueueWalk, region: int) -> FreeGpus:
-    ends = [(end.end_s, end.gpus) for end in walk.expected_ends(region)]
-    return FreeGpus(walk.now, walk.idle_gpus(region), ends)
+def _free_gpus(queue_pass: QueuePass, region: int) -> FreeGpus:
+    ends = [(end.end_s, end.gpus) for end in queue_pass.expected_ends(region)]
+    return FreeGpus(queue_pass.now, queue_pass.idle_gpus(region), ends)
 
 
 CONSERVATIVE_BACKFILL = Policy(

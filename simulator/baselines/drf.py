@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from global_scheduler.ordering.fifo import FifoOrdering
 from simulator.baselines.fair_share import start_poorest_first
-from simulator.policies.allocation import QueueWalk
+from simulator.policies.allocation import QueuePass
 from simulator.policies.policy import Policy
 
 
@@ -23,15 +23,15 @@ class SmallestDominantShare:
 
     name: str = "smallest_dominant_share"
 
-    def allocate(self, walk: QueueWalk) -> None:
+    def allocate(self, queue_pass: QueuePass) -> None:
         # A fleet without GPUs, or without CPUs, has nothing of it to share.
-        gpus, cpus = max(walk.fleet_gpus, 1), max(walk.fleet_cpus, 1.0)
+        gpus, cpus = max(queue_pass.fleet_gpus, 1), max(queue_pass.fleet_cpus, 1.0)
 
         def dominant_share(tenant: int) -> float:
-            held = max(walk.use_of_tenant(tenant) / gpus, walk.cpus_of_tenant(tenant) / cpus)
-            return held / walk.weight_of_tenant(tenant)
+            held = max(queue_pass.use_of_tenant(tenant) / gpus, queue_pass.cpus_of_tenant(tenant) / cpus)
+            return held / queue_pass.weight_of_tenant(tenant)
 
-        start_poorest_first(walk, dominant_share)
+        start_poorest_first(queue_pass, dominant_share)
 
 
 DRF = Policy(

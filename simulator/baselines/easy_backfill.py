@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from global_scheduler.ordering.fifo import FifoOrdering
-from simulator.policies.allocation import QueueWalk
+from simulator.policies.allocation import QueuePass
 from simulator.policies.policy import Policy
 
 
@@ -23,21 +23,21 @@ class ReservationForTheHead:
 
     name: str = "reservation_for_the_head"
 
-    def allocate(self, walk: QueueWalk) -> None:
-        while (head := walk.next()) is not None:
-            if not walk.start(head):
+    def allocate(self, queue_pass: QueuePass) -> None:
+        while (head := queue_pass.next()) is not None:
+            if not queue_pass.start(head):
                 break
         else:
             return
-        later = walk.next()
-        reservation = walk.earliest_start(head) if later is not None else None
+        later = queue_pass.next()
+        reservation = queue_pass.earliest_start(head) if later is not None else None
         while later is not None:
             # Without a reservation (too many machines are down for it) there is nothing to keep room for.
             if reservation is None:
-                walk.start(later)
+                queue_pass.start(later)
             else:
-                walk.start_beside(later, head, reservation)
-            later = walk.next()
+                queue_pass.start_beside(later, head, reservation)
+            later = queue_pass.next()
 
 
 EASY_BACKFILL = Policy(

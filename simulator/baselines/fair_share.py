@@ -15,33 +15,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from global_scheduler.ordering.fifo import FifoOrdering
-from simulator.policies.allocation import QueueWalk
+from simulator.policies.allocation import QueuePass
 from simulator.policies.policy import Policy
 from simulator.policies.work import Work
 
 
-def start_poorest_first(walk: QueueWalk, share_of: Callable[[int], float]) -> None:
+def start_poorest_first(queue_pass: QueuePass, share_of: Callable[[int], float]) -> None:
     """Gives the tenant of the smallest share the next turn, until no workload finds room. Needs tenants that are apart."""
-    walk.pass_over_hopeless()
-    heads = _heads_by_tenant(walk)
+    queue_pass.pass_over_hopeless()
+    heads = _heads_by_tenant(queue_pass)
     turns = [(share_of(tenant), tenant) for tenant in sorted(heads)]
     heapq.heapify(turns)
     while turns:
         _, tenant = heapq.heappop(turns)
         waiting = heads[tenant]
-        while waiting and not walk.start(waiting[0]):
+        while waiting and not queue_pass.start(waiting[0]):
             waiting.pop(0)
         if waiting:
             # One started: behind it another of its kind may have come to the head.
-            heads = _heads_by_tenant(walk)
+            heads = _heads_by_tenant(queue_pass)
             if tenant in heads:
                 heapq.heappush(turns, (share_of(tenant), tenant))
 
 
-def _heads_by_tenant(walk: QueueWalk) -> dict[int, list[Work]]:
+def _heads_by_tenant(queue_pass: QueuePass) -> dict[int, list[Work]]:
     """The first of each kind that was not refused, in queue order, by tenant."""
     heads: dict[int, list[Work]] = {}
-    for work in walk.heads():
+    for work in queue_pass.heads():
         heads.setdefault(work.tenant, []).append(work)
     return heads
 
@@ -52,8 +52,10 @@ class FewestGpusHeld:
 
     name: str = "fewest_gpus_held"
 
-    def allocate(self, walk: QueueWalk) -> None:
-        start_poorest_first(walk, lambda tenant: walk.use_of_tenant(tenant) / walk.weight_of_tenant(tenant))
+    def allocate(self, queue_pass: QueuePass) -> None:
+        start_poorest_first(
+            queue_pass, lambda tenant: queue_pass.use_of_tenant(tenant) / queue_pass.weight_of_tenant(tenant)
+        )
 
 
 FAIR_SHARE = Policy(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from domain.placement import Score
 from global_scheduler.ordering.credit import CreditOrdering
-from simulator.policies.allocation import QueueWalk
+from simulator.policies.allocation import QueuePass
 from simulator.policies.policy import Policy
 from simulator.policies.work import Work
 
@@ -35,25 +35,25 @@ class JointSearch:
     most_plans: int = 2000
     name: str = "joint_search"
 
-    def allocate(self, walk: QueueWalk) -> None:
-        walk.pass_over_hopeless()
-        while window := _window(walk, self.window):
-            for work, region in zip(window, _best_assignment(walk, window, self.most_plans), strict=True):
-                if region == NOWHERE or not walk.start_in(work, region):
-                    walk.start(work)
+    def allocate(self, queue_pass: QueuePass) -> None:
+        queue_pass.pass_over_hopeless()
+        while window := _window(queue_pass, self.window):
+            for work, region in zip(window, _best_assignment(queue_pass, window, self.most_plans), strict=True):
+                if region == NOWHERE or not queue_pass.start_in(work, region):
+                    queue_pass.start(work)
 
 
-def _window(walk: QueueWalk, size: int) -> list[Work]:
+def _window(queue_pass: QueuePass, size: int) -> list[Work]:
     """The next of the queue that would find room as it is now."""
     window: list[Work] = []
-    while len(window) < size and (work := walk.next()) is not None:
-        if walk.regions_with_room(work):
+    while len(window) < size and (work := queue_pass.next()) is not None:
+        if queue_pass.regions_with_room(work):
             window.append(work)
     return window
 
 
-def _best_assignment(walk: QueueWalk, window: Sequence[Work], most_plans: int) -> Assignment:
-    search = _Search(walk, window, most_plans)
+def _best_assignment(queue_pass: QueuePass, window: Sequence[Work], most_plans: int) -> Assignment:
+    search = _Search(queue_pass, window, most_plans)
     search.descend((), ())
     return search.best
 
@@ -62,7 +62,7 @@ def _best_assignment(walk: QueueWalk, window: Sequence[Work], most_plans: int) -
 class _Search:
     """Branch and bound. A branch ends when even with all that are left its set would be worse than the best."""
 
-    walk: QueueWalk
+    queue_pass: QueuePass
     window: Sequence[Work]
     plans_left: int
     best: Assignment = ()
@@ -83,8 +83,8 @@ class _Search:
         for score, region in options:
             if self.done:
                 return
-            with self.walk.tentatively():
-                self.walk.try_in(work, region)
+            with self.queue_pass.tentatively():
+                self.queue_pass.try_in(work, region)
                 self._branch(work, (*regions, region), (*scores, score))
 
     def _branch(self, work: Work, regions: Assignment, scores: tuple[Score, ...]) -> None:
@@ -99,8 +99,8 @@ class _Search:
                 self.done = True
                 return []
             self.plans_left -= 1
-            with self.walk.tentatively():
-                score = self.walk.try_in(work, region)
+            with self.queue_pass.tentatively():
+                score = self.queue_pass.try_in(work, region)
             if score is not None:
                 options.append((score, region))
         return sorted(options)

@@ -15,7 +15,7 @@ from domain.placement import AttemptKey
 from domain.placement_changes import ImpossibleAction
 from domain.plan import Plan
 from regional_scheduler.plan_application import apply_plan
-from regional_scheduler.requested_plans import RunningAttempt, plan_migration, plan_resize, plan_retune
+from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
 from simulator.engine.world import World
@@ -30,7 +30,7 @@ class ActionRequests:
         self._world = world
         self._attempts = attempts
         self._actions = tuple(actions)
-        self._positions = {desk.region: position for position, desk in enumerate(world.room.desks)}
+        self._positions = {member.region: position for position, member in enumerate(world.regions.members)}
 
     def begin(self, start_s: float) -> None:
         """Each happens at its time, or at once if that is over."""
@@ -42,7 +42,7 @@ class ActionRequests:
         action = self._actions[number]
         try:
             region, plan = self._plan(action, now)
-            inventory = self._world.room.desks[region].inventory
+            inventory = self._world.regions.members[region].inventory
             with inventory.tentatively():
                 apply_plan(inventory, plan, now)
         except (ImpossibleAction, InventoryError) as impossible:
@@ -56,10 +56,10 @@ class ActionRequests:
             raise ImpossibleAction(AttemptKey(action.workload, AttemptNumber(0)), f"{action.workload} does not run")
         if self._attempts.change_waits(work) and not isinstance(action, MigrateAt):
             raise ImpossibleAction(work.key, f"the last change of {action.workload} is not carried out yet")
-        here = self._world.room.desks[work.region].inventory
+        here = self._world.regions.members[work.region].inventory
         holding = here.holding(work.key)
         placements = holding.placements if holding is not None else ()
-        running = RunningAttempt(work.key, work.workload.specification, placements, work.within_quota)
+        running = AttemptToChange(work.key, work.workload.specification, placements, work.within_quota)
         match action:
             case ResizeAt():
                 return work.region, plan_resize(here, running, action.job, action.tasks, now)
@@ -69,6 +69,6 @@ class ActionRequests:
                 to = self._positions[action.region]
                 if to not in work.eligible:
                     raise ImpossibleAction(work.key, f"region {action.region} lacks its tables or its hardware")
-                return to, plan_migration(self._world.room.desks[to].inventory, running, action.cluster, now)
+                return to, plan_migration(self._world.regions.members[to].inventory, running, action.cluster, now)
             case _:
                 assert_never(action)

@@ -66,7 +66,7 @@ class Attempts:
     def dispatch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
         """Carries out a win: charges the plan, asks its victims to leave, and starts the attempt when they are gone."""
         world, now = self._world, self._world.clock.now()
-        inventory = world.room.desks[win.region].inventory
+        inventory = world.regions.members[win.region].inventory
         world.queue.remove(work)
         work.attempts += 1
         work.token += 1
@@ -96,7 +96,7 @@ class Attempts:
 
     def carry_out(self, region: int, actions: Sequence[Action]) -> None:
         """Carries out what is to be done with what runs already: it starts nothing, and makes room for nothing new."""
-        apply_actions(self._world.room.desks[region].inventory, actions, self._world.clock.now())
+        apply_actions(self._world.regions.members[region].inventory, actions, self._world.clock.now())
         execute(actions, PlanExecution(self, region, None))
 
     def workload_of(self, attempt: AttemptKey) -> SimulatedWorkload:
@@ -111,7 +111,7 @@ class Attempts:
 
     def change(self, work: SimulatedWorkload, kind: EventKind) -> None:
         """It is given what its region's inventory says now, and holds that as soon as it is free."""
-        holding = self._world.room.desks[work.region].inventory.holding(work.key)
+        holding = self._world.regions.members[work.region].inventory.holding(work.key)
         placements = self._changes.begin(work, kind, holding.placements) if holding is not None else None
         if placements is not None:
             self._resize(work, kind, placements)
@@ -137,7 +137,7 @@ class Attempts:
     def lose_place(self, work: SimulatedWorkload) -> None:
         """The place that was kept for its next attempt, if there is one, is lost: it returns to the queue like others."""
         if work.goes_on_in is not None:
-            self._world.room.desks[work.goes_on_in[0]].inventory.release(successor_of(work.key))
+            self._world.regions.members[work.goes_on_in[0]].inventory.release(successor_of(work.key))
             work.goes_on_in = None
 
     def take_over(self, work: SimulatedWorkload, attempt: RunningAttempt) -> None:
@@ -167,7 +167,7 @@ class Attempts:
             started_s=attempt.started_s,
             eviction=eviction,
         )
-        inventory = world.room.desks[work.region].inventory
+        inventory = world.regions.members[work.region].inventory
         inventory.hold(work.holding(attempt.placements, inventory.rule))
         self._await_evictable(work)
         work.placements = attempt.placements
@@ -188,7 +188,7 @@ class Attempts:
 
     def keep_place(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
         """The next attempt of one that was taken over will start there. Raises what `RegionCapacity.hold` raises."""
-        inventory = self._world.room.desks[region].inventory
+        inventory = self._world.regions.members[region].inventory
         inventory.hold(Holding(successor_of(work.key), RESERVED, self._world.clock.now(), placements))
         work.goes_on_in = region, placements
 
@@ -217,7 +217,7 @@ class Attempts:
     def give_back(self, region: int, reclaim: Reclaim) -> None:
         """Machines are asked back, as the inventory knows already: attempts on them leave, places kept there are lost."""
         world = self._world
-        inventory = world.room.desks[region].inventory
+        inventory = world.regions.members[region].inventory
         for machine in reclaim.machines:
             event = MACHINE_EVENTS.get(MachineHappening.ASKED_BACK)
             world.put_machine(region, machine, inventory.machine_state(machine), event, "inference wants it back")
@@ -248,7 +248,7 @@ class Attempts:
             if newcomer.victims_left == 0:
                 self._take(newcomer, PlaceFreed(now))
         for other, kind in self._changes.ready_after(gone):
-            holding = self._world.room.desks[other.region].inventory.holding(other.key)
+            holding = self._world.regions.members[other.region].inventory.holding(other.key)
             if holding is not None:
                 self._resize(other, kind, holding.placements)
 
@@ -304,7 +304,7 @@ class Attempts:
         if world.columns is not None:
             world.columns.start(work)
         world.recorder.started(work, now)
-        inventory = world.room.desks[work.region].inventory
+        inventory = world.regions.members[work.region].inventory
         inventory.begin_run(work.key, now)
         self._await_evictable(work)
         if world.log is not None:
@@ -325,7 +325,7 @@ class Attempts:
         work.token += 1
         if world.columns is not None:
             world.columns.refresh(work)
-        inventory = world.room.desks[work.region].inventory
+        inventory = world.regions.members[work.region].inventory
         world.recorder.changed(work, inventory.entries_of(work.key), now)
         self._await_evictable(work)
         self.set_level(work)
@@ -344,7 +344,7 @@ class Attempts:
             world.log.evicting(work, action.eviction, now)
         if world.columns is not None:
             world.columns.leave(work)
-        inventory = world.room.desks[work.region].inventory
+        inventory = world.regions.members[work.region].inventory
         inventory.begin_eviction(work.key)
         if action.eviction.cause is EvictionCause.PREEMPTED:
             work.preempted_s = remembered_preemptions(inventory.rule, (*work.preempted_s, now))
@@ -398,7 +398,7 @@ class Attempts:
     def _go_on_elsewhere(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
         """The next attempt begins in the place that was kept for it, with the standing that this one had."""
         world, now = self._world, self._world.clock.now()
-        inventory = world.room.desks[region].inventory
+        inventory = world.regions.members[region].inventory
         work.goes_on_in = None
         work.attempts += 1
         work.token += 1
@@ -446,7 +446,7 @@ class Attempts:
         work.standing = standing
         if world.columns is not None:
             world.columns.stand(work)
-        world.room.desks[work.region].inventory.set_standing(work.key, standing)
+        world.regions.members[work.region].inventory.set_standing(work.key, standing)
         world.news = True
         if world.log is not None:
             world.log.reclassified(work, world.clock.now())
@@ -454,14 +454,14 @@ class Attempts:
     def _await_evictable(self, work: SimulatedWorkload) -> None:
         """Has the queue looked at again when time makes the attempt evictable."""
         world = self._world
-        inventory = world.room.desks[work.region].inventory
+        inventory = world.regions.members[work.region].inventory
         holding = inventory.holding(work.key) if inventory.rule.waits_for_time else None
         if holding is not None and world.clock.now() < holding.evictable_from_s < math.inf:
             world.events.add(holding.evictable_from_s, Happens.EVICTABLE, work.index, work.token)
 
     def _release(self, work: SimulatedWorkload) -> None:
         world = self._world
-        world.room.desks[work.region].inventory.release(work.key)
+        world.regions.members[work.region].inventory.release(work.key)
         del world.live[work.index]
         if world.columns is not None:
             world.columns.end(work)

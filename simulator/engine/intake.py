@@ -15,7 +15,7 @@ from domain.workload import Emulated, TableInput, Workload
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from regional_scheduler.refusals.entries import Scope
-from simulator.engine.regions import RegionRoom
+from simulator.engine.regions import SimulatedRegions
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.policies.placement import PlacementPolicy
 
@@ -29,7 +29,7 @@ class Intake:
     def __init__(
         self,
         tenants: Sequence[Tenant],
-        room: RegionRoom,
+        regions: SimulatedRegions,
         placement: PlacementPolicy,
         greatest_gpus_per_machine: Mapping[GpuModel, int],
         checkpoint_interval_s: float,
@@ -42,13 +42,13 @@ class Intake:
         self._charged = charged
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
-        self._room = room
+        self._regions = regions
         self._placement = placement
         self._greatest = greatest_gpus_per_machine
         self._checkpoint_interval_s = checkpoint_interval_s
         self._tenants_apart = tenants_apart
         self._trace_regions_bind = trace_regions_bind
-        self._region_position = {desk.region: position for position, desk in enumerate(room.desks)}
+        self._region_position = {member.region: position for position, member in enumerate(regions.members)}
         self._shape_numbers: dict[tuple[JobShapes, tuple[int, ...], tuple[Scope, ...], int], int] = {}
         self._kinds: dict[tuple[int, int], int] = {}
         self._eligible: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Scope, ...]]] = {}
@@ -131,7 +131,7 @@ class Intake:
         key = asked, specification.tenant, region
         scopes = self._scopes.get(key)
         if scopes is None:
-            scopes = self._scopes[key] = self._room.scopes(specification, work.eligible)
+            scopes = self._scopes[key] = self._regions.scopes(specification, work.eligible)
         work.shape = self._shape_number(asked, work.eligible, scopes, work.index)
         work.kind = self._kind_of(work.shape, work.tenant)
 
@@ -164,8 +164,8 @@ class Intake:
         key = (asked, specification.regions, tables, specification.tenant)
         found = self._eligible.get(key)
         if found is None:
-            eligible = self._room.eligible(specification)
-            found = self._eligible[key] = eligible, self._room.scopes(specification, eligible)
+            eligible = self._regions.eligible(specification)
+            found = self._eligible[key] = eligible, self._regions.scopes(specification, eligible)
         return found
 
 

@@ -14,26 +14,26 @@ from simulator.engine.world import World
 
 def broken_invariants(world: World) -> Iterator[tuple[RegionId | None, str]]:
     """The region, if it is about one, and a sentence for each invariant that does not hold now."""
-    for desk in world.room.desks:
+    for member in world.regions.members:
         try:
-            desk.inventory.check()
+            member.inventory.check()
         except InvariantBroken as error:
-            yield desk.region, str(error)
+            yield member.region, str(error)
     yield from world.needless
     world.needless.clear()
     gpus = [0] * len(world.tenants)
     for work in world.live.values():
         gpus[work.tenant] += work.gpus
-        desk = world.room.desks[work.region]
-        holding = desk.inventory.holding(work.key)
+        member = world.regions.members[work.region]
+        holding = member.inventory.holding(work.key)
         if holding is None:
-            yield desk.region, f"{work.workload.workload} is live, and its attempt holds nothing"
+            yield member.region, f"{work.workload.workload} is live, and its attempt holds nothing"
         elif holding.standing != work.standing:
             yield (
-                desk.region,
+                member.region,
                 f"{work.workload.workload} stands at {work.standing}, in the inventory at {holding.standing}",
             )
-    held = sum(len(desk.inventory.holdings()) for desk in world.room.desks)
+    held = sum(len(member.inventory.holdings()) for member in world.regions.members)
     kept = sum(work.goes_on_in is not None for work in world.live.values())
     if held != len(world.live) + kept:
         yield None, f"{held} attempts hold something, but {len(world.live)} are live, and {kept} places are kept"
@@ -47,12 +47,12 @@ def _started_too_early(world: World) -> Iterator[tuple[RegionId | None, str]]:
     leaving: list[tuple[AttemptKey, AttemptKey | None, tuple[TaskPlacement, ...]]] = []
     starting: list[tuple[RegionId, AttemptKey, tuple[TaskPlacement, ...]]] = []
     for work in world.live.values():
-        desk = world.room.desks[work.region]
-        holding = desk.inventory.holding(work.key)
+        member = world.regions.members[work.region]
+        holding = member.inventory.holding(work.key)
         if holding is not None and work.run.eviction is not None:
             leaving.append((work.key, work.run.eviction.by, holding.placements))
         elif holding is not None and work.run.phase is Phase.STARTING:
-            starting.append((desk.region, work.key, holding.placements))
+            starting.append((member.region, work.key, holding.placements))
     for region, newcomer, place in starting:
         for key, leaves_for, placements in leaving:
             if is_in_the_way(placements, leaves_for, newcomer, place):

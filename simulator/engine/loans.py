@@ -71,7 +71,7 @@ class Loans:
             self.attempts_gone(places)
 
     def _inventory(self, region: int) -> RegionCapacity:
-        return self._world.room.desks[region].inventory
+        return self._world.regions.members[region].inventory
 
 
 def _lenders(fleet: Fleet, named: set[ClusterId]) -> dict[ClusterId, tuple[int, Lender]]:

@@ -48,7 +48,7 @@ class MachineFailures:
         for region, place in self._failures.fail(domain):
             if (region, place) in world.down_at_first:
                 continue
-            machine = world.room.desks[region].inventory.machine_ids[place]
+            machine = world.regions.members[region].inventory.machine_ids[place]
             for key in world.machine_happens(region, machine, MachineHappening.FAILED, f"{what} failed"):
                 work = world.by_name[key.workload]
                 if key == work.key:
@@ -70,6 +70,6 @@ class MachineFailures:
         for region, place in self._failures.repair(domain):
             if (region, place) in world.down_at_first:
                 continue
-            machine = world.room.desks[region].inventory.machine_ids[place]
+            machine = world.regions.members[region].inventory.machine_ids[place]
             world.machine_happens(region, machine, MachineHappening.REPAIRED, f"{what} is repaired")
         world.news = True

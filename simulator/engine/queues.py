@@ -30,16 +30,16 @@ class Queue(Protocol):
 
     def remove(self, work: SimulatedWorkload) -> None: ...
 
-    def begin_walk(self) -> None:
+    def begin_pass(self) -> None:
         """From here on `next` begins at the head, and nobody is blocked."""
         ...
 
     def next(self) -> SimulatedWorkload | None:
-        """The first that was not given out in this walk and is of no blocked kind."""
+        """The first that was not given out in this pass and is of no blocked kind."""
         ...
 
     def block(self, work: SimulatedWorkload) -> None:
-        """Nobody of its kind need be tried in this walk any more."""
+        """Nobody of its kind need be tried in this pass any more."""
         ...
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
@@ -84,7 +84,7 @@ class RankedQueue:
         # It stays in its heap until it comes to the head; what is not in `_waiting` does not count.
         del self._waiting[work.index]
 
-    def begin_walk(self) -> None:
+    def begin_pass(self) -> None:
         self._blocked.clear()
         self._heads = None
         for entry in self._passed_over:
@@ -190,7 +190,7 @@ class ScannedQueue:
         self._order = np.zeros(0, np.int64)
         self._kinds = np.zeros(0, np.int32)
         self._queued = np.zeros(0, np.bool_)
-        """By place in the order: whether it waited when the walk began."""
+        """By place in the order: whether it waited when the pass began."""
         self._blocked = np.zeros(0, np.bool_)
         """By kind."""
         self._position = 0
@@ -214,9 +214,9 @@ class ScannedQueue:
             self._kinds = np.array([self._kind_of(work) for work in works], np.int32)
         else:
             self._kinds = self._columns.kind[order]
-        self._queued = np.zeros(0, np.bool_)  # nothing is given out before the next walk begins
+        self._queued = np.zeros(0, np.bool_)  # nothing is given out before the next pass begins
 
-    def begin_walk(self) -> None:
+    def begin_pass(self) -> None:
         self._position = 0
         self._queued = self._columns.queued[self._order]
         self._blocked = np.zeros(self._columns.kinds * (2 if self._guaranteed_apart else 1), np.bool_)
@@ -228,7 +228,7 @@ class ScannedQueue:
 
     def block(self, work: SimulatedWorkload) -> None:
         kind = self._kind_of(work)
-        if kind < len(self._blocked):  # else none of it waited when the walk began
+        if kind < len(self._blocked):  # else none of it waited when the pass began
             self._blocked[kind] = True
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:

@@ -32,7 +32,7 @@ SHAPES_REMEMBERED = 65_536
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RegionDesk:
+class SimulatedRegion:
     """One region: what it has, who bids for it."""
 
     region: RegionId
@@ -40,9 +40,9 @@ class RegionDesk:
     bidder: RegionBidder
 
     @staticmethod
-    def of(region: Region, catalog: Catalog, rule: EvictionRule) -> RegionDesk:
+    def of(region: Region, catalog: Catalog, rule: EvictionRule) -> SimulatedRegion:
         inventory = RegionCapacity(region, rule=rule)
-        return RegionDesk(region.region, inventory, RegionBidder(region, inventory, catalog))
+        return SimulatedRegion(region.region, inventory, RegionBidder(region, inventory, catalog))
 
 
 class _AskedRegion(NamedTuple):
@@ -61,7 +61,7 @@ class Win:
     plan: Plan
 
 
-class RegionRoom:
+class SimulatedRegions:
     """All regions, in the order of their positions in the fleet; asked in the order of their names."""
 
     def __init__(
@@ -73,12 +73,12 @@ class RegionRoom:
         beyond_walks: bool = True,
         rule: EvictionRule = DEFAULT_RULE,
     ) -> None:
-        """`remembers`: whether refusals are kept at all; `beyond_walks`: whether from one walk to the next."""
-        self.desks = tuple(RegionDesk.of(region, catalog, rule) for region in fleet.regions)
-        self._by_name = sorted(range(len(self.desks)), key=lambda position: self.desks[position].region)
+        """`remembers`: whether refusals are kept at all; `beyond_walks`: whether from one pass to the next."""
+        self.members = tuple(SimulatedRegion.of(region, catalog, rule) for region in fleet.regions)
+        self._by_name = sorted(range(len(self.members)), key=lambda position: self.members[position].region)
         self._remembers = remembers
         self.keeps_refusals = remembers and beyond_walks
-        """False: what has no place is only known from what was planned since the walk began, or not even from that."""
+        """False: what has no place is only known from what was planned since the pass began, or not even from that."""
         self.lookups = 0
         """How often a region was asked for room."""
         self.plans = 0
@@ -87,23 +87,23 @@ class RegionRoom:
 
     def pass_time(self, now: float) -> None:
         """Everybody who may be evicted by `now` makes room from now on."""
-        for desk in self.desks:
-            desk.inventory.pass_time(now)
+        for member in self.members:
+            member.inventory.pass_time(now)
 
-    def begin_walk(self) -> None:
-        """A walk along the queue begins: forgets what is not to be kept from the last one."""
+    def begin_pass(self) -> None:
+        """A pass along the queue begins: forgets what is not to be kept from the last one."""
         if not self.keeps_refusals:
             self._forget()
 
     def eligible(self, specification: WorkloadSpecification) -> tuple[int, ...]:
         """The regions that would not abandon the auction of such a workload, by position."""
         return tuple(
-            position for position, desk in enumerate(self.desks) if desk.bidder.abandons(specification) is None
+            position for position, member in enumerate(self.members) if member.bidder.abandons(specification) is None
         )
 
     def answers(self, specification: WorkloadSpecification) -> dict[RegionId, Abandoned]:
         """Why each region that abandons does."""
-        said = {desk.region: desk.bidder.abandons(specification) for desk in self.desks}
+        said = {member.region: member.bidder.abandons(specification) for member in self.members}
         return {region: answer for region, answer in sorted(said.items()) if answer is not None}
 
     def scopes(self, specification: WorkloadSpecification, eligible: Sequence[int]) -> tuple[Scope, ...]:
@@ -113,7 +113,7 @@ class RegionRoom:
                 scope
                 for position in eligible
                 for within_quota in (False, True)
-                for scope in self.desks[position].bidder.refusals.scopes(specification, within_quota=within_quota)
+                for scope in self.members[position].bidder.refusals.scopes(specification, within_quota=within_quota)
             ]
         )
 
@@ -139,7 +139,7 @@ class RegionRoom:
             asked: list[_AskedRegion] = []
             for position in self._by_name:
                 if position in work.eligible:
-                    refusals = self.desks[position].bidder.refusals
+                    refusals = self.members[position].bidder.refusals
                     question = refusals.question(work.workload.specification, within_quota=work.within_quota)
                     asked.append(_AskedRegion(position, refusals, question))
             regions = tuple(asked)
@@ -157,7 +157,7 @@ class RegionRoom:
             if self._is_known(region, standing):
                 continue
             self.plans += 1
-            plan = self.desks[region.position].bidder.plan_alone(lot, now)
+            plan = self.members[region.position].bidder.plan_alone(lot, now)
             if plan is None:
                 continue
             if best is None or bid_rank(plan.score, plan.region) < bid_rank(best.plan.score, best.plan.region):
@@ -174,20 +174,20 @@ class RegionRoom:
 
     def idle_gpus(self, region: int) -> int:
         """GPUs that nobody holds on machines that take work."""
-        return self.desks[region].inventory.idle_gpus
+        return self.members[region].inventory.idle_gpus
 
     def verdict(self, lot: Lot, eligible: Sequence[int], now: float) -> Verdict:
         """The same auction with all its sentences: for logs, where it costs nothing that matters."""
         answers: dict[RegionId, Answer] = {}
         for position in self._by_name:
-            desk = self.desks[position]
-            abandoned = desk.bidder.abandons(lot.workload.specification)
+            member = self.members[position]
+            abandoned = member.bidder.abandons(lot.workload.specification)
             if position in eligible:
-                answers[desk.region] = desk.bidder.answer_alone(lot, now)
+                answers[member.region] = member.bidder.answer_alone(lot, now)
             elif abandoned is not None:
-                answers[desk.region] = abandoned
+                answers[member.region] = abandoned
         return decide_lot(lot, answers)
 
     def _forget(self) -> None:
-        for desk in self.desks:
-            desk.bidder.refusals.clear()
+        for member in self.members:
+            member.bidder.refusals.clear()

@@ -95,7 +95,7 @@ class _Resumption:
         self._bindings = bindings
         self._attempts = attempts
         self._default_duration_s = default_duration_s
-        self._regions = {desk.region: position for position, desk in enumerate(world.room.desks)}
+        self._regions = {member.region: position for position, member in enumerate(world.regions.members)}
 
     def carry_out(self) -> None:
         world, snapshot = self._world, self._snapshot
@@ -154,8 +154,8 @@ class _Resumption:
 
     def _set_machine_states(self) -> None:
         world = self._world
-        for position, desk in enumerate(world.room.desks):
-            for place, machine in enumerate(desk.inventory.machine_ids):
+        for position, member in enumerate(world.regions.members):
+            for place, machine in enumerate(member.inventory.machine_ids):
                 state = self._snapshot.machine_states.get(machine, MachineState.UP)
                 if state is MachineState.UP:
                     continue

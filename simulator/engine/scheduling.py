@@ -8,20 +8,22 @@ from domain.life_cycle import Happening, State
 from domain.rank import Standing
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
+from simulator.engine.queue_pass import SimulatedQueuePass
 from simulator.engine.queues import ScannedQueue
 from simulator.engine.scanning import Scanner
-from simulator.engine.walk import Walk
 from simulator.engine.world import World
 
 
 class Scheduling:
     """Decides, at once or in scan passes, as the policy has it."""
 
-    def __init__(self, world: World, attempts: Attempts, walk: Walk, scanner: Scanner | None, start_s: float) -> None:
+    def __init__(
+        self, world: World, attempts: Attempts, queue_pass: SimulatedQueuePass, scanner: Scanner | None, start_s: float
+    ) -> None:
         """`scanner` for policies that make scan passes; passes are due at multiples of the period after `start_s`."""
         self._world = world
         self._attempts = attempts
-        self._walk = walk
+        self._queue_pass = queue_pass
         self._scanner = scanner
         self._start_s = start_s
         self._scan_due_s = math.inf
@@ -72,16 +74,16 @@ class Scheduling:
 
     def hold_auctions(self, now: float) -> None:
         """The policy allocates what capacity there is to the queue as it is ranked."""
-        self._walk.begin(now)
-        self._world.policy.allocation.allocate(self._walk)
+        self._queue_pass.begin(now)
+        self._world.policy.allocation.allocate(self._queue_pass)
         self._note_refusals(now)
 
     def _note_refusals(self, now: float) -> None:
         """What found no place waits from now on; why is told once in each wait, where there is a log to tell it to."""
         world = self._world
-        for work in self._walk.refused:
+        for work in self._queue_pass.refused:
             if work.state is State.PENDING:
                 work.happens(Happening.NO_PLACE)
                 if world.log is not None:
-                    verdict = world.room.verdict(self._walk.lot_of(work), work.eligible, now)
+                    verdict = world.regions.verdict(self._queue_pass.lot_of(work), work.eligible, now)
                     world.log.waiting(work, verdict, now)

@@ -70,7 +70,7 @@ class SimulationSettings(Schema):
     """Whether refusals are remembered (MAST §4.3). False: every question is planned anew. What is decided is the same
     either way, for the memory is exact (docs/decisions/007); what it takes to decide is not."""
     negative_cache_outlives_scans: bool = True
-    """False: what was refused is forgotten with each walk along the queue, as MAST's own cache is."""
+    """False: what was refused is forgotten with each pass along the queue, as MAST's own cache is."""
     trace_regions_bind: bool = True
     """Whether a workload may run only in the region that its trace names. False: that is merely where it came from,
     and the policy `own_region` alone keeps it there."""

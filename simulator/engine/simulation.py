@@ -26,7 +26,7 @@ from simulator.engine.simulation_input import SimulationInput, check_input
 from simulator.engine.snapshots import snapshot_of
 from simulator.engine.submission import Submission
 from simulator.engine.workloads import SimulatedWorkload
-from simulator.engine.world_making import make_intake, make_scanner, make_walk, make_world
+from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_world
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
 
@@ -47,7 +47,7 @@ class RunProgress:
     workloads: int
 
 
-Watcher: TypeAlias = Callable[[RunProgress], bool]
+ProgressWatcher: TypeAlias = Callable[[RunProgress], bool]
 """Is told of the progress now and then; False breaks the run off."""
 
 
@@ -58,7 +58,7 @@ def simulate(
     seed: int,
     *,
     sink: EventSink | None = None,
-    watcher: Watcher | None = None,
+    watcher: ProgressWatcher | None = None,
 ) -> RunRecord:
     """The run of a trace under a policy: same arguments, same record and events, byte for byte (I12).
 
@@ -91,7 +91,7 @@ class Simulation:
         names = [str(workload.workload) for workload in there] + [str(arrival.workload) for arrival in arrivals]
         scanner = make_scanner(self.world, names)
         self._attempts = Attempts(self.world)
-        walk = make_walk(self.world, self._attempts)
+        queue_pass = make_queue_pass(self.world, self._attempts)
         if failures is None:
             failures = Failures(failure_domains(given.fleet, settings.failures), seed)
         self._loans = Loans(self.world, self._attempts, given.loans)
@@ -100,8 +100,8 @@ class Simulation:
         intake = make_intake(self.world)
         if given.snapshot is not None:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
-        self._submission = Submission(self.world, arrivals, intake, self._bindings, self._attempts, walk)
-        self._scheduling = Scheduling(self.world, self._attempts, walk, scanner, self._start_s)
+        self._submission = Submission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
+        self._scheduling = Scheduling(self.world, self._attempts, queue_pass, scanner, self._start_s)
         self._requests = ActionRequests(self.world, self._attempts, given.actions)
         self._taken = 0
         """Events so far, submissions included."""
@@ -109,7 +109,7 @@ class Simulation:
         self._broken = 0
         """Invariants that were found broken."""
 
-    def run(self, watcher: Watcher | None = None) -> RunRecord:
+    def run(self, watcher: ProgressWatcher | None = None) -> RunRecord:
         """Takes everything that happens in order, until nothing more can."""
         world, submission = self.world, self._submission
         # 1. What can fail gets its first failure; inference clusters lend what their schedule says by now.
@@ -240,7 +240,7 @@ class Simulation:
 
     def _record(self, broken_off: bool) -> RunRecord:
         world = self.world
-        lookups, plans = world.room.lookups, world.room.plans
+        lookups, plans = world.regions.lookups, world.regions.plans
         return world.recorder.record(
             RunFacts(
                 world.policy.name, self._given.trace, self._seed, tuple(str(tenant.tenant) for tenant in world.tenants)

@@ -28,9 +28,9 @@ def snapshot_of(world: World) -> Snapshot:
         tenants=tuple(world.tenants),
         machine_states={
             machine: state
-            for desk in world.room.desks
-            for machine in desk.inventory.machine_ids
-            if (state := desk.inventory.machine_state(machine)) is not MachineState.UP
+            for member in world.regions.members
+            for machine in member.inventory.machine_ids
+            if (state := member.inventory.machine_state(machine)) is not MachineState.UP
         },
         queue=tuple(_queued(world, work) for work in queued),
         running=tuple(_running(world, world.live[index]) for index in sorted(world.live)),
@@ -55,7 +55,7 @@ def _queued(world: World, work: SimulatedWorkload) -> QueuedWorkload:
 
 
 def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
-    desk = world.room.desks[work.region]
+    member = world.regions.members[work.region]
     now = world.clock.now()
     reached = work.progress_at(now)
     eviction = work.run.eviction
@@ -67,7 +67,7 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
     return RunningAttempt(
         workload=work.workload,
         key=work.key,
-        region=desk.region,
+        region=member.region,
         state=work.state,
         standing=work.standing,
         within_quota=work.within_quota,
@@ -87,7 +87,7 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
         changed=changed,
         next_place=None
         if work.goes_on_in is None
-        else NextPlace(world.room.desks[work.goes_on_in[0]].region, work.goes_on_in[1]),
+        else NextPlace(world.regions.members[work.goes_on_in[0]].region, work.goes_on_in[1]),
         guaranteed=work.guaranteed,
         preempted_s=_of_last_hour(world, work),
     )

@@ -11,7 +11,7 @@ from simulator.engine.arrivals import Arrival
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
 from simulator.engine.intake import Intake
-from simulator.engine.walk import Walk
+from simulator.engine.queue_pass import SimulatedQueuePass
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
@@ -26,14 +26,14 @@ class Submission:
         intake: Intake,
         bindings: Bindings,
         attempts: Attempts,
-        walk: Walk,
+        queue_pass: SimulatedQueuePass,
     ) -> None:
         self._world = world
         self._arrivals = arrivals
         self._intake = intake
         self._bindings = bindings
         self._attempts = attempts
-        self._walk = walk
+        self._queue_pass = queue_pass
         self._next = 0
         self._there_before = len(world.workloads)
 
@@ -91,7 +91,7 @@ class Submission:
 
     def _note_missing_data(self, work: SimulatedWorkload, now: float) -> None:
         work.happens(Happening.NO_DATA)
-        verdict = self._world.room.verdict(self._walk.lot_of(work), (), now)
+        verdict = self._world.regions.verdict(self._queue_pass.lot_of(work), (), now)
         log = self._world.log
         if isinstance(verdict, AwaitingData) and log is not None:
             log.awaiting_data(work, verdict, now)
@@ -99,5 +99,5 @@ class Submission:
 
 def only_data_is_missing(world: World, work: SimulatedWorkload) -> bool:
     """Whether some region has the hardware for it, and only its tables are elsewhere."""
-    answers = world.room.answers(work.workload.specification)
+    answers = world.regions.answers(work.workload.specification)
     return any(answer.missing_tables for answer in answers.values())

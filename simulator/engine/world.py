@@ -24,7 +24,7 @@ from simulator.engine.event_queue import EventQueue
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import Queue
 from simulator.engine.recorder import Recorder
-from simulator.engine.regions import RegionRoom
+from simulator.engine.regions import SimulatedRegions
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
 from simulator.engine.workloads import SimulatedWorkload
@@ -49,7 +49,7 @@ class World:
     one: OneWorkload
     """Asks the policy's orderings and levels."""
     queue: Queue
-    room: RegionRoom
+    regions: SimulatedRegions
     recorder: Recorder
     log: SimulatedEvents | None
     tenant_use: TenantUse
@@ -90,14 +90,14 @@ class World:
         self, region: int, machine: MachineId, happening: MachineHappening, reason: str
     ) -> tuple[AttemptKey, ...]:
         """Moves a machine of the region at that position by the table of its life; returns which attempts are on it."""
-        state = next_machine_state(machine, self.room.desks[region].inventory.machine_state(machine), happening)
+        state = next_machine_state(machine, self.regions.members[region].inventory.machine_state(machine), happening)
         return self.put_machine(region, machine, state, MACHINE_EVENTS.get(happening), reason)
 
     def put_machine(
         self, region: int, machine: MachineId, state: MachineState, event: EventKind | None, reason: str
     ) -> tuple[AttemptKey, ...]:
         """The machine is in that state from now on, as inventory, tables and log learn; returns what is on it."""
-        now, inventory = self.clock.now(), self.room.desks[region].inventory
+        now, inventory = self.clock.now(), self.regions.members[region].inventory
         number = inventory.number_of_machine[machine]
         if self.log is not None and event is not None:
             self.log.machine(event, inventory.region, inventory.cluster_of(machine), machine, reason, now)

@@ -18,13 +18,13 @@ from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue
 from simulator.engine.intake import Intake
 from simulator.engine.one_workload import OneWorkload
+from simulator.engine.queue_pass import QueuePassFacts, SimulatedQueuePass
 from simulator.engine.queues import RankedQueue, ScannedQueue
 from simulator.engine.recorder import Recorder
-from simulator.engine.regions import RegionRoom
+from simulator.engine.regions import SimulatedRegions
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
-from simulator.engine.walk import Walk, WalkFacts
 from simulator.engine.world import World
 from simulator.policies.policy import Policy
 
@@ -52,7 +52,7 @@ def make_world(
         events=EventQueue(),
         one=one,
         queue=RankedQueue(one),
-        room=RegionRoom(
+        regions=SimulatedRegions(
             fleet,
             catalog,
             remembers=settings.negative_cache,
@@ -91,7 +91,7 @@ def make_intake(world: World) -> Intake:
     policy, settings = world.policy, world.settings
     return Intake(
         world.tenants,
-        world.room,
+        world.regions,
         policy.placement,
         greatest_gpus_per_machine(world.fleet),
         settings.costs.checkpoint_interval_s,
@@ -101,17 +101,17 @@ def make_intake(world: World) -> Intake:
     )
 
 
-def make_walk(world: World, attempts: Attempts) -> Walk:
+def make_queue_pass(world: World, attempts: Attempts) -> SimulatedQueuePass:
     """What allocation policies see of the world's queue; what they start goes to `attempts`."""
     machines = [machine for region in world.fleet.regions for machine in region.machines()]
-    return Walk(
+    return SimulatedQueuePass(
         world.queue,
-        world.room,
+        world.regions,
         world.one,
         attempts.dispatch,
         lambda: list(world.live.values()),
         world.tenant_gpus,
-        WalkFacts(
+        QueuePassFacts(
             [tenant.fair_share_weight for tenant in world.tenants],
             sum(machine.gpus for machine in machines),
             sum(machine.cpus for machine in machines),

@@ -1,6 +1,6 @@
 """Plug-in point: allocation. Which of the waiting start now, given the order of the queue and the room that there is.
 
-An allocation policy walks the queue. What it may do is in `QueueWalk`: look at the queue in order, try to start a
+An allocation policy passes along the queue. What it may do is in `QueuePass`: look at the queue in order, try to start a
 workload (the auction and the planner decide where, and whom it evicts), and think ahead. It changes nothing else.
 """
 
@@ -23,7 +23,7 @@ class Reservation:
     start_s: float
 
 
-class ExpectedEnd(NamedTuple):
+class ExpectedRelease(NamedTuple):
     """When an attempt will be over if nothing comes between: an oracle's knowledge."""
 
     end_s: float
@@ -32,7 +32,7 @@ class ExpectedEnd(NamedTuple):
     gpus: int
 
 
-class QueueWalk(Protocol):
+class QueuePass(Protocol):
     """The queue at one moment, and what can be done about it.
 
     Within a pass room is only ever taken: what was refused would be refused again.
@@ -42,11 +42,11 @@ class QueueWalk(Protocol):
     def now(self) -> float: ...
 
     def next(self) -> Work | None:
-        """The first of the queue that was not tried in this walk and is not known to find no room; None: no more."""
+        """The first of the queue that was not tried in this pass and is not known to find no room; None: no more."""
         ...
 
     def heads(self) -> Sequence[Work]:
-        """The first of each kind of workload of which none was refused in this walk, in queue order.
+        """The first of each kind of workload of which none was refused in this pass, in queue order.
 
         Workloads are of one kind when they ask for the same in the same places, and belong to the same tenant if the
         policy keeps tenants apart.
@@ -60,7 +60,7 @@ class QueueWalk(Protocol):
     # Starting.
 
     def pass_over_hopeless(self) -> None:
-        """Takes out of this walk, at little cost, every kind of workload that is known to find no room.
+        """Takes out of this pass, at little cost, every kind of workload that is known to find no room.
 
         Only for policies that would pass them over anyway: one that stops at the first that finds no room must meet it.
         """
@@ -102,7 +102,7 @@ class QueueWalk(Protocol):
 
     # With an oracle.
 
-    def expected_ends(self, region: int) -> Sequence[ExpectedEnd]:
+    def expected_ends(self, region: int) -> Sequence[ExpectedRelease]:
         """Of the attempts that hold something there, the first to end first."""
         ...
 
@@ -134,12 +134,12 @@ class QueueWalk(Protocol):
 
 
 class AllocationPolicy(Protocol):
-    """Walks the queue, once."""
+    """Passes along the queue, once."""
 
     @property
     def name(self) -> str: ...
 
-    def allocate(self, walk: QueueWalk) -> None: ...
+    def allocate(self, queue_pass: QueuePass) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,10 @@ class FirstThatFits:
 
     name: str = "first_that_fits"
 
-    def allocate(self, walk: QueueWalk) -> None:
-        walk.pass_over_hopeless()
-        while (work := walk.next()) is not None:
-            walk.start(work)
+    def allocate(self, queue_pass: QueuePass) -> None:
+        queue_pass.pass_over_hopeless()
+        while (work := queue_pass.next()) is not None:
+            queue_pass.start(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class HeadOfLine:
 
     name: str = "head_of_line"
 
-    def allocate(self, walk: QueueWalk) -> None:
-        while (work := walk.next()) is not None:
-            if not walk.start(work):
+    def allocate(self, queue_pass: QueuePass) -> None:
+        while (work := queue_pass.next()) is not None:
+            if not queue_pass.start(work):
                 return

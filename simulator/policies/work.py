@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Work(Protocol):
-    """A workload as policies that allocate or choose regions see it. How long it runs only the `QueueWalk` says."""
+    """A workload as policies that allocate or choose regions see it. How long it runs only the `QueuePass` says."""
 
     @property
     def index(self) -> int:

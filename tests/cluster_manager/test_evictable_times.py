@@ -25,7 +25,7 @@ TIMES = st.sampled_from((ALWAYS_S, 0.0, 10.0, math.nextafter(10.0, 11.0), NEVER_
 RULE = EvictionRule(minimum_run_time_s=60.0)
 
 
-class Listener:
+class TimeListener:
     """Writes down for whom there is more room."""
 
     def __init__(self) -> None:
@@ -60,9 +60,9 @@ def held(from_s: float, name: str = "a", gpu: int = 0) -> Holding:
     return Holding(key_of(name), Standing(6, 0), 0.0, (tasks_on("m", [gpu]),), from_s)
 
 
-def listening_inventory(*holdings: Holding) -> tuple[RegionCapacity, Listener]:
+def listening_inventory(*holdings: Holding) -> tuple[RegionCapacity, TimeListener]:
     inventory = RegionCapacity(region(cluster("c", [gpu_machine("m")])), rule=RULE)
-    listener = Listener()
+    listener = TimeListener()
     for holding in holdings:
         inventory.hold(holding)
     inventory.watch(listener)

@@ -30,7 +30,7 @@ def key(name: str) -> AttemptKey:
 
 
 @dataclass
-class World:
+class LoanWorld:
     """An inference cluster s of machines s0, s1, ..., and attempts on them. Carries out what the lender answers."""
 
     count: int
@@ -45,7 +45,7 @@ class World:
         self.machines = tuple(MachineId(f"s{number}") for number in range(self.count))
         self.lender = Lender(ClusterId("s"), self.machines)
 
-    def begin(self, count: int) -> World:
+    def begin(self, count: int) -> LoanWorld:
         for change in self.lender.begin(count):
             self.states[change.machine] = change.state
         return self
@@ -108,11 +108,11 @@ class World:
 
 
 def test_it_begins_with_the_first_on_loan() -> None:
-    assert World(3).begin(1).states_told() == "on_loan serving serving"
+    assert LoanWorld(3).begin(1).states_told() == "on_loan serving serving"
 
 
 def test_the_first_that_work_come_then_those_that_are_down_then_those_that_were_about_to_go() -> None:
-    world = World(4).begin(1)
+    world = LoanWorld(4).begin(1)
     world.run("a", "s0")
     world.lend(0)
     world.fail("s1")
@@ -128,7 +128,7 @@ def test_the_first_that_work_come_then_those_that_are_down_then_those_that_were_
 
 
 def test_a_machine_goes_back_when_the_last_attempt_has_left() -> None:
-    world = World(2).begin(2)
+    world = LoanWorld(2).begin(2)
     world.run("a", "s0", "s1")
     world.run("b", "s0")
     world.lend(0)
@@ -140,7 +140,7 @@ def test_a_machine_goes_back_when_the_last_attempt_has_left() -> None:
 
 
 def test_an_idle_machine_goes_back_at_once() -> None:
-    world = World(2).begin(2)
+    world = LoanWorld(2).begin(2)
     world.lend(1)
     assert world.log == ["s0 asked_back", "s0 handed_back"]
     world.lend(1)
@@ -148,7 +148,7 @@ def test_an_idle_machine_goes_back_at_once() -> None:
 
 
 def test_a_machine_waits_for_those_that_were_leaving_anyhow() -> None:
-    world = World(1).begin(1)
+    world = LoanWorld(1).begin(1)
     world.run("a", "s0")
     world.leaving[key("a")] = None
     world.lend(0)
@@ -158,7 +158,7 @@ def test_a_machine_waits_for_those_that_were_leaving_anyhow() -> None:
 
 
 def test_failing_on_loan_ends_no_loan_and_failing_on_the_way_back_ends_the_wait() -> None:
-    world = World(2).begin(2)
+    world = LoanWorld(2).begin(2)
     world.run("a", "s0")
     world.run("b", "s1")
     world.fail("s0")
@@ -173,7 +173,7 @@ def test_failing_on_loan_ends_no_loan_and_failing_on_the_way_back_ends_the_wait(
 
 
 def test_a_loan_is_taken_back_while_its_machine_is_down() -> None:
-    world = World(1).begin(1)
+    world = LoanWorld(1).begin(1)
     world.run("a", "s0")
     world.fail("s0")
     world.lend(0)
@@ -182,7 +182,7 @@ def test_a_loan_is_taken_back_while_its_machine_is_down() -> None:
 
 
 def test_a_lost_attempt_that_is_still_held_keeps_the_machine_until_it_is_seen_to_be_gone() -> None:
-    world = World(1).begin(1)
+    world = LoanWorld(1).begin(1)
     world.run("a", "s0")
     world.happens("s0", MachineHappening.FAILED)
     world.lend(0)
@@ -194,7 +194,7 @@ def test_a_lost_attempt_that_is_still_held_keeps_the_machine_until_it_is_seen_to
 
 
 def test_a_new_lender_waits_for_what_the_old_one_waited_for() -> None:
-    world = World(2).begin(2)
+    world = LoanWorld(2).begin(2)
     world.run("a", "s0")
     world.lend(0)
     returning = [machine for machine in world.machines if world.states[machine] is RETURNING]
@@ -211,7 +211,7 @@ def test_a_choice_that_is_none_changes_nothing() -> None:
         def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> Reclaim:
             return Reclaim((), ())
 
-    world = World(2, Nothing()).begin(2)
+    world = LoanWorld(2, Nothing()).begin(2)
     with pytest.raises(BadReclaim, match="nothing is asked for 1 of the machines s0, s1 and chooses none"):
         world.lend(1)
     assert (world.states_told(), world.log) == ("on_loan on_loan", [])
@@ -232,7 +232,7 @@ def test_never_serves_and_trains_at_once(
 
     A returning machine has attempts, all of which were asked to leave (or lost), and none comes to it.
     """
-    world, wanted = World(count, policy), min(begins_with, count)
+    world, wanted = LoanWorld(count, policy), min(begins_with, count)
     world.begin(wanted)
     numbers = itertools.count()
     for what, which, width in steps:
@@ -263,7 +263,7 @@ def test_never_serves_and_trains_at_once(
     assert not any(state in {RETURNING, MachineState.RETURNING_DOWN} for state in world.states.values())
 
 
-def _check(world: World, wanted: int) -> None:
+def _check(world: LoanWorld, wanted: int) -> None:
     on_loan = {MachineState.ON_LOAN, MachineState.ON_LOAN_DOWN}
     assert sum(state in on_loan for state in world.states.values()) == wanted
     for machine in world.machines:

@@ -32,7 +32,7 @@ from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecif
 from regional_scheduler.plan_application import apply_plan, successor_of
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.requested_plans import RunningAttempt, plan_migration, plan_resize, plan_retune
+from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
 from regional_scheduler.rounds import Lot
 
 MAIN = JobName("main")
@@ -48,11 +48,11 @@ def small_region() -> Region:
 
 
 @dataclass
-class Live:
+class LiveWorld:
     """What runs, and the places that are kept for what migrates."""
 
     inventory: RegionCapacity = field(default_factory=lambda: RegionCapacity(small_region()))
-    running: dict[str, RunningAttempt] = field(default_factory=dict)
+    running: dict[str, AttemptToChange] = field(default_factory=dict)
     migrating: dict[str, AttemptKey] = field(default_factory=dict)
     submitted: int = 0
     now: float = 0.0
@@ -86,7 +86,7 @@ STEPS = st.lists(
 )
 
 
-def submit(live: Live, tasks: int) -> None:
+def submit(live: LiveWorld, tasks: int) -> None:
     live.submitted += 1
     name = WorkloadId(f"w{live.submitted}")
     resources = TaskResources(gpus=1, gpu_model=ANY_GPU_MODEL, cpus=2.0, memory_gib=8.0)
@@ -98,10 +98,10 @@ def submit(live: Live, tasks: int) -> None:
         return
     lot = Lot(workload, QueuePosition(name, standing, 0.0, live.now, within_quota=True), AttemptNumber(1))
     assert live.apply(plan, lot)
-    live.running[name] = RunningAttempt(lot.key, workload.specification, plan.placements, guaranteed=True)
+    live.running[name] = AttemptToChange(lot.key, workload.specification, plan.placements, guaranteed=True)
 
 
-def take(live: Live, step: Step) -> None:
+def take(live: LiveWorld, step: Step) -> None:
     kind, which, amount = step
     live.now += 1.0
     free = sorted(name for name in live.running if name not in live.migrating)
@@ -134,7 +134,7 @@ def take(live: Live, step: Step) -> None:
             live.take_over(name)
 
 
-def plan_of(live: Live, kind: str, attempt: RunningAttempt, amount: int) -> Plan:
+def plan_of(live: LiveWorld, kind: str, attempt: AttemptToChange, amount: int) -> Plan:
     if kind == "resize":
         return plan_resize(live.inventory, attempt, MAIN, amount, live.now)
     if kind == "retune":
@@ -146,7 +146,7 @@ def plan_of(live: Live, kind: str, attempt: RunningAttempt, amount: int) -> Plan
 @settings(max_examples=30, deadline=None)
 @given(STEPS)
 def test_never_over_commits_a_machine_nor_tears_a_gang(steps: list[Step]) -> None:
-    live = Live()
+    live = LiveWorld()
     for step in steps:
         take(live, step)
         live.inventory.check()
@@ -155,7 +155,7 @@ def test_never_over_commits_a_machine_nor_tears_a_gang(steps: list[Step]) -> Non
 
 
 def test_a_place_that_is_kept_makes_nobody_its_victim() -> None:
-    live = Live()
+    live = LiveWorld()
     submit(live, 1)
     (attempt,) = live.running.values()
     plan = plan_migration(live.inventory, attempt, ClusterId("b"), 1.0)
@@ -166,9 +166,9 @@ def test_a_place_that_is_kept_makes_nobody_its_victim() -> None:
 
 
 def test_a_job_that_is_not_elastic_says_what_makes_it_so() -> None:
-    live = Live()
+    live = LiveWorld()
     job = JobSpecification(MAIN, 1, TaskResources(gpus=1, cpus=2.0, memory_gib=8.0), Emulated(1.0))
     rigid = WorkloadSpecification("rigid", TenantId("t"), (job,))
-    attempt = RunningAttempt(AttemptKey(WorkloadId("rigid"), AttemptNumber(1)), rigid, (), guaranteed=True)
+    attempt = AttemptToChange(AttemptKey(WorkloadId("rigid"), AttemptNumber(1)), rigid, (), guaranteed=True)
     with pytest.raises(ImpossibleAction, match=r"is not elastic .* submitted with max_tasks"):
         plan_resize(live.inventory, attempt, MAIN, 2, 0.0)

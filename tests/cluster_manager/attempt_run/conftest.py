@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cluster_manager.attempt_run.invariants import check
-from tests.cluster_manager.attempt_run.runs import CheckedRun, attempt
+from tests.cluster_manager.attempt_run.runs import CheckedAttempt, attempt
 
 
 @pytest.fixture
-def new_attempt() -> Iterator[Callable[..., CheckedRun]]:
+def new_attempt() -> Iterator[Callable[..., CheckedAttempt]]:
     """Makes attempts; when the test is over, each of them is checked and has ended at most once (I8)."""
-    made: list[CheckedRun] = []
+    made: list[CheckedAttempt] = []
 
-    def make(**facts: object) -> CheckedRun:
+    def make(**facts: object) -> CheckedAttempt:
         made.append(attempt(**facts))  # type: ignore[arg-type]  # named parameters of `attempt`
         return made[-1]
 

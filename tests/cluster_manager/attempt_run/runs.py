@@ -64,7 +64,7 @@ PATHS: dict[Phase, tuple[AttemptEvent, ...]] = {
 
 
 @dataclass
-class CheckedRun:
+class CheckedAttempt:
     """An attempt and everything that was to be done about it; the invariants hold after every event."""
 
     run: AttemptRun
@@ -85,14 +85,14 @@ class CheckedRun:
         return [action for action in self.actions if isinstance(action, RecordEnd)]
 
 
-def attempt(retry: RetryPolicy | None = None, failures: int = 0) -> CheckedRun:
+def attempt(retry: RetryPolicy | None = None, failures: int = 0) -> CheckedAttempt:
     """A new attempt."""
     run = new_run(AttemptFacts(KEY, START, retry or RetryPolicy(), failures))
     check(run)
-    return CheckedRun(run)
+    return CheckedAttempt(run)
 
 
-def attempt_in(phase: Phase) -> CheckedRun:
+def attempt_in(phase: Phase) -> CheckedAttempt:
     """An attempt in that phase."""
     made = attempt()
     made.take(*PATHS[phase])

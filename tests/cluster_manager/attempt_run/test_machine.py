@@ -41,12 +41,12 @@ from cluster_manager.attempt_run.run import Phase
 from domain.events import EvictionCause
 from domain.life_cycle import State
 from domain.workload import RetryPolicy
-from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, KEY, PREEMPTED, START, CheckedRun, attempt_in
+from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, KEY, PREEMPTED, START, CheckedAttempt, attempt_in
 
-NewAttempt = Callable[..., CheckedRun]
+NewAttempt = Callable[..., CheckedAttempt]
 
 
-def end_of(checked: CheckedRun) -> RecordEnd:
+def end_of(checked: CheckedAttempt) -> RecordEnd:
     (end,) = checked.ends
     return end
 

@@ -28,7 +28,7 @@ from cluster_manager.attempt_run.run import AttemptRun, Phase
 from domain.events import EvictionCause
 from domain.life_cycle import LIVE, TRANSITIONS, State, state_changes
 from domain.workload import RetryPolicy
-from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, START, CheckedRun, attempt
+from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, START, CheckedAttempt, attempt
 
 TIMES_S = st.floats(0.0, 1e6)
 AMOUNTS = st.floats(0.0, 1e6)
@@ -55,7 +55,7 @@ def events() -> st.SearchStrategy[AttemptEvent]:
     )
 
 
-def take_what_is_listed(checked: CheckedRun, course: list[AttemptEvent]) -> list[AttemptEvent]:
+def take_what_is_listed(checked: CheckedAttempt, course: list[AttemptEvent]) -> list[AttemptEvent]:
     """Feeds it everything; returns what was not refused."""
     taken = []
     for event in course:

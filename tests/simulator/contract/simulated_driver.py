@@ -18,12 +18,12 @@ from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.baselines.mast import MAST
 from simulator.engine.one_workload import OneWorkload
+from simulator.engine.queue_pass import QueuePassFacts, SimulatedQueuePass
 from simulator.engine.queues import Queue, ScannedQueue
-from simulator.engine.regions import RegionRoom, Win
+from simulator.engine.regions import SimulatedRegions, Win
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import CostSettings
 from simulator.engine.tenant_use import TenantUse
-from simulator.engine.walk import Walk, WalkFacts
 from simulator.engine.workloads import SimulatedWorkload
 from tests.simulator.contract.decisions import Decisions, DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.recorded_run import (
@@ -49,7 +49,7 @@ class SimulatedDriver:
         self._use = TenantUse(len(self._tenants), USAGE_WINDOW_S, run.events[0].t)
         names = [str(workload.workload) for workload in run.workloads]
         self._scanner = Scanner(self._tenants, names, QueueRule(MAST.ordering), USAGE_WINDOW_S, self._use)
-        self._room = RegionRoom(run.fleet, Catalog(run.tables))
+        self._simulated = SimulatedRegions(run.fleet, Catalog(run.tables))
         self._kinds = Kinds()
         self._works = [self._work_of(index, workload) for index, workload in enumerate(run.workloads)]
         self._by_name = {work.workload.workload: work for work in self._works}
@@ -58,7 +58,7 @@ class SimulatedDriver:
     def _work_of(self, index: int, workload: Workload) -> SimulatedWorkload:
         specification = workload.specification
         tenant = self._positions[specification.tenant]
-        eligible = self._room.eligible(specification)
+        eligible = self._simulated.eligible(specification)
         kind = self._kinds.kind_of(index, specification, eligible)
         return SimulatedWorkload(
             index=index,
@@ -97,11 +97,11 @@ class SimulatedDriver:
                 work.standing = Standing(event.priority or 0, event.level or 0)
                 work.within_quota = bool(event.details["within_quota"])
                 self._scanner.columns.stand(work)
-                self._room.desks[work.region].inventory.set_standing(work.key, work.standing)
+                self._simulated.members[work.region].inventory.set_standing(work.key, work.standing)
             case EventKind.EVICTED | EventKind.COMPLETED:
                 self._end(event)
             case EventKind.MACHINE_DRAINING | EventKind.MACHINE_UP | EventKind.MACHINE_DOWN:
-                inventory = self._room.desks[self._regions[region_of(event)]].inventory
+                inventory = self._simulated.members[self._regions[region_of(event)]].inventory
                 inventory.set_machine_state(MachineId(str(event.details["machine"])), MACHINE_STATES[event.event])
             case _:
                 pass  # what is ranked or waits is for the drivers to decide
@@ -125,7 +125,7 @@ class SimulatedDriver:
         work.cpus = sum(placement.millicpus for placement in placements) / 1000
         for victim in victims_of(event):
             self._leave(self._by_name[victim.workload])
-        inventory = self._room.desks[work.region].inventory
+        inventory = self._simulated.members[work.region].inventory
         inventory.hold(Holding(work.key, work.standing, event.t, placements))
         self._scanner.columns.dispatch(work)
         self._hold(work, 1, event.t)
@@ -133,11 +133,11 @@ class SimulatedDriver:
     def _leave(self, work: SimulatedWorkload) -> None:
         work.state = State.PREEMPTING
         self._scanner.columns.leave(work)
-        self._room.desks[work.region].inventory.begin_eviction(work.key)
+        self._simulated.members[work.region].inventory.begin_eviction(work.key)
 
     def _end(self, event: Event) -> None:
         work = self._work(event)
-        self._room.desks[work.region].inventory.release(work.key)
+        self._simulated.members[work.region].inventory.release(work.key)
         self._scanner.columns.end(work)
         self._hold(work, -1, event.t)
         work.state = State.COMPLETED
@@ -154,12 +154,12 @@ class SimulatedDriver:
         """A scan pass and its auctions. Ranks are kept; what is dispatched is not: the recorded course goes on."""
         columns = self._scanner.columns
         pending, plan = self._scanner.scan(now)
-        room = self._like_the_present()
+        regions = self._like_the_present()
         reclassified = []
         for change in plan.reclassifications:
             reclassified.append(Reclassified(change.key, change.within_quota, change.standing))
             work = self._by_name[change.key.workload]
-            room.desks[work.region].inventory.set_standing(work.key, change.standing)
+            regions.members[work.region].inventory.set_standing(work.key, change.standing)
         for entry in columns.with_news(pending, plan).tolist():
             work = self._works[int(pending[entry])]
             work.standing = Standing(int(plan.priority[entry]), int(plan.level[entry]))
@@ -167,22 +167,22 @@ class SimulatedDriver:
         columns.store(pending, plan)
         self._queue.rank(pending[plan.order])
         positions = []
-        self._queue.begin_walk()
+        self._queue.begin_pass()
         for waiting in self._queue.in_order():
             position = QueuePosition(
                 waiting.workload.workload, waiting.standing, waiting.credit, waiting.submitted_s, waiting.within_quota
             )
             positions.append(position)
-        dispatched = self._auction(room, now)
+        dispatched = self._auction(regions, now)
         won = {one.workload for one in dispatched}
         left = tuple(position.workload for position in positions if position.workload not in won)
         return Decisions(tuple(reclassified), tuple(positions), dispatched, left)
 
-    def _like_the_present(self) -> RegionRoom:
+    def _like_the_present(self) -> SimulatedRegions:
         """Other regions in which the same is held. A deep copy would be no copy: tables of a region are views of others."""
-        room = RegionRoom(self._run.fleet, Catalog(self._run.tables))
-        for present, desk in zip(self._room.desks, room.desks, strict=True):
-            before, after = present.inventory, desk.inventory
+        regions = SimulatedRegions(self._run.fleet, Catalog(self._run.tables))
+        for present, member in zip(self._simulated.members, regions.members, strict=True):
+            before, after = present.inventory, member.inventory
             for machine in before.machine_ids:
                 if (state := before.machine_state(machine)) is not after.machine_state(machine):
                     after.set_machine_state(machine, state)
@@ -190,19 +190,21 @@ class SimulatedDriver:
                 after.hold(holding)
                 if before.is_leaving(holding.key):
                     after.begin_eviction(holding.key)
-        return room
+        return regions
 
-    def _auction(self, room: RegionRoom, now: float) -> tuple[DispatchDecision, ...]:
+    def _auction(self, regions: SimulatedRegions, now: float) -> tuple[DispatchDecision, ...]:
         dispatched: list[DispatchDecision] = []
 
         def dispatch(work: SimulatedWorkload, lot: Lot, win: Win) -> None:
-            desk = room.desks[win.region]
-            apply_plan(desk.inventory, win.plan, now, lot)
+            member = regions.members[win.region]
+            apply_plan(member.inventory, win.plan, now, lot)
             dispatched.append(
-                DispatchDecision(work.workload.workload, desk.region, ordered(win.plan.placements), win.plan.evictions)
+                DispatchDecision(
+                    work.workload.workload, member.region, ordered(win.plan.placements), win.plan.evictions
+                )
             )
 
-        auction_by_walk(self._queue, room, dispatch, now)
+        auction_by_queue_pass(self._queue, regions, dispatch, now)
         return tuple(dispatched)
 
 
@@ -219,13 +221,13 @@ class Kinds:
         return self._numbers.setdefault((asked, eligible) if len(asked) == 1 else index, len(self._numbers))
 
 
-def auction_by_walk(
-    queue: Queue, room: RegionRoom, dispatch: Callable[[SimulatedWorkload, Lot, Win], None], now: float
+def auction_by_queue_pass(
+    queue: Queue, regions: SimulatedRegions, dispatch: Callable[[SimulatedWorkload, Lot, Win], None], now: float
 ) -> None:
     """One auction after the other along the queue, as the policy `mast` has it."""
     # Whose use of what is only for policies that ask.
-    walk = Walk(
-        queue, room, OneWorkload(MAST.ordering, None), dispatch, list, [], WalkFacts([], 0, 0.0, CostSettings())
+    queue_pass = SimulatedQueuePass(
+        queue, regions, OneWorkload(MAST.ordering, None), dispatch, list, [], QueuePassFacts([], 0, 0.0, CostSettings())
     )
-    walk.begin(now)
-    MAST.allocation.allocate(walk)
+    queue_pass.begin(now)
+    MAST.allocation.allocate(queue_pass)

@@ -17,7 +17,7 @@ from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.queues import ScannedQueue
-from simulator.engine.regions import RegionRoom, Win
+from simulator.engine.regions import SimulatedRegions, Win
 from simulator.engine.workloads import SimulatedWorkload
 from tests.regional_scheduler.auction_worlds import (
     History,
@@ -27,23 +27,23 @@ from tests.regional_scheduler.auction_worlds import (
     kind_of,
     random_world,
 )
-from tests.simulator.contract.simulated_driver import Kinds, auction_by_walk
+from tests.simulator.contract.simulated_driver import Kinds, auction_by_queue_pass
 
 WINDOWS = (1, 8, 64)
 WORLDS = 80
 
 
 def auction_as_simulated(plan: WorldPlan) -> History:
-    """The simulator's queue, walk and region room on the inventories of the world, over all its scan passes."""
+    """The simulator's queue, queue pass and regions on the inventories of the world, over all its scan passes."""
     world = World(plan)
-    room = RegionRoom(plan.fleet, Catalog(plan.tables))
-    world.inventories = {desk.region: desk.inventory for desk in room.desks}
+    regions = SimulatedRegions(plan.fleet, Catalog(plan.tables))
+    world.inventories = {member.region: member.inventory for member in regions.members}
     arrivals = sorted(
         (arrival for of_pass in plan.arrivals for arrival in of_pass),
         key=lambda arrival: (arrival.workload.submitted_s, arrival.workload.workload),
     )
     kinds = Kinds()
-    works = [_work_of(index, arrival.workload, room, kinds) for index, arrival in enumerate(arrivals)]
+    works = [_work_of(index, arrival.workload, regions, kinds) for index, arrival in enumerate(arrivals)]
     by_name = {work.workload.workload: work for work in works}
     columns = WorkloadColumns([str(work.workload.workload) for work in works], {})
     queue = ScannedQueue(columns, works)
@@ -52,7 +52,7 @@ def auction_as_simulated(plan: WorldPlan) -> History:
         won: dict[WorkloadId, Plan] = {}
 
         def dispatch(work: SimulatedWorkload, lot: Lot, win: Win) -> None:
-            apply_plan(room.desks[win.region].inventory, win.plan, now, lot)
+            apply_plan(regions.members[win.region].inventory, win.plan, now, lot)
             queue.remove(work)
             won[work.workload.workload] = win.plan
 
@@ -64,20 +64,20 @@ def auction_as_simulated(plan: WorldPlan) -> History:
                 queue.add(work, now)
             columns.credit[work.index] = lot.position.credit
         queue.rank(np.array([by_name[lot.workload.workload].index for lot in lots], dtype=np.int64))
-        auction_by_walk(queue, room, dispatch, now)
+        auction_by_queue_pass(queue, regions, dispatch, now)
         for lot in lots:
             plan_of_it = won.get(lot.workload.workload)
             if plan_of_it is not None:
                 world.rule(scan_pass, lot, "won", plan_of_it.region, plan_of_it)
             else:
                 eligible = by_name[lot.workload.workload].eligible
-                world.rule(scan_pass, lot, kind_of(room.verdict(lot, eligible, now)), None, None)
+                world.rule(scan_pass, lot, kind_of(regions.verdict(lot, eligible, now)), None, None)
 
     return world.run(auction_pass)
 
 
-def _work_of(index: int, workload: Workload, room: RegionRoom, kinds: Kinds) -> SimulatedWorkload:
-    eligible = room.eligible(workload.specification)
+def _work_of(index: int, workload: Workload, regions: SimulatedRegions, kinds: Kinds) -> SimulatedWorkload:
+    eligible = regions.eligible(workload.specification)
     kind = kinds.kind_of(index, workload.specification, eligible)
     return SimulatedWorkload(
         index=index,

@@ -96,8 +96,8 @@ def checked_run(
         failures,
     )
     record = simulation.run()
-    for desk in simulation.world.room.desks:
-        desk.inventory.check()
+    for member in simulation.world.regions.members:
+        member.inventory.check()
     assert not record.counts.invariants_broken, [told for told in log if told["event"] == "invariant_broken"]
     check_conservation(record)
     ends = set(record.workloads.end.tolist())

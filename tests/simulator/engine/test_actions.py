@@ -225,7 +225,7 @@ def test_a_won_plan_may_scale_in_what_runs_to_make_room_for_its_workload() -> No
 def win_by_scaling_in(world: World) -> None:
     """A plan that no policy makes so far: the two last tasks of `w` go, and `x` starts on their GPUs."""
     w, x = world.by_name[W], world.by_name[WorkloadId("x")]
-    holding = world.room.desks[0].inventory.holding(w.key)
+    holding = world.regions.members[0].inventory.holding(w.key)
     assert holding is not None
     gone = holding.placements[2:]
     place = TaskPlacement(

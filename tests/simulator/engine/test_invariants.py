@@ -29,11 +29,11 @@ def run(breaks: str, settings: SimulationSettings) -> tuple[list[Event], list[st
         if event.event is EventKind.STARTED and event.workload == "a":
             world = simulation.world
             if breaks == "inventory":
-                world.room.desks[0].inventory.clusters[0].layout.arrays.state[0, MILLICPUS] -= 1
+                world.regions.members[0].inventory.clusters[0].layout.arrays.state[0, MILLICPUS] -= 1
             elif breaks == "tenants":
                 world.tenant_gpus[0] += 1
             elif breaks == "an eviction":
-                inventory = world.room.desks[0].inventory
+                inventory = world.regions.members[0].inventory
                 machine, cluster = inventory.machine_ids[0], inventory.cluster_ids[0]
                 placement = TaskPlacement(JobName("main"), 0, cluster, machine, (3,), 0, 0)
                 key = AttemptKey(WorkloadId("victim"), AttemptNumber(1))

@@ -16,7 +16,7 @@ from tests.simulator.engine.checked_run import checked_run, one_region, row, unl
 from tests.simulator.engine.small_worlds import SmallWorld, crowded_worlds, small_worlds
 
 FORGETTING = ({"negative_cache_outlives_scans": False}, {"negative_cache": False})
-"""Changes of the settings: what is remembered within a walk only, and nothing."""
+"""Changes of the settings: what is remembered within a pass only, and nothing."""
 
 
 @pytest.mark.parametrize("policy", sorted(policies()))

@@ -39,7 +39,7 @@ class SortedQueue:
     def remove(self, work: SimulatedWorkload) -> None:
         self._waiting.remove(work)
 
-    def begin_walk(self) -> None:
+    def begin_pass(self) -> None:
         self._given_out.clear()
         self._blocked.clear()
 
@@ -132,7 +132,7 @@ def test_a_queue_that_is_ranked_by_passes_never_differs_from_a_sorted_list(
         model.add(work, 0.0)
     order = np.lexsort(([work.index for work in works], [-work.gpus for work in works])).tolist()
     queue.rank(np.array(order, np.int64))
-    # What comes in during a walk waits for the next pass.
+    # What comes in during a pass waits for the next pass.
     _same_course(queue, model, steps, may_add=False)
 
 
@@ -145,12 +145,12 @@ def _same_course(queue: Queue, model: SortedQueue, steps: list[tuple[str, int]],
             model.remove(work)
             started[work.index] = work
 
-    queue.begin_walk()
-    model.begin_walk()
+    queue.begin_pass()
+    model.begin_pass()
     for step, number in steps:
         if step == "begin":
-            queue.begin_walk()
-            model.begin_walk()
+            queue.begin_pass()
+            model.begin_pass()
         elif step in ("next", "start next"):
             given_out = queue.next()
             assert given_out is model.next()

@@ -110,8 +110,8 @@ def test_never_a_resumed_run_that_breaks_an_invariant(policy: str, world: SmallW
     snapshot = replace(snapshot, machine_states={})
     record, log, simulation = run(SimulationInput.of_snapshot(snapshot, "test", rows), policy, world.settings)
     check_conservation(record)
-    for desk in simulation.world.room.desks:
-        desk.inventory.check()
+    for member in simulation.world.regions.members:
+        member.inventory.check()
     ends = set(record.workloads.end.tolist())
     waits_for_data = ends & {WorkloadEnd.QUEUED, WorkloadEnd.RUNNING}
     if ends != {WorkloadEnd.REFUSED}:

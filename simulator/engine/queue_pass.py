@@ -1,4 +1,4 @@
-"""One walk along the queue: what allocation policies may do (`simulator.policies.allocation.QueueWalk`)."""
+"""One pass along the queue: what allocation policies may do (`simulator.policies.allocation.QueuePass`)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Lot
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import Queue
-from simulator.engine.regions import RegionRoom, Win
+from simulator.engine.regions import SimulatedRegions, Win
 from simulator.engine.settings import CostSettings
 from simulator.engine.workloads import SimulatedWorkload
-from simulator.policies.allocation import ExpectedEnd, Reservation
+from simulator.policies.allocation import ExpectedRelease, Reservation
 from simulator.policies.work import Work
 
 
 @dataclass(frozen=True, slots=True)
-class WalkFacts:
+class QueuePassFacts:
     """What does not change in a run."""
 
     weight_of_tenants: Sequence[float]
@@ -33,24 +33,24 @@ class WalkFacts:
     costs: CostSettings
 
 
-class Walk:
+class SimulatedQueuePass:
     """The queue at one moment. Made once; `begin` makes it new."""
 
     def __init__(
         self,
         queue: Queue,
-        room: RegionRoom,
+        regions: SimulatedRegions,
         one: OneWorkload,
         dispatch: Callable[[SimulatedWorkload, Lot, Win], None],
         running: Callable[[], Sequence[SimulatedWorkload]],
         use_of_tenants: Sequence[int],
-        facts: WalkFacts,
+        facts: QueuePassFacts,
     ) -> None:
         self._queue = queue
-        self._room = room
+        self._regions = regions
         self._one = one
         self._levels_now: dict[int, int] = {}
-        """The levels at which workloads wait in this walk, by index, where they move with time."""
+        """The levels at which workloads wait in this pass, by index, where they move with time."""
         self._dispatch = dispatch
         self._running = running
         self._use_of_tenants = use_of_tenants
@@ -62,25 +62,25 @@ class Walk:
         """Where the last plan for a workload that has a reservation puts it, by its index."""
         self.now = 0.0
         self.refused: list[SimulatedWorkload] = []
-        """Who was tried in this walk and found no room."""
+        """Who was tried in this pass and found no room."""
 
     def begin(self, now: float) -> None:
         self.now = now
         self.refused = []
         self._cpus_of_tenants = []
         self._levels_now = {}
-        self._room.pass_time(now)
+        self._regions.pass_time(now)
         self._looks_at_heads = False
         self._too_long = set()
         self._kept_machines = {}
-        self._room.begin_walk()
-        self._queue.begin_walk()
+        self._regions.begin_pass()
+        self._queue.begin_pass()
 
     def pass_over_hopeless(self) -> None:
         self._queue.block_kinds(self._finds_nothing)
 
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:
-        if not self._room.refuses(work, self.standing_of(work)):
+        if not self._regions.refuses(work, self.standing_of(work)):
             return False
         self.refused.append(work)
         return True
@@ -104,7 +104,7 @@ class Walk:
     def start_in(self, work: Work, region: int) -> bool:
         simulated = cast(SimulatedWorkload, work)
         lot = self.lot_of(simulated)
-        win = self._room.auction(simulated, lot, (region,), self.now)
+        win = self._regions.auction(simulated, lot, (region,), self.now)
         if win is None:
             return False
         self._launch(simulated, lot, win)
@@ -112,7 +112,7 @@ class Walk:
 
     def _start_among(self, work: SimulatedWorkload, regions: Sequence[int]) -> bool:
         lot = self.lot_of(work)
-        win = self._room.auction(work, lot, regions, self.now)
+        win = self._regions.auction(work, lot, regions, self.now)
         if win is not None:
             self._launch(work, lot, win)
             return True
@@ -121,7 +121,7 @@ class Walk:
 
     def _refuse(self, work: SimulatedWorkload) -> None:
         # Where refusals are not kept everybody is asked; but heads are those of kinds of which none was refused.
-        if self._room.keeps_refusals or self._looks_at_heads:
+        if self._regions.keeps_refusals or self._looks_at_heads:
             self._queue.block(work)
         self.refused.append(work)
 
@@ -174,9 +174,9 @@ class Walk:
     # What regions have.
 
     def idle_gpus(self, region: int) -> int:
-        return self._room.idle_gpus(region)
+        return self._regions.idle_gpus(region)
 
-    def expected_ends(self, region: int) -> Sequence[ExpectedEnd]:
+    def expected_ends(self, region: int) -> Sequence[ExpectedRelease]:
         now = self.now
         ends = []
         for attempt in self._running():
@@ -185,7 +185,7 @@ class Walk:
                 end_s = attempt.started_s + (attempt.work_s - attempt.progress - attempt.gained_s)
                 if not end_s >= now:
                     end_s = self.expected_end_s(attempt)
-                ends.append(ExpectedEnd(end_s, attempt.index, attempt.gpus))
+                ends.append(ExpectedRelease(end_s, attempt.index, attempt.gpus))
         ends.sort()
         return ends
 
@@ -209,7 +209,7 @@ class Walk:
     def regions_with_room(self, work: Work) -> Sequence[int]:
         simulated = cast(SimulatedWorkload, work)
         lot = self.lot_of(simulated)
-        found = [r for r in simulated.eligible if self._room.auction(simulated, lot, (r,), self.now) is not None]
+        found = [r for r in simulated.eligible if self._regions.auction(simulated, lot, (r,), self.now) is not None]
         if not found:
             self._refuse(simulated)
         return found
@@ -217,8 +217,8 @@ class Walk:
     @contextmanager
     def tentatively(self) -> Iterator[None]:
         with ExitStack() as undone:
-            for desk in self._room.desks:
-                undone.enter_context(desk.inventory.tentatively())
+            for member in self._regions.members:
+                undone.enter_context(member.inventory.tentatively())
             yield
 
     def try_in(self, work: Work, region: int) -> Score | None:
@@ -226,7 +226,7 @@ class Walk:
         if plan is None:
             return None
         lot = self.lot_of(cast(SimulatedWorkload, work))
-        apply_plan(self._room.desks[region].inventory, plan, self.now, lot)
+        apply_plan(self._regions.members[region].inventory, plan, self.now, lot)
         return plan.score
 
     # Thinking ahead.
@@ -249,7 +249,7 @@ class Walk:
             return self._start_among(simulated, simulated.eligible)
         lot = self.lot_of(simulated)
         if (simulated.shape, kept_for.index) not in self._too_long:
-            win = self._room.auction(simulated, lot, simulated.eligible, self.now)
+            win = self._regions.auction(simulated, lot, simulated.eligible, self.now)
             if win is None:
                 self._refuse(simulated)
                 return False
@@ -259,7 +259,7 @@ class Walk:
             # Shorter ones of this shape may start there; of those that last as long, none.
             self._too_long.add((simulated.shape, kept_for.index))
         others = [other for other in simulated.eligible if other != region]
-        win = self._room.auction(simulated, lot, others, self.now) if others else None
+        win = self._regions.auction(simulated, lot, others, self.now) if others else None
         if win is None:
             return False
         self._launch(simulated, lot, win)
@@ -270,7 +270,7 @@ class Walk:
         kept = self._kept_machines.get(kept_for.index)
         if kept is not None and kept.isdisjoint(_machines_of(win.plan)):
             return True
-        inventory = self._room.desks[win.region].inventory
+        inventory = self._regions.members[win.region].inventory
         with inventory.tentatively():
             apply_plan(inventory, win.plan, self.now, lot)
             for attempt in self._running():
@@ -283,13 +283,13 @@ class Walk:
 
     def _earliest_start_in(self, work: SimulatedWorkload, region: int) -> tuple[float, Plan] | None:
         """Releases what runs there in the order of its expected end, until the workload finds room: when, and how."""
-        inventory = self._room.desks[region].inventory
+        inventory = self._regions.members[region].inventory
         ends = sorted(
             (self.expected_end_s(attempt), attempt.index, attempt)
             for attempt in self._running()
             if attempt.region == region
         )
-        idle_gpus = self._room.idle_gpus(region)
+        idle_gpus = self._regions.idle_gpus(region)
         with inventory.tentatively():
             for position, (end_s, _, attempt) in enumerate(ends):
                 inventory.release(attempt.key)
@@ -303,7 +303,7 @@ class Walk:
 
     def _plan(self, work: SimulatedWorkload, region: int) -> Plan | None:
         """Asks the planner itself: the negative cache knows nothing of what is tentative."""
-        inventory = self._room.desks[region].inventory
+        inventory = self._regions.members[region].inventory
         standing = self.standing_of(work)
         plan = plan_workload(inventory, work.workload, standing, self.now, within_quota=work.within_quota)
         return plan if isinstance(plan, Plan) else None
