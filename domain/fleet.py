@@ -24,6 +24,8 @@ class MachineState(StrEnum):
     """It keeps its work but takes none."""
     DOWN = "down"
     """It has lost its work."""
+    DRAINING_DOWN = "draining_down"
+    """It is down, and takes no work either when it is up again."""
     # A machine of an inference cluster (Lyra §2.1).
     SERVING = "serving"
     """It serves inference: training has no business on it."""
@@ -58,7 +60,13 @@ class MachineState(StrEnum):
 
 _TAKING_WORK = frozenset({MachineState.UP, MachineState.ON_LOAN})
 _FAILED = frozenset(
-    {MachineState.DOWN, MachineState.SERVING_DOWN, MachineState.ON_LOAN_DOWN, MachineState.RETURNING_DOWN}
+    {
+        MachineState.DOWN,
+        MachineState.DRAINING_DOWN,
+        MachineState.SERVING_DOWN,
+        MachineState.ON_LOAN_DOWN,
+        MachineState.RETURNING_DOWN,
+    }
 )
 _LENT = frozenset(
     {MachineState.ON_LOAN, MachineState.ON_LOAN_DOWN, MachineState.RETURNING, MachineState.RETURNING_DOWN}

@@ -32,10 +32,13 @@ MACHINE_TRANSITIONS: MappingProxyType[tuple[MachineState, MachineHappening], Mac
     {
         # Machines for training. Its cluster manager loses sight of one, or sees it again (regional scheduler).
         (MachineState.UP, MachineHappening.FAILED): MachineState.DOWN,
-        (MachineState.DRAINING, MachineHappening.FAILED): MachineState.DOWN,
         (MachineState.DOWN, MachineHappening.REPAIRED): MachineState.UP,
-        # An operator drains it, or undoes that (regional scheduler).
+        # A drain outlasts a restart, for which most are drained.
+        (MachineState.DRAINING, MachineHappening.FAILED): MachineState.DRAINING_DOWN,
+        (MachineState.DRAINING_DOWN, MachineHappening.REPAIRED): MachineState.DRAINING,
+        # An operator drains it, or undoes that once it is up (regional scheduler).
         (MachineState.UP, MachineHappening.DRAINED): MachineState.DRAINING,
+        (MachineState.DOWN, MachineHappening.DRAINED): MachineState.DRAINING_DOWN,
         (MachineState.DRAINING, MachineHappening.UNDRAINED): MachineState.UP,
         # Machines of inference clusters. Inference does not need it; one that is down only when no other is left
         # (the lender).

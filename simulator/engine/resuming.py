@@ -293,8 +293,9 @@ def _emulated(workload: Workload, work_s: float) -> Workload:
 
 def _events_of(state: MachineState) -> tuple[EventKind, ...]:
     """What a log says of a machine that is in that state, and not up, when the run begins."""
-    if state is MachineState.DRAINING:
-        return (EventKind.MACHINE_DRAINING,)
+    if state in (MachineState.DRAINING, MachineState.DRAINING_DOWN):
+        draining = (EventKind.MACHINE_DRAINING,)
+        return (*draining, EventKind.MACHINE_DOWN) if state.is_down else draining
     down = (EventKind.MACHINE_DOWN,) if state.is_down else ()
     if state.is_lent:
         return EventKind.LOANED, *down

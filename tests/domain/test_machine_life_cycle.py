@@ -18,13 +18,15 @@ from domain.machine_life_cycle import (
 )
 
 M = MachineId("m1")
-TRAINING = {MachineState.UP, MachineState.DRAINING, MachineState.DOWN}
+TRAINING = {MachineState.UP, MachineState.DRAINING, MachineState.DOWN, MachineState.DRAINING_DOWN}
 INFERENCE = set(MachineState) - TRAINING
 ROWS = """
 up              failed       down
-draining        failed       down
+draining        failed       draining_down
+draining_down   repaired     draining
 down            repaired     up
 up              drained      draining
+down            drained      draining_down
 draining        undrained    up
 serving         lent         on_loan
 serving_down    lent         on_loan_down

@@ -17,6 +17,7 @@ from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
+from services.regional_scheduler.machine_states import machine_state
 from services.regional_scheduler.region_memory import RegionMemory
 from tests.database.small_world import EAST, FLEET
 from tests.regional_scheduler_service.test_races import FIRST, dispatch_over_quota, load
@@ -75,5 +76,25 @@ def test_a_complete_report_writes_what_is_news_in_one_transaction_and_nothing_wh
             assert [state for state, _ in await transactions(database)] == ["up"]
             assert all(memory.inventory.machine_state(m) is MachineState.UP for m in MACHINES)
             assert await database.run(events) == [("machine_down", 2), ("machine_up", 2)]
+
+    asyncio.run(scenario())
+
+
+def test_a_machine_that_is_drained_takes_no_work_after_its_restart_either(database_url: str) -> None:
+    machine = MachineId("east-b-r0-m0")
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await dispatch_over_quota(connection)
+                lease = await lease_store.acquire(connection, "regional/east", "it", "nowhere", 1, 600.0)
+                await connection.execute("UPDATE machines SET state = 'draining' WHERE machine = %s", (machine,))
+                memory = await load(connection)
+            assert lease is not None
+            maintenance = maintenance_of(database, lease, memory)
+            for down, state in (({machine}, MachineState.DRAINING_DOWN), (set[MachineId](), MachineState.DRAINING)):
+                await maintenance.take_reports(reports(down))
+                assert memory.inventory.machine_state(machine) is state
+                assert await database.run(lambda connection: machine_state(connection, machine)) is state
 
     asyncio.run(scenario())

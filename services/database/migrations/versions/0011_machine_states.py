@@ -14,7 +14,7 @@ def upgrade() -> None:
     """Adds the constraint, as the table's metadata make it of `domain.fleet.MachineState`."""
     op.execute(
         """ALTER TABLE machines ADD CONSTRAINT machines_state CHECK (state IN
-               ('up', 'draining', 'down', 'serving', 'on_loan', 'returning', 'serving_down', 'on_loan_down',
+               ('up', 'draining', 'down', 'draining_down', 'serving', 'on_loan', 'returning', 'serving_down', 'on_loan_down',
                 'returning_down'))"""
     )
 
