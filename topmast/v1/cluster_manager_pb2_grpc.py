@@ -103,7 +103,7 @@ class ClusterManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchStatus(self, request, context):
-        """First the status of every attempt known, then each change; ended attempts are told again in each new
+        """First the status of every attempt known, then each change; ended attempts are reported again in each new
         stream until they are forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -111,7 +111,7 @@ class ClusterManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForgetAttempts(self, request, context):
-        """The ends of these attempts are recorded: nobody will ask for them again.
+        """The ends of these attempts are recorded: no scheduler will ask for them again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

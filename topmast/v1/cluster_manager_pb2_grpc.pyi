@@ -41,11 +41,11 @@ class ClusterManagerStub:
     """Gives a running attempt another placement: flexible tasks more or fewer, CPUs, memory."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_cluster_manager_pb2.GetClusterStatusRequest, _cluster_manager_pb2.GetClusterStatusResponse]
     WatchStatus: _grpc.UnaryStreamMultiCallable[_cluster_manager_pb2.WatchStatusRequest, _cluster_manager_pb2.WatchStatusResponse]
-    """First the status of every attempt known, then each change; ended attempts are told again in each new
+    """First the status of every attempt known, then each change; ended attempts are reported again in each new
     stream until they are forgotten.
     """
     ForgetAttempts: _grpc.UnaryUnaryMultiCallable[_cluster_manager_pb2.ForgetAttemptsRequest, _cluster_manager_pb2.ForgetAttemptsResponse]
-    """The ends of these attempts are recorded: nobody will ask for them again."""
+    """The ends of these attempts are recorded: no scheduler will ask for them again."""
     ReadLogs: _grpc.UnaryStreamMultiCallable[_cluster_manager_pb2.ReadLogsRequest, _cluster_manager_pb2.ReadLogsResponse]
     """What the tasks of an attempt printed."""
 
@@ -62,11 +62,11 @@ class ClusterManagerAsyncStub(ClusterManagerStub):
     """Gives a running attempt another placement: flexible tasks more or fewer, CPUs, memory."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_cluster_manager_pb2.GetClusterStatusRequest, _cluster_manager_pb2.GetClusterStatusResponse]  # type: ignore[assignment]
     WatchStatus: _aio.UnaryStreamMultiCallable[_cluster_manager_pb2.WatchStatusRequest, _cluster_manager_pb2.WatchStatusResponse]  # type: ignore[assignment]
-    """First the status of every attempt known, then each change; ended attempts are told again in each new
+    """First the status of every attempt known, then each change; ended attempts are reported again in each new
     stream until they are forgotten.
     """
     ForgetAttempts: _aio.UnaryUnaryMultiCallable[_cluster_manager_pb2.ForgetAttemptsRequest, _cluster_manager_pb2.ForgetAttemptsResponse]  # type: ignore[assignment]
-    """The ends of these attempts are recorded: nobody will ask for them again."""
+    """The ends of these attempts are recorded: no scheduler will ask for them again."""
     ReadLogs: _aio.UnaryStreamMultiCallable[_cluster_manager_pb2.ReadLogsRequest, _cluster_manager_pb2.ReadLogsResponse]  # type: ignore[assignment]
     """What the tasks of an attempt printed."""
 
@@ -110,7 +110,7 @@ class ClusterManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_manager_pb2.WatchStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_cluster_manager_pb2.WatchStatusResponse], _abc.AsyncIterator[_cluster_manager_pb2.WatchStatusResponse]]:
-        """First the status of every attempt known, then each change; ended attempts are told again in each new
+        """First the status of every attempt known, then each change; ended attempts are reported again in each new
         stream until they are forgotten.
         """
 
@@ -120,7 +120,7 @@ class ClusterManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_manager_pb2.ForgetAttemptsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_manager_pb2.ForgetAttemptsResponse, _abc.Awaitable[_cluster_manager_pb2.ForgetAttemptsResponse]]:
-        """The ends of these attempts are recorded: nobody will ask for them again."""
+        """The ends of these attempts are recorded: no scheduler will ask for them again."""
 
     @_abc_1.abstractmethod
     def ReadLogs(

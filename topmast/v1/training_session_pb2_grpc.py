@@ -50,7 +50,7 @@ class TrainingSessionServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Heartbeat(self, request, context):
-        """Tells progress; answers whether the task should save a checkpoint and end.
+        """Reports progress; answers whether the task should save a checkpoint and end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

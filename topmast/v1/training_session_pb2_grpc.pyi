@@ -32,7 +32,7 @@ class TrainingSessionStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TrainingSessionAsyncStub: ...
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_training_session_pb2.HeartbeatRequest, _training_session_pb2.HeartbeatResponse]
-    """Tells progress; answers whether the task should save a checkpoint and end."""
+    """Reports progress; answers whether the task should save a checkpoint and end."""
     CheckpointSaved: _grpc.UnaryUnaryMultiCallable[_training_session_pb2.CheckpointSavedRequest, _training_session_pb2.CheckpointSavedResponse]
     """A checkpoint is complete on disk."""
 
@@ -40,7 +40,7 @@ class TrainingSessionStub:
 class TrainingSessionAsyncStub(TrainingSessionStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Heartbeat: _aio.UnaryUnaryMultiCallable[_training_session_pb2.HeartbeatRequest, _training_session_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """Tells progress; answers whether the task should save a checkpoint and end."""
+    """Reports progress; answers whether the task should save a checkpoint and end."""
     CheckpointSaved: _aio.UnaryUnaryMultiCallable[_training_session_pb2.CheckpointSavedRequest, _training_session_pb2.CheckpointSavedResponse]  # type: ignore[assignment]
     """A checkpoint is complete on disk."""
 
@@ -51,7 +51,7 @@ class TrainingSessionServicer(metaclass=_abc_1.ABCMeta):
         request: _training_session_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_session_pb2.HeartbeatResponse, _abc.Awaitable[_training_session_pb2.HeartbeatResponse]]:
-        """Tells progress; answers whether the task should save a checkpoint and end."""
+        """Reports progress; answers whether the task should save a checkpoint and end."""
 
     @_abc_1.abstractmethod
     def CheckpointSaved(
