@@ -40,7 +40,7 @@ from tests.simulator.engine.checked_run import V100, machine, region
 
 WORLDS = 60
 SLOW_TO_START = SimulationSettings(
-    costs=CostSettings(container_start_s=40.0, checkpoint_save_s=30.0, restore_s=15.0, checkpoint_interval_s=100.0),
+    costs=CostSettings(container_start_s=40.0, checkpoint_save_s=200.0, restore_s=15.0, checkpoint_interval_s=100.0),
     scan_period_s=0.0,
 )
 TENANTS = ("ads", "bio", "cars")
@@ -61,10 +61,7 @@ def random_snapshot(seed: int) -> Snapshot:
     )
     workloads = [_workload(number, rng) for number in range(int(rng.integers(6, 30)))]
     given = SimulationInput("random", (), fleet, tenants, workloads=workloads)
-    slow_to_leave = SLOW_TO_START.costs.model_copy(update={"checkpoint_save_s": 200.0})
-    stopped = SLOW_TO_START.model_copy(
-        update={"costs": slow_to_leave, "stop_after_s": float(rng.uniform(100.0, 900.0))}
-    )
+    stopped = SLOW_TO_START.model_copy(update={"stop_after_s": float(rng.uniform(100.0, 900.0))})
     simulation = Simulation(given, MAST, stopped, seed)
     simulation.run()
     return parse_snapshot(dump_snapshot(simulation.snapshot()))
