@@ -46,7 +46,7 @@ from regional_scheduler.plan_application import RESERVED, apply_actions, apply_p
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
 from simulator.engine.placement_changes import PlacementChanges
-from simulator.engine.plan_execution import PlanExecution
+from simulator.engine.plan_execution import SimulatedExecution
 from simulator.engine.regions import Win
 from simulator.engine.taken_over import changed_so_far, eviction_of, speed_of
 from simulator.engine.workloads import SimulatedWorkload
@@ -90,14 +90,14 @@ class Attempts:
             world.log.dispatched(work, work.placements, victims, now)
         # None but its victims are in its way (`making_room`), as the invariants of a run check.
         work.victims_left = len(victims)
-        execute(win.plan.actions, PlanExecution(self, win.region, work))
+        execute(win.plan.actions, SimulatedExecution(self, win.region, work))
         if not victims:
             self._take(work, PlaceFreed(now))
 
     def carry_out(self, region: int, actions: Sequence[Action]) -> None:
         """Carries out what is to be done with what runs already: it starts nothing, and makes room for nothing new."""
         apply_actions(self._world.regions.members[region].inventory, actions, self._world.clock.now())
-        execute(actions, PlanExecution(self, region, None))
+        execute(actions, SimulatedExecution(self, region, None))
 
     def workload_of(self, attempt: AttemptKey) -> SimulatedWorkload:
         """Raises KeyError when its workload has ended."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simulator.engine.attempts import Attempts
 
 
-class PlanExecution:
+class SimulatedExecution:
     """Translates the actions of a plan into what happens to workloads; the inventory has them already."""
 
     def __init__(self, attempts: Attempts, region: int, newcomer: SimulatedWorkload | None) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
 from services.command_line.main import app
-from tests.simulator.log_builder import FLEET, TABLES, TENANTS, LogBuilder, task
+from tests.simulator.log_builder import FLEET, TABLES, TENANTS, LogBuilder, job, task
 
 
 def validate(folder: Path, log: LogBuilder, *options: str) -> Result:
@@ -45,8 +45,9 @@ def test_bounds_of_evictions_come_from_the_configuration_and_from_options(tmp_pa
     """`low` makes room a minute after its start."""
     config = tmp_path / "scheduler.yaml"
     config.write_text("eviction: {minimum_run_time_s: 61}")
-    log = LogBuilder().submit("low").run("low", task("e1", [0, 1])).submit("top", tenant="ads").wait(60.0)
-    log.dispatch("top", task("e1", [0, 1]), evicts={"low": 1}).evict("low", "preempted", by=("top", 1, 0))
+    whole, all_of_e1 = job(1, 4, gpu_model="A100"), task("e1", [0, 1, 2, 3])
+    log = LogBuilder().submit("low", whole).run("low", all_of_e1).submit("top", whole, tenant="ads").wait(60.0)
+    log.dispatch("top", all_of_e1, evicts={"low": 1}).evict("low", "preempted", by=("top", 1, 0))
     bounds = ["--config", str(config)]
     assert validate(tmp_path, log).exit_code == 0
     assert validate(tmp_path, log, *bounds, "--minimum-run-time", "60").exit_code == 0
