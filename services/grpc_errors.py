@@ -26,6 +26,8 @@ from services.wire.malformed_message import MalformedMessage
 _RETRY_AFTER_S = 1.0
 _ROOM_FOR_VIOLATIONS_BYTES = 4_000
 _LONGEST_TEXT = 400
+_LONGEST_SENTENCE = 600
+"""It travels twice, and every letter beyond ASCII takes six bytes there."""
 _SHOWN_SENTENCES = 3
 
 _log = structlog.get_logger(__name__)
@@ -59,8 +61,8 @@ def _violations(problems: Sequence[FieldProblem]) -> list[error_details_pb2.BadR
     return violations
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
+def _cut(text: str, longest: int = _LONGEST_TEXT) -> str:
+    return text if len(text) <= longest else text[:longest] + "..."
 
 
 class InvalidArgument(CallRefused):
@@ -86,8 +88,8 @@ class NotFound(CallRefused):
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
             grpc.StatusCode.NOT_FOUND,
-            f"there is no {what} {name!r}",
-            [error_details_pb2.ResourceInfo(resource_type=what, resource_name=name)],
+            f"there is no {what} {_cut(name)!r}",
+            [error_details_pb2.ResourceInfo(resource_type=what, resource_name=_cut(name))],
         )
 
 
@@ -97,8 +99,8 @@ class AlreadyExists(CallRefused):
     def __init__(self, what: str, name: str, sentence: str) -> None:
         super().__init__(
             grpc.StatusCode.ALREADY_EXISTS,
-            sentence,
-            [error_details_pb2.ResourceInfo(resource_type=what, resource_name=name, description=sentence)],
+            _cut(sentence, _LONGEST_SENTENCE),
+            [error_details_pb2.ResourceInfo(resource_type=what, resource_name=_cut(name), description=_cut(sentence))],
         )
 
 
@@ -106,10 +108,12 @@ class PreconditionFailed(CallRefused):
     """FAILED_PRECONDITION with a PreconditionFailure: what stands in the way, of what kind, and of whom."""
 
     def __init__(self, kind: str, subject: str, sentence: str) -> None:
-        violation = error_details_pb2.PreconditionFailure.Violation(type=kind, subject=subject, description=sentence)
+        violation = error_details_pb2.PreconditionFailure.Violation(
+            type=kind, subject=_cut(subject), description=_cut(sentence)
+        )
         super().__init__(
             grpc.StatusCode.FAILED_PRECONDITION,
-            sentence,
+            _cut(sentence, _LONGEST_SENTENCE),
             [error_details_pb2.PreconditionFailure(violations=[violation])],
         )
 

@@ -1,0 +1,31 @@
+"""Errors about names of any length still reach their caller: trailers have some 8 KiB."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import quote
+
+import pytest
+from google.protobuf import any_pb2
+from google.rpc import status_pb2
+
+from services.grpc_errors import AlreadyExists, CallRefused, NotFound, PreconditionFailed
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_never_does_a_long_name_make_an_error_too_long_for_its_trailer(letter: str) -> None:
+    name = letter * 10_000
+    refusals: list[CallRefused] = [
+        NotFound("machine", name),
+        AlreadyExists("workload", name, f"there is a workload {name}"),
+        PreconditionFailed("STATE", name, f"workload {name} has ended"),
+    ]
+    for refusal in refusals:
+        status = status_pb2.Status(code=refusal.code.value[0], message=refusal.sentence)
+        for detail in refusal.details:
+            packed = any_pb2.Any()
+            packed.Pack(detail)
+            status.details.append(packed)
+        trailer = len(quote(refusal.sentence)) + len(base64.b64encode(status.SerializeToString()))
+        assert letter * 100 in refusal.sentence
+        assert trailer < 8_000, type(refusal)
