@@ -1,4 +1,4 @@
-"""The simulator's decisions on a recorded course: its columns, its scanner, its queue, its walk, its region room."""
+"""The simulator's decisions on a recorded course: its columns, scanner, queue, queue pass and regions."""
 
 from __future__ import annotations
 
