@@ -17,6 +17,8 @@ SEED ?= $(shell date +%Y%m%d)
 DEMO_FLAGS ?=
 # What the test targets hand to pytest, for example PYTEST_FLAGS='tests/house -x'.
 PYTEST_FLAGS ?=
+# In how many processes `make test` runs the tests, whole files each; 0 runs them in its own.
+TEST_WORKERS ?= 2
 
 .PHONY: help
 help: ## Say what can be made
@@ -45,7 +47,7 @@ demo: $(INSTALLED) ## Run the main job: a trace through three regions, and real 
 # One shell, one step after the other: the closing line of pytest is the last line that is printed.
 .PHONY: test
 test: $(INSTALLED) lint types arrows protos-check client-check ## Lint, types, import arrows, stale code, and all tests
-	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 .PHONY: lint
 lint: $(INSTALLED) ## Check style and the bans of the core (ruff)

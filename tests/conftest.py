@@ -49,8 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_HOME] = home
     os.environ["TOPMAST_HOME"] = str(home)
     os.environ.pop("TOPMAST_DATABASE_URL", None)
-    os.environ[SESSION_VARIABLE] = home.name
-    config.pluginmanager.register(SessionGuards(home.name, config.getoption("leftover_grace")))
+    if not hasattr(config, "workerinput"):
+        # Where tests run in several worker processes, these belong to the session that started them: it alone guards.
+        os.environ[SESSION_VARIABLE] = home.name
+        config.pluginmanager.register(SessionGuards(home.name, config.getoption("leftover_grace")))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """A test session in which nothing passed, or which leaves processes running, is not a green one."""
 
 import os
+from collections.abc import Generator
 
 import psutil
 import pytest
@@ -30,9 +31,11 @@ class SessionGuards:
         if report.when == "call" and report.passed:
             self._passed += 1
 
-    # First, so that the terminal's summary and closing line already know.
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    # Inside the terminal's own wrapper, so that its summary and closing line already know; and after everything else,
+    # so that worker processes have ended.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
+        yield
         if session.config.option.collectonly:
             return
         left = end_processes_left(self._session_name, self._grace_s)
