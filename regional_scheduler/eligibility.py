@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from data_placement.catalog import Catalog
 from domain.diagnosis import Diagnosis, Reason
-from domain.identifiers import TableId
 from domain.workload import WorkloadSpecification
 from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.refusal_sentences import sentence_about_regions, sentence_about_tables
 from regional_scheduler.rounds import Abandoned
 
 
@@ -22,24 +22,12 @@ def abandonment(region: EmptyRegion, specification: WorkloadSpecification, catal
     if specification.regions and region.region not in specification.regions:
         return Abandoned(
             Diagnosis(Reason.REGION_NOT_ALLOWED, region.region, field="regions"),
-            f"the workload allows only {', '.join(sorted(specification.regions))}",
+            sentence_about_regions(specification),
         )
     if (refusal := region.refusal(specification)) is not None:
         return Abandoned(refusal.diagnosis, refusal.sentence)
     missing = catalog.missing_tables(region.region, specification.tables)
     if missing:
         diagnosis = Diagnosis(Reason.NO_DATA, region.region, field="tables", tables=missing)
-        return Abandoned(diagnosis, _missing_sentence(specification, missing, catalog))
+        return Abandoned(diagnosis, sentence_about_tables(diagnosis, specification, catalog))
     return None
-
-
-def _missing_sentence(specification: WorkloadSpecification, missing: tuple[TableId, ...], catalog: Catalog) -> str:
-    """Each missing table, and where it can be read."""
-    where: dict[TableId, str] = {}
-    for table_input in specification.tables:
-        if table_input.table not in missing or (table_input.table in where and not table_input.fresh):
-            continue
-        held_in = catalog.regions_holding(table_input)
-        fresh = "fresh only " if table_input.fresh else ""
-        where[table_input.table] = f"{fresh}in {', '.join(held_in)}" if held_in else "nowhere"
-    return "; ".join(f"table {table} is not here but {where[table]}" for table in missing)

@@ -27,9 +27,8 @@ from domain.plan import PREEMPTS, Action, Evict, Plan, Start
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
-from regional_scheduler.explaining import no_room_alone, no_room_together
 from regional_scheduler.queries import query_of
-from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusal import Refusal, no_room_alone, no_room_together
 from regional_scheduler.region_capacity import RegionCapacity
 
 __all__ = ["Refusal", "plan_workload"]
@@ -202,7 +201,7 @@ class _Planning:
         """Why there is no plan."""
         region, demand = self.region, failure.demand
         if not failure.alone:
-            return no_room_together(region.region, demand.job, self.now_s)
+            return no_room_together(region.region, demand.job, self.standing, self.now_s)
         kind, tasks = demand.query.kind, demand.query.tasks
         empty = region.when_empty(kind, tasks)
         return no_room_alone(

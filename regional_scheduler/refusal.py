@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain.diagnosis import Diagnosis, Reason
-from domain.identifiers import JobName
+from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, known_to_fail
+from domain.identifiers import ClusterId, JobName, RegionId
+from domain.rank import Standing
+from domain.workload import JobSpecification
+from regional_scheduler.refusal_sentences import sentence_about_capacity, sentence_about_smaller
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No plan. The diagnosis names the job that finds no room; the sentence is for people."""
+    """No plan. The diagnosis names the job that finds no room, or the field that asks for what is not there."""
 
     diagnosis: Diagnosis
     sentence: str
@@ -24,3 +28,43 @@ class Refusal:
     @property
     def job(self) -> JobName | None:
         return self.diagnosis.job
+
+
+def no_room_alone(
+    region: RegionId,
+    clusters: Sequence[ClusterId],
+    job: JobSpecification,
+    standing: Standing,
+    room: tuple[int, ...],
+    empty: Sequence[int],
+    now: float,
+) -> Refusal:
+    """The job finds no place at `now` even without the rest of its workload.
+
+    `room` says for how many of its tasks each cluster has capacity, with evictions, and `empty` for how many when empty.
+    """
+    most_when_empty = max(empty, default=0)
+    cluster: ClusterId | None = None
+    if most_when_empty == 0:
+        reason, most = Reason.NO_MACHINE_FITS, 0
+    elif most_when_empty < job.tasks:
+        reason, most = Reason.CLUSTERS_TOO_SMALL, most_when_empty
+        cluster = clusters[empty.index(most)]
+    else:
+        # A cluster that is too small when empty says nothing about what is in use.
+        most = max(there for there, whole in zip(room, empty, strict=True) if whole >= job.tasks)
+        reason, cluster = Reason.NO_ROOM, clusters[room.index(most)]
+    numbers = (Numbers(Quantity.TASKS, job.tasks, most),)
+    diagnosis = Diagnosis(reason, region, cluster, job.name, numbers=numbers, since_s=now)
+    return Refusal(diagnosis, sentence_about_capacity(diagnosis, job, standing), room)
+
+
+def no_room_for_smaller(job: JobSpecification, smaller: JobSpecification, found: Refusal) -> Refusal:
+    """The job asks for at least what a smaller one was refused for."""
+    return Refusal(known_to_fail(found.diagnosis, job.name), sentence_about_smaller(job, smaller, found.sentence))
+
+
+def no_room_together(region: RegionId, job: JobSpecification, standing: Standing, now: float) -> Refusal:
+    """The job finds a place alone at `now`, but not beside the other jobs of its workload."""
+    diagnosis = Diagnosis(Reason.NO_ROOM_TOGETHER, region, job=job.name, since_s=now)
+    return Refusal(diagnosis, sentence_about_capacity(diagnosis, job, standing))

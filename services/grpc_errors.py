@@ -18,9 +18,11 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from domain.diagnosis import Diagnosis
 from domain.life_cycle import TransitionRefused
 from formats.problems import FieldProblem, FormatError
 from services.database.errors import DatabaseUnavailable
+from services.wire.diagnoses import diagnosis_to_proto
 from services.wire.malformed_message import MalformedMessage
 
 _RETRY_AFTER_S = 1.0
@@ -105,16 +107,22 @@ class AlreadyExists(CallRefused):
 
 
 class PreconditionFailed(CallRefused):
-    """FAILED_PRECONDITION with a PreconditionFailure: what stands in the way, of what kind, and of whom."""
+    """FAILED_PRECONDITION with a PreconditionFailure: what stands in the way, and of which kind it is.
 
-    def __init__(self, kind: str, subject: str, sentence: str) -> None:
+    With a diagnosis, where there is one: the same for programs.
+    """
+
+    def __init__(self, kind: str, subject: str, sentence: str, diagnosis: Diagnosis | None = None) -> None:
         violation = error_details_pb2.PreconditionFailure.Violation(
             type=kind, subject=_cut(subject), description=_cut(sentence)
         )
         super().__init__(
             grpc.StatusCode.FAILED_PRECONDITION,
             _cut(sentence, _LONGEST_SENTENCE),
-            [error_details_pb2.PreconditionFailure(violations=[violation])],
+            [
+                error_details_pb2.PreconditionFailure(violations=[violation]),
+                *([diagnosis_to_proto(diagnosis)] if diagnosis is not None else []),
+            ],
         )
 
 

@@ -1,4 +1,4 @@
-"""Why a queued workload has no place, for programs."""
+"""Why a workload has no place, or was refused, for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DiagnosisNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why the last auction refused a workload: what the region that comes closest says.
+    """Why the last auction gave a workload no place, or why its submission was refused: what the closest region says.
 
     `reason` is one of those that docs/events.md lists. Names that do not apply are "". `since_s` None: it depends on
     nothing that runs.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, NamedTuple, cast
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from topmast.diagnoses import Diagnosis, diagnosis_from_proto
+from topmast.v1 import workload_pb2
 from topmast.workloads import Submission
 
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -31,7 +33,8 @@ class Violation:
 class TopmastError(Exception):
     """A call failed. `str(error)` is one sentence, with every violation that the server named.
 
-    `retry_after_s` is the server's advice when it gave one.
+    `retry_after_s` is the server's advice when it gave one. `diagnosis` says, for programs, why a submission was
+    refused that no region could ever host: the reason, the numbers, and the region that comes closest.
     """
 
     usual_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
@@ -43,11 +46,13 @@ class TopmastError(Exception):
         code: grpc.StatusCode | None = None,
         violations: tuple[Violation, ...] = (),
         retry_after_s: float | None = None,
+        diagnosis: Diagnosis | None = None,
     ) -> None:
         self.sentence = sentence
         self.code = code or self.usual_code
         self.violations = violations
         self.retry_after_s = retry_after_s
+        self.diagnosis = diagnosis
         super().__init__(sentence)
 
     def __str__(self) -> str:
@@ -118,6 +123,7 @@ class PartlySubmittedError(TopmastError):
             code=failure.code,
             violations=failure.violations,
             retry_after_s=failure.retry_after_s,
+            diagnosis=failure.diagnosis,
         )
 
 
@@ -143,35 +149,53 @@ def error_from_call(error: grpc.RpcError, peer: str) -> TopmastError:
     # Pairs, whatever the two kinds of client call them.
     metadata = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
     packed = next((value for key, value in metadata if key == _DETAILS_KEY), b"")
-    violations, retry_after_s = _read_details(packed if isinstance(packed, bytes) else packed.encode())
+    details = _read_details(packed if isinstance(packed, bytes) else packed.encode())
     kind = _BY_CODE.get(code, TopmastError)
     if code is grpc.StatusCode.UNAVAILABLE and not packed:
         # Said by gRPC: our servers always add details.
         kind, sentence = UnreachableError, f"{peer} does not answer ({sentence})"
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         sentence = f"{peer} did not answer in time"
-    return kind(sentence, code=code, violations=violations, retry_after_s=retry_after_s)
+    return kind(
+        sentence,
+        code=code,
+        violations=details.violations,
+        retry_after_s=details.retry_after_s,
+        diagnosis=details.diagnosis,
+    )
 
 
-def _read_details(packed: bytes) -> tuple[tuple[Violation, ...], float | None]:
+class _Details(NamedTuple):
+    """What the server says beside its code and its sentence."""
+
+    violations: tuple[Violation, ...] = ()
+    retry_after_s: float | None = None
+    diagnosis: Diagnosis | None = None
+
+
+def _read_details(packed: bytes) -> _Details:
     violations: list[Violation] = []
     retry_after_s: float | None = None
+    diagnosis: Diagnosis | None = None
     try:
         status = status_pb2.Status.FromString(packed)
     except DecodeError:
         # Something between us and the server changed them; the code and the sentence still stand.
-        return (), None
+        return _Details()
     for detail in status.details:
         bad_request = error_details_pb2.BadRequest()
         precondition = error_details_pb2.PreconditionFailure()
         retry = error_details_pb2.RetryInfo()
+        why = workload_pb2.Diagnosis()
         if detail.Unpack(bad_request):
             violations += [Violation(bad.field, bad.description) for bad in bad_request.field_violations]
         elif detail.Unpack(precondition):
             violations += [Violation(broken.subject, broken.description) for broken in precondition.violations]
         elif detail.Unpack(retry):
             retry_after_s = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    return tuple(violations), retry_after_s
+        elif detail.Unpack(why):
+            diagnosis = diagnosis_from_proto(why)
+    return _Details(tuple(violations), retry_after_s, diagnosis)
 
 
 def shift_batch(error: TopmastError, offset: int) -> TopmastError:
@@ -190,4 +214,5 @@ def shift_batch(error: TopmastError, offset: int) -> TopmastError:
             for violation in error.violations
         ),
         retry_after_s=error.retry_after_s,
+        diagnosis=error.diagnosis,
     )

@@ -23,8 +23,7 @@ from cluster_manager.capacity.free_counts import count_all
 from cluster_manager.recently_used import RecentlyUsed
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload, WorkloadSpecification
-from regional_scheduler.explaining import no_room_alone, no_room_for_smaller
-from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusal import Refusal, no_room_alone, no_room_for_smaller
 from regional_scheduler.refusals.entries import STANDING, RefusedJob, RefusedJobs, Scope, standing_column
 from regional_scheduler.refusals.questions import Alike, AskedJob, Question, alike, question_about
 from regional_scheduler.refusals.releases import ReleaseLog

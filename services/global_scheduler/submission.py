@@ -147,9 +147,12 @@ class SubmissionBatcher:
             elif not problems:
                 refusal = surroundings.hosting.refusal(specification)
                 if refusal is not None:
-                    field = f"{path(index)}specification.{refusal.field}"
+                    field = f"{path(index)}specification.{refusal.diagnosis.field}"
                     raise PreconditionFailed(
-                        "NO_REGION_CAN_HOST", field, f"{field}: no region could ever host this: {refusal.sentence}"
+                        "NO_REGION_CAN_HOST",
+                        field,
+                        f"{field}: no region could ever host this: {refusal.sentence}",
+                        refusal.diagnosis,
                     )
                 submissions.append(
                     NewWorkload(

@@ -15,9 +15,12 @@ from tests.global_scheduler_service.service import (
     in_service,
     refused,
     running_service,
+    service_in_background,
     submit_request,
     violated_fields,
 )
+from topmast import Client, InvalidArgumentError, PartlySubmittedError, PreconditionError, diagnoses
+from topmast.requests import LARGEST_BATCH
 from topmast.v1 import global_scheduler_pb2 as messages
 from topmast.v1 import workload_pb2
 
@@ -149,6 +152,33 @@ def test_a_gang_that_no_region_could_host_is_refused_with_the_numbers(database_u
         assert await _stored(service) == []
 
     in_service(database_url, scenario)
+
+
+def test_never_is_a_refused_submission_without_its_diagnosis_at_the_client(database_url: str) -> None:
+    """Over real gRPC, with the synchronous client: alone, and in the second batch of many."""
+    wide = diagnoses.Diagnosis(
+        "too_many_tasks",
+        "east",
+        "east-b",
+        "",
+        "jobs[0].tasks",
+        (diagnoses.DiagnosisNumbers("tasks", 1_000, 4),),
+        (),
+        None,
+    )
+    huge = _wanted()
+    huge.jobs[0].tasks = 1_000
+    with service_in_background(database_url) as address, Client(address) as client:
+        with pytest.raises(PreconditionError) as alone:
+            client.submit(huge)
+        assert alone.value.diagnosis == wide
+        assert [violation.field for violation in alone.value.violations] == ["specification.jobs[0].tasks"]
+        with pytest.raises(PartlySubmittedError) as among:
+            client.submit_many([*[_wanted()] * LARGEST_BATCH, huge])
+        assert (among.value.diagnosis, len(among.value.accepted)) == (wide, LARGEST_BATCH)
+        with pytest.raises(InvalidArgumentError) as unnamed:
+            client.submit(_wanted(name=""))
+        assert unnamed.value.diagnosis is None
 
 
 def test_who_gives_up_waiting_is_not_stored_unless_it_is_too_late(database_url: str) -> None:

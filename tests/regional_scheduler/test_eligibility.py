@@ -1,4 +1,4 @@
-"""Who takes part in the auction of a workload, and what no region could ever host."""
+"""Which regions take part in the auction of a workload, and what no region could ever host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_together
-from regional_scheduler.hosting import EmptyRegion, HostingRegions, could_ever_host
+from regional_scheduler.hosting import EmptyRegion, HostingRegions
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 
@@ -124,10 +124,14 @@ def reason_for(asked: WorkloadSpecification) -> Reason | None:
 # ---------------------------------------------------------------- hosting
 
 
+def hosts(empty: EmptyRegion, asked: WorkloadSpecification) -> bool:
+    return empty.refusal(asked) is None
+
+
 def refused(resources: TaskResources, tasks: int = 1) -> tuple[Reason, str, str]:
     refusal = east().refusal(specification(FITS, job(tasks, resources, "other")))
     assert refusal is not None
-    return refusal.diagnosis.reason, refusal.field, refusal.sentence
+    return refusal.reason, refusal.diagnosis.field, refusal.sentence
 
 
 def test_a_model_that_the_region_has_not_is_named() -> None:
@@ -178,7 +182,10 @@ def test_too_many_tasks_for_every_cluster_says_how_many_there_is_room_for() -> N
     assert refused(TaskResources(gpus=4), tasks=7) == (
         Reason.TOO_MANY_TASKS,
         "jobs[1].tasks",
-        "7 tasks of 4 GPUs are asked for in one cluster; region east has room for at most 6, in cluster e1",
+        (
+            "7 tasks of 4 GPUs, its share of CPUs, its share of memory are asked for in one cluster; region east has"
+            " room for at most 6, in cluster e1"
+        ),
     )
 
 
@@ -187,22 +194,22 @@ def test_jobs_that_fit_alone_but_not_together_are_refused() -> None:
     whole = TaskResources(gpus=8)
     refusal = east().refusal(specification(job(3, whole, "first"), job(1, whole, "second")))
     assert refusal is not None
-    assert (refusal.diagnosis.reason, refusal.field) == (Reason.JOBS_DO_NOT_FIT_TOGETHER, "jobs")
+    assert (refusal.reason, refusal.diagnosis.field) == (Reason.JOBS_DO_NOT_FIT_TOGETHER, "jobs")
     assert [number.quantity for number in refusal.diagnosis.numbers] == ["gpus", "cpus", "memory_gib"]
     assert refusal.sentence == (
         "each of the 2 jobs fits into a cluster of region east, but not all at once: together they ask for 32 GPUs,"
         " 256 CPUs and 2048 GiB, the region has 32 GPUs, 384 CPUs and 3072 GiB"
     )
-    assert could_ever_host(east(), specification(job(2, whole, "first"), job(1, whole, "second")))
+    assert hosts(east(), specification(job(2, whole, "first"), job(1, whole, "second")))
 
 
 def test_a_region_without_machines_hosts_nothing() -> None:
     empty = EmptyRegion(region(EAST))
     for resources in (TaskResources(gpus=1), TaskResources(gpus=0, cpus=1.0, memory_gib=1.0)):
-        assert not could_ever_host(empty, specification(job(1, resources)))
+        assert not hosts(empty, specification(job(1, resources)))
 
 
-def test_the_closest_region_says_why_nobody_could_host_it() -> None:
+def test_the_closest_region_says_why_no_region_could_host_it() -> None:
     small = region(WEST, w1=machines("w1", 4, A100, 8, 64.0, 512.0))
     regions = HostingRegions([region(EAST, e1=machines("e1", 3, A100, 8, 64.0, 512.0)), small])
     asked = TaskResources(gpus=8)
@@ -284,30 +291,30 @@ def _fits(free: dict[MachineId, list[float]], tasks: Sequence[tuple[JobSpecifica
 
 @given(small_regions(), small_jobs())
 def test_never_misjudges_a_single_job(small: Region, asked: JobSpecification) -> None:
-    assert could_ever_host(EmptyRegion(small), specification(asked)) == fits_somehow(small, [asked])
+    assert hosts(EmptyRegion(small), specification(asked)) == fits_somehow(small, [asked])
 
 
 @settings(max_examples=200)
 @given(small_regions(), st.lists(small_jobs(), min_size=2, max_size=3))
 def test_never_misjudges_several_jobs(small: Region, asked: list[JobSpecification]) -> None:
     jobs = [job(one.tasks, one.resources, f"job-{index}") for index, one in enumerate(asked)]
-    assert could_ever_host(EmptyRegion(small), specification(*jobs)) == fits_somehow(small, jobs)
+    assert hosts(EmptyRegion(small), specification(*jobs)) == fits_somehow(small, jobs)
 
 
 def test_jobs_that_must_share_machines_are_seen_to_fit() -> None:
     """On machines with 8 GPUs, 5 and 3 go together; six machines hold five and seven of them, but not six and seven."""
     six = EmptyRegion(region(EAST, e1=machines("e1", 6, A100, 8, 64.0, 512.0)))
     fives, threes = TaskResources(gpus=5), TaskResources(gpus=3)
-    assert could_ever_host(six, specification(job(5, fives, "first"), job(7, threes, "second")))
-    assert not could_ever_host(six, specification(job(6, fives, "first"), job(7, threes, "second")))
+    assert hosts(six, specification(job(5, fives, "first"), job(7, threes, "second")))
+    assert not hosts(six, specification(job(6, fives, "first"), job(7, threes, "second")))
 
 
 def test_jobs_go_to_different_clusters_where_they_must() -> None:
     """The first would fit into either cluster, the second only beside nothing."""
     two = region(EAST, e1=machines("e1", 2, A100, 8, 64.0, 512.0), e2=machines("e2", 2, V100, 8, 64.0, 512.0))
     either, only_a100 = TaskResources(gpus=8), TaskResources(gpus=8, gpu_model=A100)
-    assert could_ever_host(EmptyRegion(two), specification(job(2, either, "first"), job(2, only_a100, "second")))
-    assert not could_ever_host(EmptyRegion(two), specification(job(3, either, "first"), job(1, only_a100, "second")))
+    assert hosts(EmptyRegion(two), specification(job(2, either, "first"), job(2, only_a100, "second")))
+    assert not hosts(EmptyRegion(two), specification(job(3, either, "first"), job(1, only_a100, "second")))
 
 
 def test_a_workload_too_contrived_to_judge_has_the_benefit_of_the_doubt() -> None:
@@ -319,7 +326,7 @@ def test_a_workload_too_contrived_to_judge_has_the_benefit_of_the_doubt() -> Non
     )
     with pytest.raises(SearchGivenUp):
         fit_together(many.clusters, [GangDemand(one.tasks, one.resources) for one in jobs])
-    assert could_ever_host(many, specification(*jobs))
+    assert hosts(many, specification(*jobs))
 
 
 @given(small_regions(), st.lists(small_jobs(), min_size=1, max_size=3))
@@ -327,7 +334,7 @@ def test_never_refuses_what_the_planner_can_place(small: Region, asked: list[Job
     jobs = tuple(job(one.tasks, one.resources, f"job-{index}") for index, one in enumerate(asked))
     workload = Workload(WorkloadId("w"), specification(*jobs), 0.0)
     if isinstance(plan_workload(RegionCapacity(small), workload, Standing(0, 0), 0.0, within_quota=False), Plan):
-        assert could_ever_host(EmptyRegion(small), workload.specification)
+        assert hosts(EmptyRegion(small), workload.specification)
 
 
 def test_what_was_judged_once_is_remembered_by_shape() -> None:
