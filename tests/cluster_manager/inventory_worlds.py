@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from hypothesis import strategies as st
@@ -41,6 +42,8 @@ SHAPES = (
 )
 """GPU model, GPUs, CPUs, GiB; the common ones twice."""
 
+# Strategies are made once and drawn from often: making them costs more than drawing.
+
 
 @st.composite
 def regions(draw: st.DrawFn, most_clusters: int = 3, most_racks: int = 3, most_machines: int = 4) -> Region:
@@ -57,6 +60,7 @@ def regions(draw: st.DrawFn, most_clusters: int = 3, most_racks: int = 3, most_m
     return Region(RegionId("here"), tuple(clusters))
 
 
+@cache
 def task_resources() -> st.SearchStrategy[TaskResources]:
     """What a task asks for: GPUs with a share or with stated amounts, or CPUs only."""
     models = st.sampled_from((ANY_GPU_MODEL, ANY_GPU_MODEL, GpuModel("H100"), GpuModel("A100"), GpuModel("B200")))
@@ -76,6 +80,7 @@ def task_resources() -> st.SearchStrategy[TaskResources]:
     return with_gpus | with_gpus | without
 
 
+@cache
 def jobs(most_tasks: int = 10) -> st.SearchStrategy[JobSpecification]:
     """One job."""
     return st.builds(
@@ -88,6 +93,7 @@ def jobs(most_tasks: int = 10) -> st.SearchStrategy[JobSpecification]:
     )
 
 
+@cache
 def standings() -> st.SearchStrategy[Standing]:
     """Priorities and levels that meet each other often."""
     return st.builds(Standing, st.sampled_from((0, 3, 5, 6)), st.integers(0, 1))
@@ -276,16 +282,19 @@ class World:
                     self.inventory.replace_placements(key, holding.placements[: len(holding.placements) // 2 + 1])
 
 
+@cache
 def rules() -> st.SearchStrategy[EvictionRule]:
     """Without a minimum run time as often as with one; the histories' steps take ten seconds each."""
     return st.sampled_from((DEFAULT_RULE, DEFAULT_RULE, EvictionRule(25.0), EvictionRule(90.0)))
 
 
+@cache
 def submissions() -> st.SearchStrategy[Submit]:
     """Workloads of one job or two."""
     return st.builds(Submit, st.lists(jobs(), min_size=1, max_size=2).map(tuple), standings())
 
 
+@cache
 def changes() -> st.SearchStrategy[Step]:
     """What can make room, or take it."""
     which = st.integers(0, 50)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -59,8 +60,13 @@ class Ask(NamedTuple):
         memory.remember(self.workload, self.standing, refusal, now_s, within_quota=self.within_quota)
 
 
+@cache
 def asks(most_tasks: int = 3) -> st.SearchStrategy[Ask]:
     return st.builds(Ask, workloads(most_jobs=2, most_tasks=most_tasks), standings(), st.booleans())
+
+
+SWITCHES = st.lists(st.builds(Switch, st.integers(0, 12), st.sampled_from(MachineState)), max_size=2)
+FILLS = st.lists(st.builds(Fill, jobs(2), standings()), min_size=1, max_size=3)
 
 
 @st.composite
@@ -73,9 +79,9 @@ def full_worlds(draw: st.DrawFn, mechanisms: Sequence[str] = (DEFAULT_MECHANISM,
     clusters = [replace(one, mechanism=mechanisms[n % len(mechanisms)]) for n, one in enumerate(plain.clusters)]
     region = replace(plain, clusters=tuple(clusters))
     world = World(region, RegionCapacity(region, mechanisms=WITH_FIRST_FIT, rule=draw(rules())))
-    for step in draw(st.lists(st.builds(Switch, st.integers(0, 12), st.sampled_from(MachineState)), max_size=2)):
+    for step in draw(SWITCHES):
         world.take(step)
-    for fill in draw(st.lists(st.builds(Fill, jobs(2), standings()), min_size=1, max_size=3)):
+    for fill in draw(FILLS):
         world.take(fill)
     # What is still idle goes to tasks that take whole machines, so that whatever is refused is refused for want of room.
     whole = JobSpecification(JobName("whole"), 1, TaskResources(gpus=1, cpus=0.0, memory_gib=0.0), Emulated(1.0))
@@ -111,7 +117,7 @@ def test_never_refuses_a_workload_that_could_be_placed(world: World, questions: 
     assert_never_wrong(world, questions, history)
 
 
-@settings(max_examples=200)
+@settings(max_examples=500)
 @given(
     full_worlds((DEFAULT_MECHANISM, "first_fit")),
     st.lists(asks(), min_size=3, max_size=6),
