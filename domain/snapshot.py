@@ -6,13 +6,13 @@ begin. All times are seconds since the epoch on the clock of the service that it
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from domain.events import EvictionCause
 from domain.fleet import Fleet, MachineState
-from domain.identifiers import MachineId, RegionId, TenantId, WorkloadId
-from domain.life_cycle import LIVE, QUEUED, State
+from domain.identifiers import MachineId, RegionId, TenantId
+from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from domain.table import Table
@@ -152,75 +152,3 @@ def emulated_work_s(specification: WorkloadSpecification) -> float | None:
     """Seconds of work in all: jobs work side by side, so that the longest counts. None unless all are emulated."""
     durations = [job.entry_point.duration_s for job in specification.jobs if isinstance(job.entry_point, Emulated)]
     return max(durations) if len(durations) == len(specification.jobs) else None
-
-
-def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """What cannot be in one moment: pairs of a field's path and a sentence; empty when everything agrees.
-
-    Whether placements fit the machines is for the inventory to say.
-    """
-    found: list[tuple[str, str]] = []
-    regions = {region.region: region for region in snapshot.fleet.regions}
-    machines = {machine.machine for region in snapshot.fleet.regions for machine in region.machines()}
-    tenants = {tenant.tenant for tenant in snapshot.tenants}
-    seen: dict[WorkloadId, str] = {}
-
-    def look_at(workload: Workload, path: str) -> None:
-        first = seen.setdefault(workload.workload, path)
-        if first != path:
-            found.append((path, f"workload {workload.workload} is already at {first}; it can be at one place only"))
-        if workload.specification.tenant not in tenants:
-            found.append((path, f"tenant {workload.specification.tenant} is not among the tenants; add it there"))
-        if workload.submitted_s > snapshot.taken_s:
-            found.append((path, "is submitted after the snapshot was taken; leave it out, or correct submitted_s"))
-
-    for number, entry in enumerate(snapshot.queue):
-        path = f"queue[{number}]"
-        look_at(entry.workload, path)
-        if entry.state not in QUEUED:
-            found.append((f"{path}.state", f"is {entry.state}; one that waits is {_listed(QUEUED)}"))
-    for number, attempt in enumerate(snapshot.running):
-        path = f"running[{number}]"
-        look_at(attempt.workload, path)
-        if attempt.state not in LIVE:
-            found.append((f"{path}.state", f"is {attempt.state}; a live attempt is {_listed(LIVE)}"))
-        if (attempt.state is State.PREEMPTING) != (attempt.leaving is not None):
-            found.append((f"{path}.leaving", "must be there if and only if the state is PREEMPTING"))
-        if attempt.state is State.RUNNING and attempt.started_s is None:
-            found.append((f"{path}.started_s", "is missing, but the state is RUNNING; say when it started"))
-        if attempt.region not in regions:
-            found.append((f"{path}.region", f"there is no region {attempt.region} in the fleet"))
-        if not attempt.placements:
-            found.append((f"{path}.placements", "is empty; an attempt holds something"))
-        if attempt.changed is not None and attempt.started_s is None:
-            found.append(
-                (f"{path}.changed", "must not be there without started_s: what has not started has done nothing")
-            )
-        unknown = _unknown_machines(attempt.placements, f"{path}.placements", machines)
-        if attempt.next_place is not None:
-            if attempt.next_place.region not in regions:
-                found.append(
-                    (f"{path}.next_place.region", f"there is no region {attempt.next_place.region} in the fleet")
-                )
-            unknown += _unknown_machines(attempt.next_place.placements, f"{path}.next_place.placements", machines)
-        found += unknown
-    found += [
-        (f"machine_states.{machine}", "is not a machine of the fleet; leave it out")
-        for machine in sorted(snapshot.machine_states)
-        if machine not in machines
-    ]
-    return found
-
-
-def _unknown_machines(
-    placements: Sequence[TaskPlacement], path: str, machines: Container[MachineId]
-) -> list[tuple[str, str]]:
-    return [
-        (f"{path}[{place}].machine", f"there is no machine {placement.machine} in the fleet")
-        for place, placement in enumerate(placements)
-        if placement.machine not in machines
-    ]
-
-
-def _listed(states: frozenset[State]) -> str:
-    return " or ".join(sorted(state.value for state in states))

@@ -29,8 +29,8 @@ from domain.snapshot import (
     ServiceSoFar,
     Snapshot,
     UseStretch,
-    contradictions,
 )
+from domain.snapshot_contradictions import contradictions
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from domain.workload import Workload
 from formats.fleet_file import fleet_document, fleet_file_from_document
@@ -38,6 +38,7 @@ from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
 from formats.tenants_file import tenants_document, tenants_from_document
 from formats.text_stream import read_text
+from formats.trace_cells import GREATEST_TIME_S
 from formats.workload_file import workload_document, workload_from_document
 
 VERSION = 1
@@ -45,8 +46,12 @@ VERSION = 1
 
 _Kind = TypeVar("_Kind", bound=Enum)
 _Document = dict[str, object]
-_Amount = Annotated[float, Field(ge=0)]
-_Count = Annotated[int, Field(ge=0)]
+_Time = Annotated[float, Field(ge=-GREATEST_TIME_S, le=GREATEST_TIME_S)]
+_Amount = Annotated[float, Field(ge=0, le=1e18)]
+_Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+_Level = Annotated[int, Field(ge=0, le=2**15 - 1)]
+_Capacity = Annotated[int, Field(ge=0, le=2**53)]
+"""Of CPU and memory, in thousandths of a CPU and MiB."""
 _Priority = Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
 
 
@@ -60,21 +65,21 @@ class SoFarSchema(Schema):
 
 class PositionSchema(Schema):
     priority: _Priority
-    level: _Count
+    level: _Level
     credit: float
     within_quota: bool
 
 
 class QueuedSchema(Schema):
     workload: Name
-    submitted_s: float
+    submitted_s: _Time
     specification: _Document
     state: str
-    queued_since_s: float
+    queued_since_s: _Time
     so_far: SoFarSchema
     position: PositionSchema | None
-    not_before_s: float
-    preempted_s: list[float] = []
+    not_before_s: _Time
+    preempted_s: list[_Time] = []
 
 
 class LeavingSchema(Schema):
@@ -82,7 +87,7 @@ class LeavingSchema(Schema):
     by: Name | None
     by_attempt: _Count | None
     by_priority: _Priority | None
-    by_level: _Count | None
+    by_level: _Level | None
 
 
 class PlacementSchema(Schema):
@@ -91,12 +96,12 @@ class PlacementSchema(Schema):
     cluster: Name
     machine: Name
     gpus: list[_Count]
-    millicpus: _Count
-    mebibytes: _Count
+    millicpus: _Capacity
+    mebibytes: _Capacity
 
 
 class ChangedSchema(Schema):
-    to_s: float
+    to_s: _Time
     progress: _Amount
     gpu_s: _Amount
 
@@ -108,16 +113,16 @@ class NextPlaceSchema(Schema):
 
 class RunningSchema(Schema):
     workload: Name
-    submitted_s: float
+    submitted_s: _Time
     specification: _Document
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Annotated[int, Field(ge=1, le=2**31 - 2)]
     region: Name
     state: str
     priority: _Priority
-    level: _Count
+    level: _Level
     within_quota: bool
-    dispatched_s: float
-    started_s: float | None
+    dispatched_s: _Time
+    started_s: _Time | None
     progress_at_start: _Amount
     progress: _Amount
     checkpoint_progress: _Amount
@@ -128,20 +133,20 @@ class RunningSchema(Schema):
     next_place: NextPlaceSchema | None = None
     guaranteed: bool | None = None
     """None, in files from before it was written: as `within_quota`."""
-    preempted_s: list[float] = []
+    preempted_s: list[_Time] = []
 
 
 class UseSchema(Schema):
     tenant: Name
-    start_s: float
-    end_s: float
+    start_s: _Time
+    end_s: _Time
     gpu_seconds: _Amount
     cpu_seconds: _Amount
 
 
 class SnapshotSchema(Schema):
     topmast_snapshot: Literal[1]
-    taken_s: float
+    taken_s: _Time
     fleet: _Document
     tenants: list[_Document]
     machine_states: dict[Name, str]
@@ -169,7 +174,8 @@ def parse_snapshot(text: str, source: str = "snapshot") -> Snapshot:
     """The snapshot of a JSON text; raises FormatError."""
     try:
         document: object = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # ValueError: also a number too long for Python.
         described = f"is no JSON: {error}; a snapshot is what 'topmast snapshot save' wrote"
         raise FormatError(source, [FieldProblem("", described)]) from error
     return snapshot_from_document(document, source)
@@ -200,11 +206,6 @@ def snapshot_from_document(document: object, source: str = "snapshot") -> Snapsh
             for use in schema.use
         ),
     )
-    problems += [
-        FieldProblem(f"use[{i}].end_s", "must not be before start_s")
-        for i, use in enumerate(snapshot.use)
-        if use.end_s < use.start_s
-    ]
     problems += [FieldProblem(field, sentence) for field, sentence in contradictions(snapshot)]
     if problems:
         raise FormatError(source, problems)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from psycopg.rows import TupleRow
 
+from domain.events import EvictionCause
 from domain.fleet import MachineState
-from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
+from domain.identifiers import AttemptNumber, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, State
 from domain.placement import AttemptKey
 from domain.placement_changes import PlacementChange
@@ -78,7 +79,8 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
     for region in fleet.regions:
         revisions = await placement_change_store.load_revisions(connection, region.region)
         for stored in await attempt_store.load_live(connection, region.region):
-            attempt = _running(stored, region.region, ended, preempted_s)
+            attempt = _running(stored, region.region, ended, preempted_s, now)
+            attempt = _leaving_lost_machines(attempt, states)
             changed = _changed(attempt, received[stored.key], revisions.get(stored.key), now)
             running.append(replace(attempt, changed=changed, next_place=next_places.get(stored.key)))
     running.sort(key=lambda attempt: (attempt.workload.submitted_s, attempt.workload.workload))
@@ -128,6 +130,7 @@ def _changed(
         to_s, progress = max(at_s for at_s, _ in since), min(reached for _, reached in since)
     else:
         return None
+    to_s = min(max(to_s, attempt.started_s), now)
     held_since_s = attempt.started_s if received.to_s is None else received.to_s
     return AttemptSoFar(to_s, progress, received.gpu_s + received.gpus * max(0.0, to_s - held_since_s))
 
@@ -174,7 +177,7 @@ def _queued(
     return QueuedWorkload(
         workload=workload,
         state=State(state),
-        queued_since_s=before.last_ended_s,
+        queued_since_s=min(before.last_ended_s, now),
         so_far=ServiceSoFar(attempts, failures, checkpoint_progress, before.attained_s, before.attained_gpu_s),
         position=position,
         not_before_s=not_before_s,
@@ -187,9 +190,13 @@ def _running(
     region: RegionId,
     ended: Mapping[WorkloadId, _Ended],
     preempted_s: Mapping[str, tuple[float, ...]],
+    now: float,
 ) -> RunningAttempt:
+    """Whose clock was a moment ahead when it wrote a time, does not let things happen in another order, or later than now."""
     name = stored.key.workload
-    workload = Workload(name, _specification(stored.specification), stored.submitted_s)
+    dispatched_s = min(stored.dispatched_s, now)
+    started_s = None if stored.started_s is None else min(max(stored.started_s, dispatched_s), now)
+    workload = Workload(name, _specification(stored.specification), min(stored.submitted_s, now))
     before = ended.get(name, _Ended(0.0, 0.0, stored.submitted_s))
     so_far = ServiceSoFar(
         stored.key.attempt - 1, stored.failures, stored.progress_at_start, before.attained_s, before.attained_gpu_s
@@ -202,8 +209,8 @@ def _running(
         state=stored.state,
         standing=stored.standing,
         within_quota=stored.within_quota,
-        dispatched_s=stored.dispatched_s,
-        started_s=stored.started_s,
+        dispatched_s=dispatched_s,
+        started_s=started_s,
         progress_at_start=stored.progress_at_start,
         progress=stored.progress,
         checkpoint_progress=stored.checkpoint_progress,
@@ -213,6 +220,13 @@ def _running(
         guaranteed=stored.guaranteed,
         preempted_s=preempted_s.get(name, ()),
     )
+
+
+def _leaving_lost_machines(attempt: RunningAttempt, states: Mapping[MachineId, MachineState]) -> RunningAttempt:
+    """One that came a moment ago to a machine that is down leaves it, though it was not asked to yet."""
+    if attempt.state is State.PREEMPTING or not any(states[p.machine].is_down for p in attempt.placements):
+        return attempt
+    return replace(attempt, state=State.PREEMPTING, leaving=Leaving(EvictionCause.MACHINE_LOST))
 
 
 def _specification(stored: bytes) -> WorkloadSpecification:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet
-from domain.snapshot import Snapshot, contradictions, emulated_work_s
+from domain.snapshot import Snapshot, emulated_work_s
+from domain.snapshot_contradictions import contradictions
 from domain.tenant import Tenant
 from domain.workload import Workload
 from formats.problems import FieldProblem, FormatError

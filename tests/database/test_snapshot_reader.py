@@ -6,9 +6,11 @@ from dataclasses import replace
 from cluster_manager.attempt_run.events import Eviction
 from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, ClusterId, MachineId, RegionId, WorkloadId
+from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.placement_changes import ChangeKind, PlacementChange
-from domain.snapshot import AttemptSoFar, NextPlace, RunningAttempt
+from domain.snapshot import AttemptSoFar, Leaving, NextPlace, RunningAttempt
+from domain.snapshot_contradictions import contradictions
 from services.database import attempt_store, fleet_store, placement_change_store, reservation_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -48,6 +50,33 @@ def test_a_changed_attempt_says_what_it_had_come_to_at_its_last_change(database_
         leaving = await running(connection, 2320.0)
         assert leaving.changed == AttemptSoFar(2300.0, leaving.progress, 800.0 + 4 * 100)
         assert leaving.next_place == NextPlace(RegionId("east"), kept)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await story(connection)
+
+    asyncio.run(scenario())
+
+
+def test_a_clock_that_was_ahead_and_a_machine_just_lost_make_no_contradiction(database_url: str) -> None:
+    """Started a moment before its dispatch, and dispatched a moment after the snapshot, by other hosts' clocks."""
+    wanted = specification()
+    stored = replace(submission(1, wanted), serialized=specification_to_proto(wanted).SerializeToString())
+
+    async def story(connection: AnyConnection) -> None:
+        await fleet_store.apply_fleet(connection, FLEET)
+        await submit(connection, [stored])
+        await dispatch(connection, new_attempt(W1))
+        (attempt,) = (await load_snapshot(connection, 2050.0)).running
+        await attempt_store.record_started(connection, [(KEY, attempt.dispatched_s - 0.5)])
+        for now in (2050.0, attempt.dispatched_s - 0.25):
+            snapshot = await load_snapshot(connection, now)
+            assert contradictions(snapshot) == []
+        await connection.execute("UPDATE machines SET state = 'down' WHERE machine = %s", (placement().machine,))
+        snapshot = await load_snapshot(connection, 2050.0)
+        assert contradictions(snapshot) == []
+        (attempt,) = snapshot.running
+        assert (attempt.state, attempt.leaving) == (State.PREEMPTING, Leaving(EvictionCause.MACHINE_LOST))
 
     async def scenario() -> None:
         async with Database(database_url) as database, database.transaction() as connection:

@@ -61,6 +61,27 @@ def _document() -> dict[str, Any]:
         (("queue", 0, "submitted_s"), 1e12, r"queue\[0\]: is submitted after the snapshot was taken"),
         (("machine_states",), {"m9": "down"}, r"machine_states.m9: is not a machine of the fleet"),
         (("extra",), 1, "extra: is not a field that exists here"),
+        (("running", 0, "placements", 0, "job"), "nope", r"running\[0\].placements: w\d+ has no job nope"),
+        (("running", 0, "placements", 0, "task"), 7, r"running\[0\].placements: task 0 of job main is a base task"),
+        (
+            ("running", 0, "placements", 0, "gpus"),
+            [],
+            r"running\[0\].placements: task 0 of job main needs \d GPUs, not 0",
+        ),
+        (("running", 0, "placements", 0, "millicpus"), 10**30, r"placements\[0\].millicpus: must be at most"),
+        (
+            ("running", 0, "dispatched_s"),
+            1e9,
+            r"running\[0\].dispatched_s: was dispatched after the snapshot was taken",
+        ),
+        (("running", 0, "started_s"), 1e9, r"running\[0\].started_s: started after the snapshot was taken"),
+        (("running", 0, "started_s"), -1.0, r"running\[0\].started_s: must not be before its dispatch"),
+        (("running", 0, "progress_at_start"), 1e9, r"running\[0\].progress_at_start: is 1000000000.0, more than"),
+        (("running", 0, "attempt"), 10**12, r"running\[0\].attempt: must be at most"),
+        (("running", 0, "level"), 10**9, r"running\[0\].level: must be at most 32767"),
+        (("queue", 0, "queued_since_s"), 1e9, r"queue\[0\].queued_since_s: waits after the snapshot was taken"),
+        (("queue", 0, "not_before_s"), 1e300, r"queue\[0\].not_before_s: must be at most 1000000000000.0"),
+        (("use", 0, "end_s"), 1e9, r"use\[0\].end_s: ends after the snapshot was taken"),
     ],
 )
 def test_what_is_wrong_is_named(path: tuple[str | int, ...], value: object, problem: str) -> None:
@@ -71,6 +92,35 @@ def test_what_is_wrong_is_named(path: tuple[str | int, ...], value: object, prob
     place[path[-1]] = value
     with pytest.raises(FormatError, match=problem):
         parse_snapshot(json.dumps(document), "now.json")
+
+
+def test_an_attempt_does_not_run_on_a_machine_that_is_down() -> None:
+    document = _document()
+    attempt = next(entry for entry in document["running"] if entry["state"] == "RUNNING")
+    machine = attempt["placements"][0]["machine"]
+    document["machine_states"] = {machine: "down"}
+    path = rf"running\[{document['running'].index(attempt)}\].placements\[0\].machine"
+    with pytest.raises(FormatError, match=rf"{path}: {machine} is down, and nothing runs there; say that"):
+        parse_snapshot(json.dumps(document))
+
+
+def test_an_attempt_does_not_leave_for_itself_nor_change_before_its_start() -> None:
+    document = _document()
+    attempt = next(entry for entry in document["running"] if entry["state"] == "RUNNING")
+    attempt["changed"] = {"to_s": attempt["started_s"] - 1.0, "progress": 0.0, "gpu_s": 0.0}
+    attempt["state"] = "PREEMPTING"
+    by = {"by": attempt["workload"], "by_attempt": attempt["attempt"], "by_priority": 0, "by_level": 0}
+    attempt["leaving"] = {"cause": "preempted", **by}
+    with pytest.raises(FormatError) as refused:
+        parse_snapshot(json.dumps(document))
+    path = f"running[{document['running'].index(attempt)}]"
+    assert [problem.field for problem in refused.value.problems] == [f"{path}.leaving.by", f"{path}.changed.to_s"]
+
+
+def test_a_number_too_long_for_python_is_a_problem_of_the_file() -> None:
+    text = json.dumps(_document()).replace('"attempt": 1', f'"attempt": {"1" * 5000}', 1)
+    with pytest.raises(FormatError, match="is no JSON: Exceeds the limit"):
+        parse_snapshot(text)
 
 
 def test_what_is_no_json_says_what_a_snapshot_is() -> None:
