@@ -15,9 +15,10 @@ ENTRY_POINT_GROUP: Final = "topmast.placement_mechanisms"
 
 def mechanism_names() -> tuple[str, ...]:
     """Those of Topmast, then those of packages. Raises FormatError for an entry point that brings none, or a name twice."""
-    brought = plug_ins(ENTRY_POINT_GROUP, "placement mechanism", _has_name, PLACEMENT_MECHANISMS)
+    brought = plug_ins(ENTRY_POINT_GROUP, "placement mechanism", _is_entry, PLACEMENT_MECHANISMS)
     return (*PLACEMENT_MECHANISMS, *(mechanism.name for mechanism in brought))
 
 
-def _has_name(value: object) -> TypeGuard[Named]:
-    return isinstance(getattr(value, "name", None), str)
+def _is_entry(value: object) -> TypeGuard[Named]:
+    """As far as can be seen from here: a region that is to use it would stop otherwise."""
+    return isinstance(getattr(value, "name", None), str) and callable(getattr(value, "make", None))

@@ -6,11 +6,15 @@ stops the command with a message that names it: a fleet must not silently run wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, TypeGuard, TypeVar
 
-from formats.problems import FieldProblem, FormatError
+from domain.identifiers import IDENTIFIER_PATTERN
+from formats.problems import FieldProblem, FormatError, in_quotes
+
+_is_name = re.compile(IDENTIFIER_PATTERN).fullmatch
 
 
 class Named(Protocol):
@@ -47,15 +51,24 @@ def plug_ins(
 def _loaded(entry_point: EntryPoint, what: str, is_one: Callable[[object], TypeGuard[Plugged]]) -> Plugged:
     try:
         value: object = entry_point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Whatever a package's own code raises while it is imported.
         told = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
         raise _refused(entry_point, f"cannot be loaded: {told}") from error
     # A class has the attributes of its values without being one: it is called, like a function that makes one.
     if callable(value) and (isinstance(value, type) or not is_one(value)):
-        value = value()
+        try:
+            value = value()
+        except (Exception, SystemExit) as error:
+            told = f"{type(error).__name__}: {error}"
+            raise _refused(entry_point, f"should make a {what} without arguments, but failed: {told}") from error
     if not is_one(value):
         raise _refused(entry_point, f"brings a {type(value).__name__}; it must be a {what} or make one")
+    if not (isinstance(value.name, str) and _is_name(value.name)):
+        raise _refused(
+            entry_point,
+            f"brings a {what} called {in_quotes(value.name)}; files can only name 1 to 128 letters, digits or . _ : / -",
+        )
     return value
 
 

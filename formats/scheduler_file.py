@@ -5,6 +5,7 @@ What the sections mean together, and which names of policies there are, is check
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +13,14 @@ from pydantic import BeforeValidator, Field
 
 from domain.eviction import EvictionRule
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from formats.problems import FieldProblem, FormatError
 from formats.schema import Name, Schema, SchemaModel, parse_schema
 from formats.text_stream import read_text
 from formats.yaml_document import load_documents
 
 DEFAULT_ORDERING = "credit"
 NO_LEVELS = "none"
+_is_digit = re.compile("[0-9]", re.ASCII).fullmatch
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
 
@@ -74,7 +77,7 @@ def _whole_number_keys(value: object) -> object:
     """In JSON, and in quotes, the number of a priority is text."""
     if not isinstance(value, dict):
         return value
-    return {int(key) if isinstance(key, str) and key.isdecimal() else key: entry for key, entry in value.items()}
+    return {int(key) if isinstance(key, str) and _is_digit(key) else key: entry for key, entry in value.items()}
 
 
 Estimates = Annotated[EstimatesSection | None, BeforeValidator(_yes_or_no)]
@@ -95,4 +98,7 @@ def read_scheduler_file(path: Path, model: type[SchemaModel]) -> SchemaModel:
 def parse_scheduler_file(text: str, model: type[SchemaModel], source: str = "scheduler.yaml") -> SchemaModel:
     """The YAML text as that model; raises FormatError with every problem."""
     documents = load_documents(text, source, whole_number_keys=True)
+    if len(documents) > 1:
+        described = f"has {len(documents)} documents separated by '---'; put all sections into one"
+        raise FormatError(source, [FieldProblem("", described)])
     return parse_schema(model, documents[0] if documents and documents[0] is not None else {}, source)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import yaml
 
 from formats.problems import FieldProblem, FormatError, in_quotes
@@ -15,6 +17,7 @@ DEEPEST_NESTING = 64
 
 _KEY_TAGS = frozenset({"tag:yaml.org,2002:str"})
 _WHOLE_NUMBER = "tag:yaml.org,2002:int"
+_is_plain_number = re.compile(r"0|-?[1-9][0-9]*", re.ASCII).fullmatch
 _UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
 
 
@@ -102,6 +105,10 @@ def _check_node(node: yaml.Node, source: str, key_tags: frozenset[str], seen: se
                 raise FormatError(
                     source, [FieldProblem(_where(key.start_mark), f"the key {shown} must be text; put it in quotes")]
                 )
+            if key.tag == _WHOLE_NUMBER and not _is_plain_number(key.value):
+                # 2, 0x2 and +2 are the same number, and the last of them would win.
+                shown = f"the key {in_quotes(key.value)} must be a plain whole number, such as 2"
+                raise FormatError(source, [FieldProblem(_where(key.start_mark), shown)])
             if key.value in keys:
                 raise FormatError(
                     source, [FieldProblem(_where(key.start_mark), f"the key {in_quotes(key.value)} is there twice")]

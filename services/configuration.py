@@ -16,18 +16,21 @@ from global_scheduler.scan_settings import ScanSettings
 from regional_scheduler.rounds import AuctionSettings
 from services.queue_rules import queue_rules
 
+GREATEST_REAL_S = 86_400.0
+"""Of any interval: a day."""
+
 
 class ScanConfiguration(Schema):
     """When the scan pass runs, and what it weighs (MAST §4.2)."""
 
-    period_real_s: float = Field(default=5.0, gt=0)
+    period_real_s: float = Field(default=5.0, gt=0, le=GREATEST_REAL_S)
     """At the latest so often."""
-    debounce_real_s: float = Field(default=0.1, ge=0)
+    debounce_real_s: float = Field(default=0.1, ge=0, le=GREATEST_REAL_S)
     """After something happened, so long; more when a pass takes long itself."""
-    age_weight_per_s: float = Field(default=CreditSettings().age_weight_per_s, ge=0)
-    age_cap_s: float = Field(default=CreditSettings().age_cap_s, ge=0)
-    fairness_weight: float = Field(default=CreditSettings().fairness_weight, ge=0)
-    usage_window_s: float = Field(default=CreditSettings().usage_window_s, gt=0)
+    age_weight_per_s: float = Field(default=CreditSettings().age_weight_per_s, ge=0, le=1e12)
+    age_cap_s: float = Field(default=CreditSettings().age_cap_s, ge=0, le=1e12)
+    fairness_weight: float = Field(default=CreditSettings().fairness_weight, ge=0, le=1e12)
+    usage_window_s: float = Field(default=CreditSettings().usage_window_s, ge=1e-3, le=1e12)
 
     def credit(self) -> CreditSettings:
         """The credit's constants."""
@@ -43,8 +46,8 @@ class AuctionConfiguration(Schema):
     """How rounds are cut; a window of 1 is the paper (MAST §4.3)."""
 
     window: int = Field(default=64, ge=1, le=1024)
-    answer_timeout_real_s: float = Field(default=2.0, gt=0)
-    poll_real_s: float = Field(default=0.5, gt=0)
+    answer_timeout_real_s: float = Field(default=2.0, gt=0, le=GREATEST_REAL_S)
+    poll_real_s: float = Field(default=0.5, ge=0.001, le=GREATEST_REAL_S)
     """A region looks at least so often, even if no notification reaches it."""
 
     def settings(self) -> AuctionSettings:
@@ -54,7 +57,7 @@ class AuctionConfiguration(Schema):
 class LeaseConfiguration(Schema):
     """Which process serves what: a lease that is not renewed in time is taken over."""
 
-    duration_real_s: float = Field(default=3.0, gt=0)
+    duration_real_s: float = Field(default=3.0, ge=0.1, le=GREATEST_REAL_S)
 
 
 class Configuration(Schema):

@@ -140,6 +140,25 @@ def test_it_is_listed(install: Install) -> None:
         ),
         ("broken", "broken_module:ENTRY", "import no_such_module", "cannot be loaded: No module named"),
         ("broken", "broken_module:ENTRY", "ENTRY = 3", "must be a placement mechanism"),
+        ("broken", "broken_module:ENTRY", "raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+        (
+            "broken",
+            "broken_module:entry",
+            "def entry(cluster): ...",
+            "should make a placement mechanism without arguments, but failed: TypeError: entry() missing 1 required",
+        ),
+        (
+            "broken",
+            "broken_module:entry",
+            "class entry:\n    name = 'no_maker'",
+            "brings a entry; it must be a placement mechanism",
+        ),
+        (
+            "broken",
+            "broken_module:ENTRY",
+            "from cluster_manager.mechanisms import MechanismEntry\nENTRY = MechanismEntry('two words', '', print)",
+            "brings a placement mechanism called 'two words'; files can only name",
+        ),
         (
             "twice",
             "guaranteed_only:GUARANTEED_ONLY",
