@@ -26,8 +26,8 @@ from global_scheduler.scan_view import PendingColumns, RunningColumns, ScanView,
 def scan_pass(view: ScanView, now: float) -> ScanPlan:
     """Ranks the whole queue.
 
-    Raises ValueError when a policy gives no finite number, or a level that is none, and OracleNeeded when it asks for
-    what nobody knows.
+    Raises PolicyFailed when a policy raises, gives no finite number, or a level that is none, and OracleNeeded when it asks
+    for what nobody knows.
     """
     tenants, running, pending = view.tenants, view.running, view.pending
 

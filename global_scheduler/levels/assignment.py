@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from global_scheduler.arithmetic import Floats
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.policy import WORST_LEVEL, LevelPolicy
+from global_scheduler.policy_failed import PolicyFailed, asking, column_of
+
+_KIND = "level"
 
 
 class AssignedLevels(NamedTuple):
@@ -27,7 +30,7 @@ def queued_levels(
 ) -> NDArray[np.int16]:
     """The level of each workload that waits; `policies` has one for each priority, None: level 0.
 
-    Raises ValueError when a policy gives a level that is none.
+    Raises PolicyFailed when a policy raises, or gives a level that is none, and OracleNeeded.
     """
     level = np.zeros(len(queue), np.int16)
     if not len(queue):
@@ -35,7 +38,9 @@ def queued_levels(
     for number, policy in enumerate(policies):
         if policy is not None:
             chosen = priority == number
-            level[chosen] = _checked(policy, policy.queued_levels(queue.rows(chosen)))
+            rows = queue.rows(chosen)
+            with asking(policy.name, _KIND):
+                level[chosen] = _checked(policy, policy.queued_levels(rows), len(rows))
     return level
 
 
@@ -44,7 +49,7 @@ def running_levels(
 ) -> AssignedLevels:
     """The level of each live attempt from `now` on. One that has not started yet is where it would be if it waited.
 
-    Raises ValueError when a policy gives a level that is none.
+    Raises PolicyFailed when a policy raises, or gives a level that is none, and OracleNeeded.
     """
     level = queued_levels(policies, priority, attempts)
     next_change_s = math.inf
@@ -55,16 +60,21 @@ def running_levels(
         if policy is None:
             continue
         chosen = started & (priority == number)
-        running = policy.running_levels(attempts.rows(chosen))
-        level[chosen] = _checked(policy, running.level)
-        next_change_s = min(next_change_s, float(running.until_s.min(initial=math.inf)))
+        rows = attempts.rows(chosen)
+        with asking(policy.name, _KIND):
+            running = policy.running_levels(rows)
+            level[chosen] = _checked(policy, running.level, len(rows))
+            until_s = column_of(running.until_s, len(rows), policy.name, _KIND)
+        next_change_s = min(next_change_s, float(until_s.min(initial=math.inf)))
     return AssignedLevels(level, next_change_s)
 
 
-def _checked(policy: LevelPolicy, level: Floats) -> Floats:
+def _checked(policy: LevelPolicy, level: Floats, length: int) -> Floats:
+    level = column_of(level, length, policy.name, _KIND)
     if level.size and not (level.min() >= 0 and level.max() <= WORST_LEVEL and (np.floor(level) == level).all()):
-        raise ValueError(
-            f"the level policy {policy.name} gave levels from {level.min():g} to {level.max():g};"
-            f" scan passes know whole numbers from 0 to {WORST_LEVEL}"
+        raise PolicyFailed(
+            policy.name,
+            _KIND,
+            f"gave levels from {level.min():g} to {level.max():g}; scan passes know whole numbers from 0 to {WORST_LEVEL}",
         )
     return level

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.ordering.policy import OrderingPolicy, QueueView
+from global_scheduler.policy_failed import PolicyFailed, asking, column_of
+
+_KIND = "ordering"
 
 
 def ordering_credits(
@@ -18,8 +21,8 @@ def ordering_credits(
 ) -> NDArray[np.float64]:
     """Each entry's ordering credit under the policy of its priority; there is one policy per priority.
 
-    Raises ValueError on a policy that gives an entry no finite number, and OracleNeeded on one that asks for what
-    nobody knows.
+    Raises PolicyFailed on a policy that raises, or gives an entry no finite number, and OracleNeeded on one that asks for
+    what nobody knows.
     """
     different: list[OrderingPolicy] = []
     for policy in policies:
@@ -35,9 +38,10 @@ def ordering_credits(
 
 
 def _finite_credits(policy: OrderingPolicy, queue: QueueView) -> NDArray[np.float64]:
-    numbers = policy.ordering_credit(queue)
+    with asking(policy.name, _KIND):
+        numbers = column_of(policy.ordering_credit(queue), len(queue), policy.name, _KIND)
     if not np.isfinite(numbers).all():
-        raise ValueError(f"the ordering policy {policy.name} gave an entry no finite ordering credit")
+        raise PolicyFailed(policy.name, _KIND, "gave an entry no finite ordering credit")
     return numbers
 
 

@@ -8,7 +8,9 @@ from functools import partial
 
 import structlog
 
+from global_scheduler.knowledge import OracleNeeded
 from global_scheduler.level_changes import level_changes
+from global_scheduler.policy_failed import PolicyFailed
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.channels import START_CHANNEL
@@ -51,6 +53,10 @@ class LevelTimer:
                 started_real_s = asyncio.get_running_loop().time()
                 try:
                     next_change_s = await self.change_levels(lease)
+                except (PolicyFailed, OracleNeeded) as failed:
+                    # Levels stay as they are, and everything else goes on.
+                    _log.error("level changes given up: a policy of scheduler.yaml failed", error=str(failed))
+                    next_change_s = math.inf
                 except (LeaseLost, DatabaseUnavailable) as error:
                     _log.warning("level changes given up", error=str(error))
                     await asyncio.sleep(_RETRY_REAL_S)

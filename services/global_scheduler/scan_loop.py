@@ -9,6 +9,8 @@ import structlog
 
 from domain.identifiers import WorkloadId
 from global_scheduler.explanation import explain_entry
+from global_scheduler.knowledge import OracleNeeded
+from global_scheduler.policy_failed import PolicyFailed
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database import estimate_store, usage_store
@@ -50,7 +52,7 @@ class ScanLoop:
         self._last: ScanDecision | None = None
 
     async def run(self, lease: Lease) -> None:
-        """What it records counts only while the lease is ours. Raises what the core refuses (which would be a bug)."""
+        """What it records counts only while the lease is ours."""
         async with self._database.listen(SCAN_CHANNEL) as subscription:
             while True:
                 started = asyncio.get_running_loop().time()
@@ -59,6 +61,10 @@ class ScanLoop:
                 except SnapshotOutdated as outdated:
                     _log.info("scan pass given up", why=str(outdated))
                     continue
+                except (PolicyFailed, OracleNeeded) as failed:
+                    # The queue stays as it was ranked last, and everything else goes on.
+                    _log.error("scan pass given up: a policy of scheduler.yaml failed", error=str(failed))
+                    next_due_s = None
                 except (LeaseLost, DatabaseUnavailable) as error:
                     # A lease that is over, but that no other process has taken, is soon renewed; else the tier ends us.
                     _log.warning("scan pass given up", error=str(error))
