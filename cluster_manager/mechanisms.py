@@ -21,6 +21,10 @@ from formats.plug_ins import plug_ins
 MakeMechanism: TypeAlias = Callable[[ClusterCapacity], PlacementMechanism]
 
 
+class NoMechanism(ValueError):
+    """A cluster names a mechanism that there is not, or that cannot be made for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class MechanismEntry:
     """A way to place jobs in a cluster, as clusters choose it."""
@@ -64,8 +68,19 @@ def mechanisms_for(names: Collection[str]) -> Mapping[str, MakeMechanism]:
 def mechanism_called(
     name: str, cluster: ClusterCapacity, known: Mapping[str, MakeMechanism] = MECHANISMS
 ) -> PlacementMechanism:
-    """The mechanism of this name for the cluster. Raises ValueError, with the names that there are, for another one."""
+    """The mechanism of this name for the cluster.
+
+    Raises NoMechanism for another name, with those that there are, and for a mechanism that cannot be made.
+    """
     if name not in known:
         there = ", ".join(sorted(known))
-        raise ValueError(f"cluster {cluster.cluster}: there is no placement mechanism {name}; there is {there}")
-    return known[name](cluster)
+        raise NoMechanism(
+            f"cluster {cluster.cluster}: there is no placement mechanism {name}; there is {there}; install the package"
+            " that brings it, or name another one in the fleet"
+        )
+    try:
+        return known[name](cluster)
+    except Exception as error:
+        # Whatever a package's own code raises.
+        described = f"placement mechanism {name} cannot be made: {type(error).__name__}: {error}"
+        raise NoMechanism(f"cluster {cluster.cluster}: {described}") from error

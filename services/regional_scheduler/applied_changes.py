@@ -10,10 +10,12 @@ from functools import partial
 import structlog
 
 from cluster_manager.capacity.errors import InventoryError
+from cluster_manager.mechanisms import NoMechanism
 from data_placement.catalog import CatalogChange
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId, RegionId
 from domain.tenant import Tenant
+from formats.problems import FormatError
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.region_change import capacity_after_change
@@ -97,6 +99,8 @@ class AppliedChanges:
                 inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)
         except InventoryError as error:
             raise SessionOver(f"what the region holds does not fit its machines any more: {error}") from error
+        except (NoMechanism, FormatError) as error:
+            raise SessionOver(str(error)) from error
         memory.region, memory.inventory, memory.bidder = region, inventory, bidder
         self._absent.machines_changed(now_real_s)
         self._sender.clusters_changed(region)

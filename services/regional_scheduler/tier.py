@@ -6,7 +6,9 @@ import asyncio
 
 import structlog
 
+from cluster_manager.mechanisms import NoMechanism
 from domain.identifiers import RegionId
+from formats.problems import FormatError
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.database.channels import AUCTION_CHANNEL, CATALOG_CHANNEL, REGION_CHANNEL
@@ -26,6 +28,9 @@ from topmast.v1 import regional_scheduler_pb2, regional_scheduler_pb2_grpc
 
 _PAUSE_REAL_S = 0.25
 """Between two sessions."""
+
+_UNSERVABLE_PAUSE_REAL_S = 3.0
+"""After it was found that no session can begin, until another fleet is applied or a package installed."""
 
 _LOOK_INTERVAL_REAL_S = 2.0
 """A wake-up may get lost, with the process that was to send it: so often a region looks in any case."""
@@ -83,9 +88,14 @@ class RegionalSchedulerTier:
 
     async def _run_session(self, lease: Lease) -> None:
         rule, now = self._configuration.eviction.rule(), self._clock.now()
-        memory = await self._database.run(
-            lambda connection: load_memory(connection, self._region, rule, now), snapshot=True
-        )
+        try:
+            memory = await self._database.run(
+                lambda connection: load_memory(connection, self._region, rule, now), snapshot=True
+            )
+        except (NoMechanism, FormatError) as error:
+            _log.error("the region cannot be served", region=self._region, error=str(error))
+            await asyncio.sleep(_UNSERVABLE_PAUSE_REAL_S)
+            raise SessionOver(str(error)) from error
         if memory is None:
             raise SessionOver(f"the fleet has no region {self._region}")
         inbox = Inbox()

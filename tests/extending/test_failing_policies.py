@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
-import structlog
-from structlog.typing import EventDict
 
 from formats.scheduler_file import PrioritySection
 from services.configuration import Configuration
 from tests.database.small_world import TENANTS
+from tests.extending.logged import logged
 from tests.extending.packages import ExamplePackage
 from tests.global_scheduler_service.service import CONFIGURATION, running_service
 
@@ -44,25 +42,6 @@ MOODY = Policy(name="moody", summary="fails", ordering=Part(), levels=Part())
 def package(ordering: str = "return queue.known.gpus", levels: str = "return queue.constant(0)") -> ExamplePackage:
     code = CODE.format(ordering=ordering, levels=levels)
     return ExamplePackage("moody", {"topmast.policies": {"moody": "moody_policy:MOODY"}}, {"moody_policy": code})
-
-
-@contextmanager
-def logged(told: str) -> Iterator[asyncio.Event]:
-    """Set when an error of these words is logged."""
-    heard = asyncio.Event()
-
-    def hear(_logger: object, _method: str, entry: EventDict) -> EventDict:
-        if told in str(entry.get("error")):
-            heard.set()
-        raise structlog.DropEvent
-
-    processors = structlog.get_config()["processors"]
-    before = list(processors)
-    processors[:] = [hear]
-    try:
-        yield heard
-    finally:
-        processors[:] = before
 
 
 @pytest.mark.parametrize(
