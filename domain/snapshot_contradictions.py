@@ -44,16 +44,16 @@ def _of_workloads(snapshot: Snapshot) -> Iterator[Problem]:
     """Each is there once, of a tenant that there is, and submitted by then."""
     tenants = {tenant.tenant for tenant in snapshot.tenants}
     seen: dict[WorkloadId, str] = {}
-    for field, entries in (("queue", snapshot.queue), ("running", snapshot.running)):
-        for number, entry in enumerate(entries):
-            path, workload = f"{field}[{number}]", entry.workload
-            first = seen.setdefault(workload.workload, path)
-            if first != path:
-                yield path, f"workload {workload.workload} is already at {first}; it can be at one place only"
-            if workload.specification.tenant not in tenants:
-                yield path, f"tenant {workload.specification.tenant} is not among the tenants; add it there"
-            if workload.submitted_s > snapshot.taken_s:
-                yield path, "is submitted after the snapshot was taken; leave it out, or correct submitted_s"
+    listed = [(f"queue[{number}]", entry.workload) for number, entry in enumerate(snapshot.queue)]
+    listed += [(f"running[{number}]", attempt.workload) for number, attempt in enumerate(snapshot.running)]
+    for path, workload in listed:
+        first = seen.setdefault(workload.workload, path)
+        if first != path:
+            yield path, f"workload {workload.workload} is already at {first}; it can be at one place only"
+        if workload.specification.tenant not in tenants:
+            yield path, f"tenant {workload.specification.tenant} is not among the tenants; add it there"
+        if workload.submitted_s > snapshot.taken_s:
+            yield path, "is submitted after the snapshot was taken; leave it out, or correct submitted_s"
 
 
 def _of_queued(entry: QueuedWorkload, path: str, taken_s: float) -> Iterator[Problem]:
