@@ -264,13 +264,14 @@ class RayExecutor:
             await self._look_at_machines()
 
     async def _look_at_machines(self) -> None:
-        up = await self._pool.machines_up()
-        if up is None:
+        offered = await self._pool.offered_machines()
+        if offered is None:
             # No answer says nothing about any machine: one that is said to be down loses all that runs there.
             return
         for machine, status in self._machines.items():
-            if status is None or status.up != (machine in up):
-                changed = MachineStatus(machine, machine in up, "" if machine in up else _NO_OFFER)
+            up = machine in offered
+            if status is None or status.up != up:
+                changed = MachineStatus(machine, up, "" if up else _NO_OFFER)
                 self._machines[machine] = changed
                 self.feed.publish(changed)
 

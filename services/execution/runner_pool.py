@@ -1,8 +1,9 @@
 """Task runners as Ray actors: where they are made, found again, called and removed. All of Ray's API is used here.
 
-A machine of the fleet is a custom resource `machine:<name>` of a Ray node, with TASK_SLOTS units: one node offers the
-machines that are emulated on it, or a real machine's own. An attempt's tasks are one placement group with a bundle of
-one slot per task, so the gang gets its places together or not at all, on exactly the planned machines.
+A machine of the fleet is a custom resource `machine:<name>` of the Ray node on which its tasks run, or it is part of
+EVERY_MACHINE, which a local service's one node offers: Ray settles a node's resources when that starts, so machines that
+are added later cannot have names there. An attempt's tasks are one placement group with a bundle of one slot per task, so
+the gang gets its places together or not at all, on exactly the planned machines.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ from services.execution.task_runner import RunnerDescription, RunnerReport, Stop
 _log = structlog.get_logger(__name__)
 
 NAMESPACE = "topmast"
-TASK_SLOTS = 10_000
-"""How many tasks a machine can have at once as far as Ray is concerned; how many it should have is decided elsewhere."""
+TASK_SLOTS = 1e9
+"""How many tasks a node can have at once as far as Ray is concerned; how many it should have is decided elsewhere."""
+
+EVERY_MACHINE = "machine:*"
+"""The custom resource with which a Ray node offers all machines of the fleet, those to come too, except those that a
+node offers by name. No machine can be called so."""
 
 _RETRY_S = 0.05
 _NAME_FREE_S = 10.0
@@ -48,9 +53,19 @@ def machine_resource(machine: MachineId) -> str:
     return f"machine:{machine}"
 
 
-def machine_resources(machines: Iterable[MachineId]) -> dict[str, float]:
-    """The custom resources with which a Ray node offers these machines: for `ray.init` or `ray start --resources`."""
-    return {machine_resource(machine): float(TASK_SLOTS) for machine in machines}
+@dataclass(frozen=True, slots=True)
+class OfferedMachines:
+    """The machines that living Ray nodes offer: these by name, and with `every` all others too."""
+
+    named: frozenset[MachineId] = frozenset()
+    every: bool = False
+
+    def __contains__(self, machine: MachineId) -> bool:
+        return self.every or machine in self.named
+
+    def resource_of(self, machine: MachineId) -> str:
+        """The resource of which the machine's tasks take slots. One that is offered by none is waited for by its name."""
+        return EVERY_MACHINE if self.every and machine not in self.named else machine_resource(machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,8 @@ class RunnerPool:
         # One thread, so that a removal that was asked for after a creation also happens after it.
         self._changes = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-changes")
         self._queries = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-queries")
+        self._offered: OfferedMachines | None = None
+        """As Ray said last."""
 
     async def create(self, order: AttemptOrder, placements: Sequence[TaskPlacement]) -> tuple[RunnerHandle, ...]:
         """Runners for these tasks, in their order, in one new placement group. Does not wait until they are there."""
@@ -131,9 +148,12 @@ class RunnerPool:
         kept = tuple(self._attempt_prefix(key) for key in keys)
         await self._surely(self._remove, lambda name: not name.startswith(kept))
 
-    async def machines_up(self) -> frozenset[MachineId] | None:
-        """The machines that some living Ray node offers; None when Ray does not say."""
-        return await self._in_thread(self._queries, _machines_up)
+    async def offered_machines(self) -> OfferedMachines | None:
+        """The machines that living Ray nodes offer; None when Ray does not say."""
+        offered = await self._in_thread(self._queries, _offered_machines)
+        if offered is not None:
+            self._offered = offered
+        return offered
 
     def task_name(self, key: AttemptKey, job: JobName, task: int) -> str:
         return f"{self._attempt_prefix(key)}{escaped(job)}/{task}"
@@ -146,8 +166,9 @@ class RunnerPool:
         return f"{self._prefix}{escaped(key.workload)}/{key.attempt}/"
 
     def _create(self, order: AttemptOrder, placements: tuple[TaskPlacement, ...]) -> tuple[RunnerHandle, ...]:
+        offered = self._offered or _offered_machines() or OfferedMachines()
         group = placement_group(
-            [{machine_resource(placement.machine): 1.0} for placement in placements],
+            [{offered.resource_of(placement.machine): 1.0} for placement in placements],
             strategy="PACK",
             name=f"{self._attempt_prefix(order.key)}{order.revision}",
             lifetime="detached",
@@ -216,17 +237,17 @@ class RunnerPool:
         return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
 
 
-def _machines_up() -> frozenset[MachineId] | None:
+def _offered_machines() -> OfferedMachines | None:
     prefix = machine_resource(MachineId(""))
     try:
         nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's own
     except RayError as error:
         _log.warning("Ray does not say which nodes live", error=str(error))
         return None
-    return frozenset(
+    offered = {resource for node in nodes if node["Alive"] for resource in node["Resources"]}
+    named = frozenset(
         MachineId(resource.removeprefix(prefix))
-        for node in nodes
-        if node["Alive"]
-        for resource in node["Resources"]
-        if resource.startswith(prefix)
+        for resource in offered
+        if resource.startswith(prefix) and resource != EVERY_MACHINE
     )
+    return OfferedMachines(named, every=EVERY_MACHINE in offered)

@@ -31,7 +31,7 @@ from services.database.engine import Database
 from services.database.fleet_store import FLEET_CHANNEL
 from services.database.migrations_runner import upgrade
 from services.database.server_address import URL_VARIABLE, resolve_database_url
-from services.execution.runner_pool import machine_resources
+from services.execution.runner_pool import EVERY_MACHINE, TASK_SLOTS
 from services.log_output import configure_logging
 from services.runtime.clock_record import record_clock
 from services.runtime.home import HomeLayout
@@ -87,7 +87,7 @@ class Host:
                 self._say(HostState.STARTING, "Ray", "")
                 # Taken meanwhile: a tier that cannot listen would be started again and again.
                 require_port(options.listen_host, self._port)
-                await asyncio.to_thread(self._open_ray, fleet or stored_fleet)
+                await asyncio.to_thread(self._open_ray)
                 _stop_on_signals(stop)
                 self._say(HostState.STARTING, "the tiers", "")
                 self._start_tiers(fleet or stored_fleet)
@@ -113,16 +113,15 @@ class Host:
             if not await database.run(lambda connection: record_clock(connection, speed, origin_s)):
                 _log.warning("the service has a clock already; it is kept")
 
-    def _open_ray(self, fleet: Fleet) -> None:
+    def _open_ray(self) -> None:
         if self._options.ray_address is not None:
             ray.init(address=self._options.ray_address, namespace=NAMESPACE, log_to_driver=False)
             return
         # Ray makes its workers yield to all other processes (nice 15); the tiers are the service itself.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        machines = [machine.machine for region in fleet.regions for machine in region.machines()]
         ray.init(
             num_gpus=0,
-            resources=machine_resources(machines),
+            resources={EVERY_MACHINE: TASK_SLOTS},
             object_store_memory=_OBJECT_STORE_BYTES,
             include_dashboard=False,
             namespace=NAMESPACE,

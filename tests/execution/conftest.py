@@ -21,11 +21,11 @@ def ray_address() -> Iterator[str]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    from services.execution.runner_pool import NAMESPACE, machine_resources
+    from services.execution.runner_pool import NAMESPACE, TASK_SLOTS, machine_resource
 
     ray.init(
         num_cpus=2,
-        resources=machine_resources(MACHINES),
+        resources={machine_resource(machine): TASK_SLOTS for machine in MACHINES},
         include_dashboard=False,
         object_store_memory=100 * 2**20,
         namespace=NAMESPACE,

@@ -15,7 +15,7 @@ from services.execution import ray_executor
 from services.execution.executor import MachineStatus
 from services.execution.ray_attempt import RayExecutorConfiguration
 from services.execution.ray_executor import RayExecutor
-from services.execution.runner_pool import RunnerHandle
+from services.execution.runner_pool import EVERY_MACHINE, OfferedMachines, RunnerHandle, machine_resource
 
 M0, M1, M2 = MachineId("m0"), MachineId("m1"), MachineId("m2")
 
@@ -24,7 +24,7 @@ class ScriptedRay:
     """Nothing runs, and these are the machines that Ray offers; None while it does not answer."""
 
     def __init__(self) -> None:
-        self.offered: frozenset[MachineId] | None = None
+        self.offered: OfferedMachines | None = None
 
     async def find(self) -> list[RunnerHandle]:
         return []
@@ -32,7 +32,7 @@ class ScriptedRay:
     async def remove_all_but(self, keys: Collection[AttemptKey]) -> None:
         del keys
 
-    async def machines_up(self) -> frozenset[MachineId] | None:
+    async def offered_machines(self) -> OfferedMachines | None:
         return self.offered
 
     def close(self) -> None: ...
@@ -50,7 +50,7 @@ def test_of_machines_of_which_ray_has_not_said_anything_nothing_is_told(
         await executor.start("127.0.0.1:1")
         changes = executor.subscribe()
         assert executor.machines() == ()
-        pool.offered = frozenset({M0})
+        pool.offered = OfferedMachines(frozenset({M0}))
         await executor.set_machines([M0, M1])
         up, down = MachineStatus(M0, True), MachineStatus(M1, False, "no living Ray node offers it")
         assert executor.machines() == (up, down)
@@ -61,3 +61,24 @@ def test_of_machines_of_which_ray_has_not_said_anything_nothing_is_told(
         await executor.close()
 
     asyncio.run(scenario())
+
+
+def test_a_node_for_every_machine_offers_those_that_are_added_later_unless_one_has_a_node_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = ScriptedRay()
+    pool.offered = OfferedMachines(frozenset({M0}), every=True)
+    monkeypatch.setattr(ray_executor, "RunnerPool", lambda cluster: pool)
+    configuration = RayExecutorConfiguration(tmp_path, tmp_path, machine_interval_s=3600.0)
+
+    async def scenario() -> None:
+        executor = RayExecutor(ClusterId("c"), [M0], SystemClock(), configuration)
+        await executor.start("127.0.0.1:1")
+        await executor.set_machines([M0, M1])
+        assert executor.machines() == (MachineStatus(M0, True), MachineStatus(M1, True))
+        await executor.close()
+
+    asyncio.run(scenario())
+    assert pool.offered.resource_of(M0) == machine_resource(M0)
+    assert pool.offered.resource_of(M1) == EVERY_MACHINE
+    assert OfferedMachines(frozenset({M0})).resource_of(M1) == machine_resource(M1), "its node may yet come"
