@@ -77,6 +77,9 @@ class RetryPolicy:
         return float(min(self.backoff_cap_s, self.backoff_s * 2.0 ** min(failures - 1, 30)))
 
 
+DEFAULT_STOP_GRACE_S = 30.0
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadSpecification:
     """Everything the user said. `regions` empty means anywhere; `stop_grace_s` is the time to save a checkpoint."""
@@ -88,7 +91,7 @@ class WorkloadSpecification:
     regions: tuple[RegionId, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     retry: RetryPolicy = RetryPolicy()
-    stop_grace_s: float = 30.0
+    stop_grace_s: float = DEFAULT_STOP_GRACE_S
 
     @property
     def demand(self) -> ResourceVector:

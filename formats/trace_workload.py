@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, TenantId
 from domain.resources import TaskResources
-from domain.workload import Emulated, JobSpecification, TableInput, WorkloadSpecification
+from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, JobSpecification, TableInput, WorkloadSpecification
 from formats.trace import TraceRow
 
 JOB_NAME = JobName("main")
@@ -53,6 +53,7 @@ def workload_of_row(
     duration_factor: float = 1.0,
     tasks: int | None = None,
     anywhere: bool = False,
+    stop_grace_s: float = DEFAULT_STOP_GRACE_S,
 ) -> WorkloadSpecification:
     """The emulated workload of a row, named by its id; `tenant` replaces the trace's, durations are multiplied.
 
@@ -86,4 +87,5 @@ def workload_of_row(
         tables=tuple([TableInput(table) for table in row.tables]) if row.tables else (),
         regions=(row.region,) if row.region is not None and not anywhere else (),
         labels=(("model", row.model),) if row.model else (),
+        stop_grace_s=stop_grace_s,
     )

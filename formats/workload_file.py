@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, RegionId, TableId, TenantId
 from domain.resources import TaskResources
 from domain.workload import (
+    DEFAULT_STOP_GRACE_S,
     Command,
     Emulated,
     EntryPoint,
@@ -75,7 +76,7 @@ class WorkloadSchema(Schema):
     regions: list[str] = []
     labels: dict[str, str] = {}
     retry: RetrySchema = RetrySchema()
-    stop_grace_s: float = 30.0
+    stop_grace_s: float = DEFAULT_STOP_GRACE_S
 
 
 def parse_workloads(text: str, source: str = "workload.yaml") -> tuple[WorkloadSpecification, ...]:

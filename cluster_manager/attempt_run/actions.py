@@ -56,10 +56,11 @@ class RecordLeaving(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Stop all its tasks; with time to save their work, or at once."""
+    """Stop all its tasks."""
 
     key: AttemptKey
-    saves: bool
+    grace_s: float
+    """The time that they have to save their work; 0: at once."""
 
 
 class RecordEnd(NamedTuple):

@@ -23,6 +23,14 @@ class EmulatedJob(NamedTuple):
     checkpoint_interval_s: float
 
 
+class Stopping(NamedTuple):
+    """What stopping some work comes to."""
+
+    kept: float
+    """The progress that remains when it is over."""
+    takes_s: float
+
+
 class EmulatedWork(NamedTuple):
     """The work of an attempt. It had made `progress` at `anchor_s` and advances by `speed` since."""
 
@@ -44,6 +52,16 @@ class EmulatedWork(NamedTuple):
         progress = self.progress_at(now)
         saved = min([_saved_by(job, self.start, progress) for job in self.jobs])
         return max(self.start, min(saved, progress))
+
+    def stopped(self, grace_s: float, save_s: float, now: float) -> Stopping:
+        """What is left of it when it is stopped with that grace, where saving it takes `save_s` seconds.
+
+        Within its grace it is saved whole. Where the grace is shorter it ends with that, unsaved, and what every job has
+        saved on its own remains; without any grace nothing is even tried.
+        """
+        if grace_s > 0.0 and save_s <= grace_s:
+            return Stopping(self.progress_at(now), save_s)
+        return Stopping(self.checkpoint_at(now), max(0.0, grace_s))
 
     @property
     def done_s(self) -> float:

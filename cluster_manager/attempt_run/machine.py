@@ -44,7 +44,7 @@ from cluster_manager.attempt_run.events import (
     TaskFailed,
     TaskLost,
 )
-from cluster_manager.attempt_run.run import AttemptRun, Phase
+from cluster_manager.attempt_run.run import AttemptRun, Phase, stop_grace_s
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State, next_state
 
@@ -236,12 +236,12 @@ def _leave(run: AttemptRun, event: LeaveAsked | MachineLost, eviction: Eviction,
     cancelled = run.cancelled or eviction.cause is EvictionCause.CANCELLED
     moved = run._replace(phase=phase, eviction=eviction, cancelled=cancelled, history=(*run.history, event))
     if run.phase is Phase.LEAVING:
-        return moved, (Stop(run.key, saves=False),)
+        return moved, (Stop(run.key, stop_grace_s(moved)),)
     moved = moved._replace(state=next_state(run.key.workload, run.state, Happening.EVICTION_BEGAN))
     leaving = RecordLeaving(run.key, eviction)
     if run.phase is Phase.BROKEN:
         return moved, (leaving,)
-    return moved, (leaving, Stop(run.key, saves=isinstance(event, LeaveAsked)))
+    return moved, (leaving, Stop(run.key, stop_grace_s(moved)))
 
 
 def _break(run: AttemptRun, event: TaskFailed | TaskLost, phase: Phase, *, failed: bool) -> Step:
@@ -250,7 +250,7 @@ def _break(run: AttemptRun, event: TaskFailed | TaskLost, phase: Phase, *, faile
     if run.phase is phase and task_failed == run.task_failed:
         return run, ()
     moved = run._replace(phase=phase, task_failed=task_failed, history=(*run.history, event))
-    return moved, () if run.phase is phase else (Stop(run.key, saves=False),)
+    return moved, () if run.phase is phase else (Stop(run.key, stop_grace_s(moved)),)
 
 
 def _ended_as(run: AttemptRun) -> str:

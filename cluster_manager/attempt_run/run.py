@@ -9,7 +9,7 @@ from cluster_manager.attempt_run.events import AttemptEvent, Eviction
 from domain.events import EvictionCause
 from domain.life_cycle import State
 from domain.placement import AttemptKey
-from domain.workload import RetryPolicy
+from domain.workload import DEFAULT_STOP_GRACE_S, RetryPolicy, WorkloadSpecification
 
 
 class Phase(StrEnum):
@@ -39,6 +39,15 @@ class AttemptFacts(NamedTuple):
     retry: RetryPolicy = RetryPolicy()
     failures: int = 0
     """Of the workload, before this attempt."""
+    stop_grace_s: float = DEFAULT_STOP_GRACE_S
+    """The time to save its work that the workload asks for."""
+
+
+def facts_of(
+    key: AttemptKey, specification: WorkloadSpecification, progress_at_start: float, failures: int
+) -> AttemptFacts:
+    """What is known of a new attempt of that workload."""
+    return AttemptFacts(key, progress_at_start, specification.retry, failures, specification.stop_grace_s)
 
 
 class AttemptRun(NamedTuple):
@@ -64,6 +73,13 @@ class AttemptRun(NamedTuple):
     @property
     def key(self) -> AttemptKey:
         return self.facts.key
+
+
+def stop_grace_s(run: AttemptRun) -> float:
+    """The seconds that it has to save its work once it is stopped; 0 where there is nothing to wait for: a machine under
+    it is lost, or something of it has ended badly."""
+    lost = run.eviction is not None and run.eviction.cause is EvictionCause.MACHINE_LOST
+    return 0.0 if lost or run.phase is Phase.BROKEN else run.facts.stop_grace_s
 
 
 def new_run(facts: AttemptFacts) -> AttemptRun:

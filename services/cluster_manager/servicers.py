@@ -149,9 +149,10 @@ class ClusterManagerServicer(cluster_manager_pb2_grpc.ClusterManagerServicer):
         placements = placements_from_proto(request.placements)
         if request.revision < 1:
             raise InvalidArgument.of("revision", f"is {request.revision}; changes of placements are numbered from 1")
+        _check_amounts(work_rate=request.work_rate)
         await self._token.check(request.fencing_token)
         with _told_to_the_caller():
-            await self._executor.resize(key, placements, request.revision)
+            await self._executor.resize(key, placements, request.revision, request.work_rate or 1.0)
         return cluster_manager_pb2.ResizeAttemptResponse()
 
     async def GetStatus(

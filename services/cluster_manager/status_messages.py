@@ -90,6 +90,7 @@ def _order_from_proto(plan: cluster_manager_pb2.AttemptPlan) -> AttemptOrder:
             ("revision", plan.revision),
             ("changed_s", plan.changed_s),
             ("changed_progress", plan.changed_progress),
+            ("work_rate", plan.work_rate),
         )
         if not (math.isfinite(number) and number >= 0)
     ]
@@ -121,6 +122,7 @@ def _order_from_proto(plan: cluster_manager_pb2.AttemptPlan) -> AttemptOrder:
         revision=plan.revision,
         changed_s=plan.changed_s,
         changed_progress=plan.changed_progress,
+        work_rate=plan.work_rate or 1.0,
     )
 
 

@@ -52,8 +52,10 @@ class EmulatedExecutor:
     async def stop(self, key: AttemptKey, grace_s: float) -> None:
         self._publish(self._emulation.stop(key, grace_s, self._clock.now()))
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
-        self._publish(self._emulation.resize(key, placements, revision, self._clock.now()))
+    async def resize(
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, work_rate: float = 1.0
+    ) -> None:
+        self._publish(self._emulation.resize(key, placements, revision, work_rate, self._clock.now()))
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:
         self._emulation.forget(keys)

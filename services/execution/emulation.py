@@ -1,8 +1,7 @@
 """Emulated attempts: work of a given length on a clock, without processes. Pure: `now` is a parameter.
 
-How far an attempt is and what of that is saved says `cluster_manager.attempt_run.emulated_work`. It advances by 1 a
-second, or faster when every job here has flexible tasks beside its base tasks: by the smallest ratio of placed to base
-tasks.
+How far an attempt is and what of that is saved says `cluster_manager.attempt_run.emulated_work`. It advances at the rate
+of its order: the region settles that (`domain.work_rate`), for it depends on what the attempt has in other clusters too.
 
 Invariant (design I8): of one workload at most one attempt is live. Every change costs O(log n) in the number of live
 attempts, through one heap of the times at which something is due.
@@ -18,7 +17,6 @@ from dataclasses import dataclass, replace
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from domain.identifiers import MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
-from domain.work_rate import work_rate
 from domain.workload import Emulated
 from services.execution.attempt_register import AttemptRegister
 from services.execution.executor import (
@@ -47,7 +45,7 @@ class _EmulatedAttempt:
     due_s: float = math.inf
     """When it completes by itself, or when its stop is over."""
     checkpoint_at_end: float | None = None
-    """While it is stopping: what its checkpoint will hold, None when the grace is too short to save one."""
+    """While it is stopping: what its checkpoint will hold; None once the time to save one was cut short."""
     final_checkpoint: float | None = None
     reason: str = ""
     changed_s: float = 0.0
@@ -125,31 +123,30 @@ class Emulation:
             return changed + self._bury_unknown(key, now)
         if attempt.phase in ENDED_PHASES:
             return changed
-        deadline_s = now + max(0.0, grace_s)
         if attempt.phase is AttemptPhase.STOPPING:
+            deadline_s = now + max(0.0, grace_s)
             if deadline_s < attempt.due_s:
                 attempt.checkpoint_at_end = None
                 self._schedule(attempt, deadline_s)
             return changed + self.advance(now)
-        progress, checkpoint = attempt.work.progress_at(now), attempt.checkpoint_at(now)
-        held = attempt.phase is AttemptPhase.HELD
-        saves = not held and grace_s > 0 and self._checkpoint_time_s <= grace_s
-        takes_s = 0.0 if held else min(deadline_s - now, self._checkpoint_time_s)
+        # One that is held has nothing to save.
+        grace_s = 0.0 if attempt.phase is AttemptPhase.HELD else grace_s
+        stopping = attempt.work.stopped(grace_s, self._checkpoint_time_s, now)
+        attempt.final_checkpoint = attempt.checkpoint_at(now)
         attempt.reason = "it was asked to stop"
         attempt.work = attempt.work.at_speed(0.0, now)
-        attempt.checkpoint_at_end = progress if saves else None
-        if takes_s <= 0:
-            attempt.final_checkpoint = progress if saves else checkpoint
+        attempt.checkpoint_at_end = stopping.kept
+        if stopping.takes_s <= 0:
+            attempt.final_checkpoint = stopping.kept
             return [*changed, self._end(attempt, AttemptPhase.STOPPED, now)]
-        attempt.final_checkpoint = checkpoint
         attempt.phase, attempt.since_s = AttemptPhase.STOPPING, now
-        self._schedule(attempt, now + takes_s)
+        self._schedule(attempt, now + stopping.takes_s)
         return [*changed, attempt.status(now)]
 
     def resize(
-        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, now: float
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, rate: float, now: float
     ) -> list[AttemptStatus]:
-        """Gives a live attempt other placements; from now on it advances at their speed. An ended one is left alone.
+        """Gives a live attempt other placements; from now on it advances at that rate. An ended one is left alone.
 
         A revision that is not newer than the attempt's changes nothing. Raises UnknownAttempt or ImpossibleOrder.
         """
@@ -157,7 +154,7 @@ class Emulation:
         attempt = self._attempts.get(key)
         if attempt is None:
             raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
-        order = replace(attempt.order, placements=placements, revision=revision)
+        order = replace(attempt.order, placements=placements, revision=revision, work_rate=rate)
         check_order(order)
         if attempt.phase in ENDED_PHASES or revision <= attempt.order.revision:
             return changed
@@ -166,7 +163,7 @@ class Emulation:
         attempt.order = order
         attempt.changed_s, attempt.changed_progress = now, attempt.work.progress_at(now)
         if attempt.phase is AttemptPhase.RUNNING:
-            attempt.work = attempt.work.at_speed(work_rate(order.jobs_here(), order.placements), now)
+            attempt.work = attempt.work.at_speed(rate, now)
             self._schedule(attempt, attempt.work.done_s)
         return [*changed, *self._lose_on_down_machines(attempt, now)] or [attempt.status(now)]
 
@@ -231,8 +228,7 @@ class Emulation:
 
     def _run(self, attempt: _EmulatedAttempt, started_s: float) -> None:
         """Lets the work advance from its start on, which may lie in the past, or from when it was last changed."""
-        speed = work_rate(attempt.order.jobs_here(), attempt.order.placements)
-        attempt.work = attempt.work._replace(anchor_s=started_s, speed=speed)
+        attempt.work = attempt.work._replace(anchor_s=started_s, speed=attempt.order.work_rate)
         if attempt.changed_s > started_s:
             progress = min(attempt.work.work_s, max(attempt.work.progress, attempt.changed_progress))
             attempt.work = attempt.work._replace(anchor_s=attempt.changed_s, progress=progress)

@@ -46,8 +46,9 @@ class AttemptOrder:
 
     `progress` is where the attempt starts from. `started_s` positive says that the attempt was running before a
     restart of the cluster manager: it is adopted if it still exists, and lost if not, never started anew.
-    `revision` counts the changes of its placements since it was dispatched. Emulated work that was changed goes on
-    from `changed_progress` at `changed_s`.
+    `revision` counts the changes of its placements since it was dispatched. Emulated work advances by `work_rate`
+    seconds a second, which depends on its placements in all clusters; if it was changed it goes on from
+    `changed_progress` at `changed_s`.
     """
 
     key: AttemptKey
@@ -59,6 +60,7 @@ class AttemptOrder:
     revision: int = 0
     changed_s: float = 0.0
     changed_progress: float = 0.0
+    work_rate: float = 1.0
 
     def jobs_here(self) -> tuple[JobSpecification, ...]:
         """The jobs with at least one task in this cluster, as specified."""
@@ -189,8 +191,11 @@ class Executor(Protocol):
         """
         ...
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
+    async def resize(
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, work_rate: float = 1.0
+    ) -> None:
         """Gives a running attempt other placements: flexible tasks more or fewer, other amounts of CPU and memory.
+        Emulated work advances at that rate from now on.
 
         Returns soon; that it is carried out in full is published, as the `revision` of its status. A
         revision that is not newer than the last one changes nothing. Raises UnknownAttempt, StaleOrder or

@@ -166,14 +166,16 @@ class RayAttempt:
         if self._started:
             self._stop_gang()
 
-    def check_resize(self, placements: tuple[TaskPlacement, ...], revision: int) -> AttemptOrder | None:
+    def check_resize(
+        self, placements: tuple[TaskPlacement, ...], revision: int, work_rate: float
+    ) -> AttemptOrder | None:
         """The order with these placements instead; None when it is carried out, or about to be, already.
 
         Raises ImpossibleOrder when a running gang cannot become that.
         """
         if revision < self._order.revision or revision <= max(self.status.revision, self._resizing_to):
             return None
-        order = replace(self._order, placements=placements, revision=revision)
+        order = replace(self._order, placements=placements, revision=revision, work_rate=work_rate)
         check_order(order)
         old = {(placement.job, placement.task): placement for placement in self._order.placements}
         new = {(placement.job, placement.task): placement for placement in placements}

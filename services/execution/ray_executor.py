@@ -141,11 +141,13 @@ class RayExecutor:
         self._fence(key)
         self._bury(key, AttemptPhase.STOPPED, "it was not running here", 0.0)
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
+    async def resize(
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, work_rate: float = 1.0
+    ) -> None:
         attempt = self._attempts.get(key)
         if attempt is None:
             raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
-        order = attempt.check_resize(placements, revision)
+        order = attempt.check_resize(placements, revision, work_rate)
         if order is not None and not attempt.status.ended:
             attempt.resize(order)
 

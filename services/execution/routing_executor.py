@@ -44,8 +44,10 @@ class RoutingExecutor:
     async def stop(self, key: AttemptKey, grace_s: float) -> None:
         await self._executor_of(key).stop(key, grace_s)
 
-    async def resize(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int) -> None:
-        await self._executor_of(key).resize(key, placements, revision)
+    async def resize(
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, work_rate: float = 1.0
+    ) -> None:
+        await self._executor_of(key).resize(key, placements, revision, work_rate)
 
     async def forget(self, keys: Sequence[AttemptKey]) -> None:
         await self._emulated.forget(keys)

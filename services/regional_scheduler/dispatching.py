@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from cluster_manager.attempt_run.run import AttemptFacts, new_run
+from cluster_manager.attempt_run.run import facts_of, new_run
 from domain.clock import Clock
 from domain.events import Event, EventKind
 from domain.eviction import EvictionRule
@@ -183,7 +183,7 @@ def _live_attempt(
     award = awards[name]
     specification = lot.workload.specification
     return LiveAttempt(
-        run=new_run(AttemptFacts(lot.key, award.checkpoint_progress, specification.retry, award.failures)),
+        run=new_run(facts_of(lot.key, specification, award.checkpoint_progress, award.failures)),
         tenant=specification.tenant,
         specification=specification,
         standing=lot.position.standing,

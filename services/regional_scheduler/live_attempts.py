@@ -17,7 +17,7 @@ from cluster_manager.attempt_run.actions import AttemptAction
 from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost, Resized
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.making_room import is_in_the_way
-from cluster_manager.attempt_run.run import AttemptRun, Phase
+from cluster_manager.attempt_run.run import AttemptRun, Phase, stop_grace_s
 from domain.events import EvictionCause
 from domain.identifiers import ClusterId, MachineId, TenantId
 from domain.life_cycle import State
@@ -124,8 +124,8 @@ def wanted_order(attempt: LiveAttempt, cluster: ClusterId) -> Order | None:
         if report is None and asked is None and attempt.started_s is not None:
             return Order.EXECUTE
         if asked is Order.STOP:
-            return Order.KILL if _stops_at_once(attempt) else None
-        return Order.KILL if _stops_at_once(attempt) or _broke_somewhere(attempt) else Order.STOP
+            return Order.KILL if stop_grace_s(attempt.run) <= 0 else None
+        return Order.KILL if stop_grace_s(attempt.run) <= 0 or _broke_somewhere(attempt) else Order.STOP
     if report is not None and report.phase is not AttemptPhase.HELD:
         return None
     if attempt.run.phase is Phase.DISPATCHED:
@@ -142,12 +142,6 @@ def _held_everywhere(attempt: LiveAttempt) -> bool:
 def must_stop(attempt: LiveAttempt) -> bool:
     """It has to leave, or something of it has ended badly."""
     return attempt.run.phase in (Phase.LEAVING, Phase.BROKEN)
-
-
-def _stops_at_once(attempt: LiveAttempt) -> bool:
-    """The machine that it runs on is lost, or a task of it failed by itself: there is nothing to wait for."""
-    lost = attempt.eviction is not None and attempt.eviction.cause is EvictionCause.MACHINE_LOST
-    return lost or attempt.run.phase is Phase.BROKEN
 
 
 def _broke_somewhere(attempt: LiveAttempt) -> bool:

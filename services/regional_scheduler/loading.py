@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from cluster_manager.attempt_run.run import AttemptFacts, run_from_record
+from cluster_manager.attempt_run.run import facts_of, run_from_record
 from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s, is_spared
 from domain.fleet import Fleet, MachineState
@@ -122,7 +122,7 @@ def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
     """The attempt as a session knows it that has not heard of it from any cluster."""
     specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored.specification))
     run = run_from_record(
-        AttemptFacts(stored.key, stored.progress_at_start, specification.retry, stored.failures),
+        facts_of(stored.key, specification, stored.progress_at_start, stored.failures),
         stored.state,
         progress=stored.progress,
         checkpoint_progress=stored.checkpoint_progress,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster_manager.attempt_run.actions import RecordEnd
-from cluster_manager.attempt_run.run import AttemptFacts, new_run
+from cluster_manager.attempt_run.run import facts_of, new_run
 from domain.events import Event, EventKind
 from domain.identifiers import RegionId
 from formats.event_details import placement_details
@@ -17,7 +17,7 @@ def successor_attempt(
     attempt: LiveAttempt, stands: StoredStanding, end: RecordEnd, place: ReservedPlace, now: float
 ) -> LiveAttempt:
     """The attempt that follows one that ended in order to go on elsewhere."""
-    facts = AttemptFacts(place.key, end.checkpoint_progress, attempt.run.facts.retry, attempt.run.facts.failures)
+    facts = facts_of(place.key, attempt.specification, end.checkpoint_progress, attempt.run.facts.failures)
     return LiveAttempt(
         run=new_run(facts),
         tenant=attempt.tenant,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from cluster_manager.attempt_run.events import PlaceFreed
-from cluster_manager.attempt_run.run import Phase
+from cluster_manager.attempt_run.run import Phase, stop_grace_s
 from domain.fleet import Region
 from domain.identifiers import ClusterId
 from domain.placement import AttemptKey
@@ -151,7 +151,7 @@ class OrderSender:
                 # From here on the order may have arrived even if the link breaks: the attempt cannot end unheard.
                 attempt.perhaps_known.add(cluster)
                 if order in (Order.STOP, Order.KILL):
-                    stops.append((key, attempt.specification.stop_grace_s if order is Order.STOP else 0.0))
+                    stops.append((key, stop_grace_s(attempt.run) if order is Order.STOP else 0.0))
                 else:
                     starts.append(attempt)
                     if must_stop(attempt):

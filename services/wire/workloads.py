@@ -18,6 +18,7 @@ from domain.life_cycle import State
 from domain.placement import TaskPlacement
 from domain.resources import TaskResources
 from domain.workload import (
+    DEFAULT_STOP_GRACE_S,
     Command,
     Emulated,
     EntryPoint,
@@ -32,7 +33,6 @@ from services.wire.malformed_message import MalformedMessage
 from topmast.v1 import workload_pb2
 
 _DEFAULT_RETRY = RetryPolicy()
-_DEFAULT_STOP_GRACE_S = 30.0
 
 _STATE_TO_PROTO = {state: workload_pb2.WorkloadState.Value(f"WORKLOAD_STATE_{state.value}") for state in State}
 _STATE_FROM_PROTO = {int(value): state for state, value in _STATE_TO_PROTO.items()}
@@ -58,7 +58,7 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
         tuple([RegionId(region) for region in message.regions]),
         _sorted_pairs(labels) if labels else (),
         _retry_from_proto(message.retry) if message.HasField("retry") else _DEFAULT_RETRY,
-        message.stop_grace_s if message.HasField("stop_grace_s") else _DEFAULT_STOP_GRACE_S,
+        message.stop_grace_s if message.HasField("stop_grace_s") else DEFAULT_STOP_GRACE_S,
     )
 
 

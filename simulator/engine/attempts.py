@@ -32,7 +32,7 @@ from cluster_manager.attempt_run.events import (
     Started,
 )
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import AttemptFacts, new_run, run_from_record
+from cluster_manager.attempt_run.run import new_run, run_from_record, stop_grace_s
 from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
 from domain.life_cycle import Happening, State
@@ -71,7 +71,7 @@ class Attempts:
         work.attempts += 1
         work.token += 1
         work.key = lot.key
-        work.run = new_run(AttemptFacts(work.key, work.progress))
+        work.run = new_run(work.facts())
         work.region, work.standing, work.guaranteed = win.region, lot.position.standing, lot.position.within_quota
         work.dispatched_s, work.started_s = now, math.nan
         work.placements = win.plan.placements
@@ -157,9 +157,8 @@ class Attempts:
                 work.goes_on_from(changed, 0.0 if eviction is not None else speed_of(attempt))
                 if eviction is not None:
                     self._count_service(work, changed.to_s)
-        work.kept = work.progress_at(now)
         work.run = run_from_record(
-            AttemptFacts(work.key, work.progress),
+            work.facts(),
             work.state,
             progress=work.progress,
             checkpoint_progress=work.progress,
@@ -196,10 +195,9 @@ class Attempts:
         """What is to come of an attempt that was taken over."""
         world, now = self._world, self._world.clock.now()
         if work.state is State.PREEMPTING:
-            saved_s = now
-            if work.emulated is not None:
-                saved_s = max(now, work.emulated.anchor_s + world.settings.costs.checkpoint_save_s)
-            world.events.add(saved_s, Happens.VACATED, work.index, work.token)
+            asked_s = now if work.emulated is None else work.emulated.anchor_s
+            gone_s = asked_s + self._save(work, stop_grace_s(work.run), asked_s)
+            world.events.add(max(now, gone_s), Happens.VACATED, work.index, work.token)
         elif work.goes_on_in is not None:
             self.migrate(work, *work.goes_on_in)
         elif work.emulated is not None:
@@ -350,16 +348,23 @@ class Attempts:
             work.preempted_s = remembered_preemptions(inventory.rule, (*work.preempted_s, now))
 
     def _stop(self, work: SimulatedWorkload, action: Stop) -> None:
-        """It is gone when its work is saved; at once when there is no time to, with what its last checkpoint keeps."""
+        """It is gone when its work is saved, or its grace is over; at once if a machine under it is lost."""
         world, now = self._world, self._world.clock.now()
-        if action.saves:
-            work.kept = work.progress_at(now)
-            save_s = world.settings.costs.checkpoint_save_s if work.emulated is not None else 0.0
-            world.events.add(now + save_s, Happens.VACATED, work.index, work.token)
-        else:
+        takes_s = self._save(work, action.grace_s, now)
+        if work.run.eviction is not None and work.run.eviction.cause is EvictionCause.MACHINE_LOST:
             work.token += 1
-            work.kept = work.checkpoint_at(now)
             self.vacate(work)
+        else:
+            world.events.add(now + takes_s, Happens.VACATED, work.index, work.token)
+
+    def _save(self, work: SimulatedWorkload, grace_s: float, now: float) -> float:
+        """Settles what is kept of its work when it stops with that grace; returns the seconds that this takes."""
+        if work.emulated is None:
+            work.kept = work.progress
+            return 0.0
+        save_s = self._world.settings.costs.checkpoint_save_s
+        work.kept, takes_s = work.emulated.stopped(grace_s, save_s, now)
+        return takes_s
 
     def _record_end(self, work: SimulatedWorkload, end: RecordEnd) -> None:
         """It holds nothing any more; its workload is in the queue again, or has completed."""
@@ -403,7 +408,7 @@ class Attempts:
         work.attempts += 1
         work.token += 1
         work.key = successor_of(work.key)
-        work.run = new_run(AttemptFacts(work.key, work.progress))
+        work.run = new_run(work.facts())
         work.region, work.dispatched_s, work.placements = region, now, placements
         work.guaranteed = work.within_quota
         work.happens(Happening.DISPATCHED)

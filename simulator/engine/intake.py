@@ -11,11 +11,12 @@ from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
 from domain.resources import TaskResources
 from domain.snapshot import emulated_work_s
 from domain.tenant import Tenant, quota_charges
-from domain.workload import Emulated, TableInput, Workload
+from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, TableInput, Workload
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from regional_scheduler.refusals.entries import Scope
 from simulator.engine.regions import SimulatedRegions
+from simulator.engine.settings import CostSettings
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.policies.placement import PlacementPolicy
 
@@ -32,7 +33,7 @@ class Intake:
         regions: SimulatedRegions,
         placement: PlacementPolicy,
         greatest_gpus_per_machine: Mapping[GpuModel, int],
-        checkpoint_interval_s: float,
+        costs: CostSettings,
         *,
         tenants_apart: bool,
         trace_regions_bind: bool,
@@ -45,7 +46,9 @@ class Intake:
         self._regions = regions
         self._placement = placement
         self._greatest = greatest_gpus_per_machine
-        self._checkpoint_interval_s = checkpoint_interval_s
+        self._checkpoint_interval_s = costs.checkpoint_interval_s
+        # No trace says how long its workloads get for that: they get the time that saving takes.
+        self._stop_grace_s = max(DEFAULT_STOP_GRACE_S, costs.checkpoint_save_s)
         self._tenants_apart = tenants_apart
         self._trace_regions_bind = trace_regions_bind
         self._region_position = {member.region: position for position, member in enumerate(regions.members)}
@@ -67,7 +70,11 @@ class Intake:
         row = what
         tasks, consolidate = self._shape_of(row)
         specification = workload_of_row(
-            row, self._greatest, tasks=tasks if row.gpus else None, anywhere=not self._trace_regions_bind
+            row,
+            self._greatest,
+            tasks=tasks if row.gpus else None,
+            anywhere=not self._trace_regions_bind,
+            stop_grace_s=self._stop_grace_s,
         )
         if consolidate:
             jobs = tuple(replace(job, consolidate=True) for job in specification.jobs)

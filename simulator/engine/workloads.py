@@ -150,6 +150,10 @@ class SimulatedWorkload:
         spared = is_spared(rule, guaranteed=self.guaranteed)
         return Holding(self.key, self.standing, self.dispatched_s, placements, from_s, spared)
 
+    def facts(self) -> AttemptFacts:
+        """What is known of its attempt as that begins."""
+        return AttemptFacts(self.key, self.progress, stop_grace_s=self.workload.specification.stop_grace_s)
+
     def happens(self, happening: Happening) -> None:
         """The next state by the life cycle's table; raises TransitionRefused."""
         self.state = next_state(self.workload.workload, self.state, happening)

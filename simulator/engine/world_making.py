@@ -94,7 +94,7 @@ def make_intake(world: World) -> Intake:
         world.regions,
         policy.placement,
         greatest_gpus_per_machine(world.fleet),
-        settings.costs.checkpoint_interval_s,
+        settings.costs,
         tenants_apart=policy.tenants_apart,
         trace_regions_bind=settings.trace_regions_bind,
         charged=policy.scans,

@@ -208,7 +208,7 @@ def test_flexible_tasks_speed_an_elastic_job_up() -> None:
     elastic = order(job(Emulated(100.0), tasks=2, max_tasks=4))
     emulation.execute(elastic, now=0.0)
     four = tuple(placement(task=task) for task in range(4))
-    (resized,) = emulation.resize(key(), four, 1, now=40.0)
+    (resized,) = emulation.resize(key(), four, 1, 2.0, now=40.0)
     assert (resized.phase, resized.progress, resized.throughput, resized.started_s) == (
         AttemptPhase.RUNNING,
         40.0,
@@ -216,9 +216,9 @@ def test_flexible_tasks_speed_an_elastic_job_up() -> None:
         0.0,
     )
     assert emulation.next_due_s() == 70.0
-    emulation.resize(key(), four[:2], 2, now=50.0)
+    emulation.resize(key(), four[:2], 2, 1.0, now=50.0)
     assert emulation.next_due_s() == 90.0
-    emulation.resize(key(), four, 1, now=60.0)
+    emulation.resize(key(), four, 1, 2.0, now=60.0)
     assert emulation.next_due_s() == 90.0, "an old change came late, and changed something"
 
 
@@ -227,9 +227,11 @@ def test_a_resized_attempt_goes_on_after_a_restart_with_what_it_had_done() -> No
     four = tuple(placement(task=task) for task in range(4))
     before = Emulation()
     before.execute(elastic, now=10.0)
-    (resized,) = before.resize(key(), four, 1, now=50.0)
+    (resized,) = before.resize(key(), four, 1, 2.0, now=50.0)
     assert (resized.revision, resized.changed_s, resized.changed_progress) == (1, 50.0, 40.0)
-    again = replace(elastic, placements=four, started_s=10.0, revision=1, changed_s=50.0, changed_progress=40.0)
+    again = replace(
+        elastic, placements=four, started_s=10.0, revision=1, changed_s=50.0, changed_progress=40.0, work_rate=2.0
+    )
     after = Emulation()
     after.execute(again, now=60.0)
     assert only(after, 60.0).progress == only(before, 60.0).progress == 60.0
@@ -238,7 +240,7 @@ def test_a_resized_attempt_goes_on_after_a_restart_with_what_it_had_done() -> No
 
 def test_a_resize_of_nothing_known_is_refused() -> None:
     with pytest.raises(UnknownAttempt):
-        Emulation().resize(key(), (placement(),), 1, now=0.0)
+        Emulation().resize(key(), (placement(),), 1, 1.0, now=0.0)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_an_order_that_makes_no_sense_fails(placements: tuple[TaskPlacement, ...
     assert why in failed.reason
     emulation.execute(emulated(100.0, workload="running"), now=0.0)
     with pytest.raises(ImpossibleOrder, match=why):
-        emulation.resize(key("running"), placements, 1, now=1.0)
+        emulation.resize(key("running"), placements, 1, 1.0, now=1.0)
 
 
 @pytest.mark.parametrize("duration_s", [float("nan"), float("inf"), -1.0])

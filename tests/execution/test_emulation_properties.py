@@ -133,7 +133,7 @@ class EmulationMachine(RuleBasedStateMachine):
             placements = tuple(placement(task=task, machine=machine) for task in range(tasks))
             live = [status for status in self.emulation.statuses(self.now) if status.key == wanted]
             if live and live[0].phase in LIVE_ORDER:
-                self.hear(self.emulation.resize(wanted, placements, live[0].revision + 1, self.now))
+                self.hear(self.emulation.resize(wanted, placements, live[0].revision + 1, float(tasks), self.now))
 
     @rule(machine=st.sampled_from(["m0", "m1"]), up=st.booleans())
     def change_machine(self, machine: str, up: bool) -> None:

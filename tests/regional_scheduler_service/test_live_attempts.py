@@ -160,7 +160,7 @@ def test_when_it_fails_in_one_cluster_it_is_stopped_at_once_in_the_other_and_the
     attempt.ordered = {EAST_A: Order.EXECUTE, EAST_B: Order.EXECUTE}
     report(attempt, EAST_B, AttemptPhase.RUNNING, started_s=1.0)
     actions = report(attempt, EAST_A, AttemptPhase.FAILED, reason="exit code 1", started_s=1.0)
-    assert Stop(attempt.key, saves=False) in actions
+    assert Stop(attempt.key, grace_s=0.0) in actions
     assert wanted_order(attempt, EAST_B) is Order.KILL
     assert end_of(attempt, now=60.0) is None
     report(attempt, EAST_B, AttemptPhase.STOPPED, started_s=1.0)

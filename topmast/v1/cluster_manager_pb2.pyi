@@ -71,6 +71,7 @@ class AttemptPlan(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CHANGED_S_FIELD_NUMBER: _builtins.int
     CHANGED_PROGRESS_FIELD_NUMBER: _builtins.int
+    WORK_RATE_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     hold: _builtins.bool
@@ -82,8 +83,10 @@ class AttemptPlan(_message.Message):
     revision: _builtins.int
     """How often its placements have changed since it was dispatched."""
     changed_s: _builtins.float
-    """Emulated, running, and changed: it had done so much at that time, and works at the speed of its placements since."""
+    """Emulated, running, and changed: it had done so much at that time, and works at its present rate since."""
     changed_progress: _builtins.float
+    work_rate: _builtins.float
+    """Emulated: seconds of work per second with all its placements, those in other clusters too. 0: one."""
     @_builtins.property
     def specification(self) -> _workload_pb2.WorkloadSpecification: ...
     @_builtins.property
@@ -103,10 +106,11 @@ class AttemptPlan(_message.Message):
         revision: _builtins.int = ...,
         changed_s: _builtins.float = ...,
         changed_progress: _builtins.float = ...,
+        work_rate: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "hold", b"hold", "placements", b"placements", "progress", b"progress", "revision", b"revision", "specification", b"specification", "started_s", b"started_s", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "hold", b"hold", "placements", b"placements", "progress", b"progress", "revision", b"revision", "specification", b"specification", "started_s", b"started_s", "work_rate", b"work_rate", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -224,11 +228,14 @@ class ResizeAttemptRequest(_message.Message):
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    WORK_RATE_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     fencing_token: _builtins.int
     revision: _builtins.int
     """Which change of its placements this is, counted from 1: an earlier one than the newest seen changes nothing."""
+    work_rate: _builtins.float
+    """Emulated: seconds of work per second from now on, with all its placements, those in other clusters too. 0: one."""
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[_workload_pb2.TaskPlacement]:
         """All placements of the attempt in this cluster from now on."""
@@ -241,10 +248,11 @@ class ResizeAttemptRequest(_message.Message):
         placements: _abc.Iterable[_workload_pb2.TaskPlacement] | None = ...,
         fencing_token: _builtins.int = ...,
         revision: _builtins.int = ...,
+        work_rate: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fencing_token", b"fencing_token", "placements", b"placements", "revision", b"revision", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fencing_token", b"fencing_token", "placements", b"placements", "revision", b"revision", "work_rate", b"work_rate", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -171,7 +171,7 @@ def test_a_victim_is_stopped_with_time_to_save_and_returns_to_the_queue_with_wha
 ) -> None:
     checked = new_attempt()
     checked.take(PlaceFreed(0.0), Started(0.0))
-    assert checked.take(LeaveAsked(30.0, PREEMPTED)) == (RecordLeaving(KEY, PREEMPTED), Stop(KEY, saves=True))
+    assert checked.take(LeaveAsked(30.0, PREEMPTED)) == (RecordLeaving(KEY, PREEMPTED), Stop(KEY, grace_s=30.0))
     assert checked.run.state is State.PREEMPTING
     checked.take(Gone(35.0, START + 30.0, START + 30.0, "it was asked to stop"))
     assert end_of(checked) == RecordEnd(
@@ -202,7 +202,7 @@ def test_with_its_machine_it_loses_what_was_not_saved_and_has_no_time_to_save_it
     checked = new_attempt()
     checked.take(PlaceFreed(0.0), Started(0.0))
     lost = Eviction(EvictionCause.MACHINE_LOST)
-    assert checked.take(MachineLost(30.0)) == (RecordLeaving(KEY, lost), Stop(KEY, saves=False))
+    assert checked.take(MachineLost(30.0)) == (RecordLeaving(KEY, lost), Stop(KEY, grace_s=0.0))
     checked.take(Gone(30.0, START + 30.0, START + 20.0))
     assert (end_of(checked).end, end_of(checked).checkpoint_progress) == ("machine_lost", START + 20.0)
 
@@ -210,7 +210,7 @@ def test_with_its_machine_it_loses_what_was_not_saved_and_has_no_time_to_save_it
 def test_a_machine_that_is_lost_under_a_victim_is_why_it_ended(new_attempt: NewAttempt) -> None:
     checked = new_attempt()
     checked.take(PlaceFreed(0.0), Started(0.0), LeaveAsked(30.0, PREEMPTED))
-    assert checked.take(MachineLost(31.0)) == (Stop(KEY, saves=False),), "it is recorded as leaving already"
+    assert checked.take(MachineLost(31.0)) == (Stop(KEY, grace_s=0.0),), "it is recorded as leaving already"
     checked.take(Gone(31.0))
     assert (end_of(checked).end, end_of(checked).next_state) == ("machine_lost", State.PENDING)
 
@@ -227,7 +227,7 @@ def test_an_attempt_that_no_cluster_has_heard_of_ends_at_once(new_attempt: NewAt
 def test_when_a_task_fails_the_others_are_stopped_once_and_the_attempt_has_failed(new_attempt: NewAttempt) -> None:
     checked = new_attempt()
     checked.take(PlaceFreed(0.0), Started(0.0))
-    assert checked.take(TaskFailed(9.0)) == (Stop(KEY, saves=False),)
+    assert checked.take(TaskFailed(9.0)) == (Stop(KEY, grace_s=0.0),)
     assert checked.take(TaskFailed(10.0)) == ()
     checked.take(Gone(11.0, reason="exit code 1"))
     end = end_of(checked)

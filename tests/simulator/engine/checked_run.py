@@ -23,6 +23,7 @@ from domain.identifiers import (
 from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant
+from domain.workload import Workload, WorkloadSpecification
 from formats.trace import TraceRow
 from simulator.engine.failures import Failures
 from simulator.engine.settings import CostSettings, SimulationSettings
@@ -79,16 +80,17 @@ def checked_run(
     loans: LoanSchedule | None = None,
     tables: Sequence[Table] = (),
     actions: Sequence[ActionAt] = (),
+    workloads: Sequence[Workload] = (),
     check_every_events: int = 1,
 ) -> CheckedRun:
     """Runs, and raises when the log breaks an invariant, a law is not conserved, or an inventory is not in order.
 
     Without tenants, every tenant of the rows may use everything. `failures` replaces those of the settings.
     """
-    chosen = tuple(tenants) if tenants is not None else unlimited(rows)
+    chosen = tuple(tenants) if tenants is not None else unlimited([*rows, *(w.specification for w in workloads)])
     log: list[Record] = []
     simulation = Simulation(
-        SimulationInput("test", rows, fleet, chosen, loans, catalog=Catalog(tables), actions=actions),
+        SimulationInput("test", rows, fleet, chosen, loans, workloads, catalog=Catalog(tables), actions=actions),
         policy,
         settings.model_copy(update={"check_every_events": check_every_events}),
         seed,
@@ -111,7 +113,7 @@ def checked_run(
     return CheckedRun(record, tuple(log))
 
 
-def unlimited(rows: Sequence[TraceRow]) -> tuple[Tenant, ...]:
+def unlimited(rows: Sequence[TraceRow | WorkloadSpecification]) -> tuple[Tenant, ...]:
     """The tenants of the rows, each with more quota than there is hardware."""
     return tuple(Tenant(name, 0, Quota.of({ANY_GPU_MODEL: UNLIMITED})) for name in sorted({row.tenant for row in rows}))
 
