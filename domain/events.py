@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"
     RESIZED = "resized"
     TUNED = "tuned"
+    CHANGE_REFUSED = "change_refused"
+    """A cluster says that it cannot resize or retune its part of an attempt: that holds again what it held before."""
     EVICTING = "evicting"
     """The attempt was asked to stop; `evicted` follows when it has."""
     EVICTED = "evicted"
@@ -53,6 +55,8 @@ class EvictionCause(StrEnum):
     CANCELLED = "cancelled"
     MIGRATED = "migrated"
     """It goes on elsewhere, as the next attempt, without going through the queue."""
+    CHANGE_REFUSED = "change_refused"
+    """A cluster refused to resize or retune it, and what it was to give up is another attempt's already."""
 
 
 @dataclass(frozen=True, slots=True)

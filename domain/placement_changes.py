@@ -37,6 +37,8 @@ class PlacementChange:
     """Tasks as they were, that go or will hold less."""
     waits_for: tuple[AttemptKey, ...] = ()
     """Attempts that were leaving, or giving up something, on machines where this one gets more."""
+    undoes: bool = False
+    """It takes back a change that a cluster has refused."""
 
 
 def change_of(
@@ -47,6 +49,11 @@ def change_of(
     released = [placement for placement in before if _gives_up(placement, kept.get(name_of(placement)))]
     kind = ChangeKind.TUNED if isinstance(action, Retune) else ChangeKind.RESIZED
     return PlacementChange(kind, tuple(before), tuple(released))
+
+
+def undone(change: PlacementChange, after: Sequence[TaskPlacement]) -> PlacementChange:
+    """The change back to what the attempt held before; `after` is what it was to hold, and may hold in some clusters."""
+    return PlacementChange(change.kind, change.before, released=grown(change.before, after), undoes=True)
 
 
 def grown(before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]) -> tuple[TaskPlacement, ...]:

@@ -43,7 +43,7 @@ async def begin_change(
 ) -> bool:
     """The attempt is to hold these from now on; False when it does not run any more, or was changed meanwhile.
 
-    Service and its tenant's use are counted by what it held up to now.
+    Only a change that undoes another comes before that one is carried out: it takes its place. Service and its tenant's use are counted by what it held up to now.
     """
     cursor = await connection.execute(
         """SELECT workload FROM attempts WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = %s
@@ -70,9 +70,9 @@ async def begin_change(
     cursor = await connection.execute(
         """INSERT INTO placement_revisions AS r (workload, attempt, revision, change) VALUES (%s, %s, %s, %s)
            ON CONFLICT (workload, attempt) DO UPDATE SET revision = excluded.revision, change = excluded.change
-            WHERE r.revision = excluded.revision - 1 AND r.change IS NULL
+            WHERE r.revision = excluded.revision - 1 AND (r.change IS NOT NULL) = %s
         RETURNING revision""",
-        (key.workload, key.attempt, revision, Jsonb(change_to_document(change))),
+        (key.workload, key.attempt, revision, Jsonb(change_to_document(change)), change.undoes),
     )
     if await cursor.fetchone() is None:
         return False

@@ -35,6 +35,7 @@ def change_to_document(change: PlacementChange) -> dict[str, Any]:
         "before": placements_to_documents(change.before),
         "released": placements_to_documents(change.released),
         "waits_for": [[key.workload, int(key.attempt)] for key in change.waits_for],
+        "undoes": change.undoes,
     }
 
 
@@ -44,4 +45,6 @@ def change_from_document(document: Mapping[str, Any]) -> PlacementChange:
         placements_from_documents(document["before"]),
         placements_from_documents(document["released"]),
         tuple(AttemptKey(WorkloadId(workload), AttemptNumber(attempt)) for workload, attempt in document["waits_for"]),
+        # Changes that were stored before a refusal could be undone have no such entry.
+        undoes=bool(document.get("undoes", False)),
     )

@@ -55,7 +55,17 @@ class LinkLost:
     cluster: ClusterId
 
 
-LinkMessage = ClusterReport | LinkLost
+@dataclass(frozen=True, slots=True)
+class ChangeRefused:
+    """The cluster manager says that this change of an attempt's placements, by its number, is impossible."""
+
+    cluster: ClusterId
+    key: AttemptKey
+    revision: int
+    reason: str
+
+
+LinkMessage = ClusterReport | LinkLost | ChangeRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +203,9 @@ class ClusterLink:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-            # Nothing is lost and a new link would not help: the change stays undone, and all other orders go on.
-            _log.error(
-                "a change of placements is refused as impossible",
-                cluster=self.cluster,
-                workload=request.workload,
-                attempt=request.attempt,
-                revision=request.revision,
-                said=error.details(),
-            )
+            # Nothing is lost and a new link would not help: all other orders go on, and the region undoes the change.
+            key = AttemptKey(WorkloadId(request.workload), AttemptNumber(request.attempt))
+            self._inbox(ChangeRefused(self.cluster, key, request.revision, error.details() or "it is impossible"))
 
 
 @asynccontextmanager

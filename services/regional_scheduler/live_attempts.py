@@ -233,9 +233,16 @@ class RegionAttempts:
         self._note_leaving(attempt)
 
     def begin_change(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], change: PlacementChange) -> None:
-        """It is to hold these from now on; what it gives up is not free before `end_change`."""
+        """It is to hold these from now on; what it gives up is not free before `end_change`.
+
+        A change that undoes the last one takes its place.
+        """
         attempt = self._attempts[key]
         before = attempt.machines
+        for other in attempt.change.waits_for if attempt.change is not None else ():
+            _discard(self._waiting_for, other, key)
+        for placement in attempt.change.released if attempt.change is not None else ():
+            _discard(self._leaving_by_machine, placement.machine, key)
         attempt.placements, attempt.change, attempt.revision = placements, change, attempt.revision + 1
         for machine in before - attempt.machines:
             _discard(self._by_machine, machine, key)

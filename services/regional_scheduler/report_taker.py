@@ -9,7 +9,13 @@ from domain.clock import Clock
 from domain.identifiers import ClusterId
 from services.execution.executor import AttemptStatus
 from services.regional_scheduler.absent_clusters import AbsentClusters
-from services.regional_scheduler.cluster_link import ClusterReport, LinkLost, LinkMessage, MachineReport
+from services.regional_scheduler.cluster_link import (
+    ChangeRefused,
+    ClusterReport,
+    LinkLost,
+    LinkMessage,
+    MachineReport,
+)
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.gang_reports import take_report
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
@@ -17,7 +23,7 @@ from services.regional_scheduler.order_sender import OrderSender
 
 
 class ReportTaker:
-    """What no attempt takes in waits here to be taken: new checkpoints, and reports about machines."""
+    """What no attempt takes in waits here to be taken: new checkpoints, reports about machines, refused changes."""
 
     def __init__(
         self, live: RegionAttempts, due_attempts: DueAttempts, sender: OrderSender, absent: AbsentClusters, clock: Clock
@@ -29,6 +35,7 @@ class ReportTaker:
         self._clock = clock
         self._checkpoints: list[RecordCheckpoint] = []
         self._machine_reports: list[MachineReport] = []
+        self._refused_changes: list[ChangeRefused] = []
 
     @property
     def has_checkpoints(self) -> bool:
@@ -43,6 +50,10 @@ class ReportTaker:
         reports, self._machine_reports = self._machine_reports, []
         return reports
 
+    def take_refused_changes(self) -> list[ChangeRefused]:
+        refused, self._refused_changes = self._refused_changes, []
+        return refused
+
     def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
         """Takes in messages in the order in which they came."""
         for message in messages:
@@ -51,6 +62,8 @@ class ReportTaker:
             match message:
                 case ClusterReport():
                     self._take_report(message)
+                case ChangeRefused():
+                    self._refused_changes.append(message)
                 case LinkLost():
                     self._absent.lost(message.cluster, now_real_s)
                     self._sender.disconnected(message.cluster)

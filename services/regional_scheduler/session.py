@@ -35,6 +35,7 @@ from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.plan_writing import migration_to
+from services.regional_scheduler.refused_changes import RefusedChanges
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
@@ -78,6 +79,9 @@ class RegionSession:
             database, lease, memory, self._eviction_writer, self._absent, self._arrivals, clock
         )
         self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
+        self._refused_changes = RefusedChanges(
+            database, lease, memory, self._due_attempts, self._eviction_writer, clock
+        )
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._looks_first = False
         """What was won is not dispatched yet, because something newer has to be taken over before."""
@@ -104,9 +108,10 @@ class RegionSession:
         self._reports.take(self.inbox.take_messages(), self._now_real_s())
         # 2. Record what clusters reported: starts, ends, checkpoints. Then free what ended.
         await self._recorder.record(self._now_real_s())
-        # 3. Evict for no newcomer: from machines lost and drained, of cancelled workloads.
+        # 3. Evict for no newcomer: from machines lost and drained, of cancelled workloads. Change what runs.
         await self._machines.take_reports(self._reports.take_machine_reports())
         await self._machines.answer(self.inbox.take_machine_requests())
+        await self._refused_changes.undo(self._reports.take_refused_changes())
         await self._actions.answer(self.inbox.take_action_requests())
         await self._look_at_attempts()
         # 4. Take over the fleet, tenants and tables that were applied meanwhile.

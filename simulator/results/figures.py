@@ -261,5 +261,6 @@ def _evictions(ends: Integers) -> dict[str, int]:
         AttemptEnd.DRAINED,
         AttemptEnd.RECLAIMED,
         AttemptEnd.MIGRATED,
+        AttemptEnd.CHANGE_REFUSED,
     )
     return {cause.name.lower(): int(counts[cause]) for cause in causes}

@@ -35,6 +35,7 @@ _ENDS: MappingProxyType[str, AttemptEnd] = MappingProxyType(
         EvictionCause.DRAINED.value: AttemptEnd.DRAINED,
         EvictionCause.CANCELLED.value: AttemptEnd.CANCELLED,
         EvictionCause.MIGRATED.value: AttemptEnd.MIGRATED,
+        EvictionCause.CHANGE_REFUSED.value: AttemptEnd.CHANGE_REFUSED,
     }
 )
 

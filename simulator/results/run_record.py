@@ -48,6 +48,8 @@ class AttemptEnd(IntEnum):
     CANCELLED = 7
     MIGRATED = 8
     """It went on elsewhere, as the next attempt."""
+    CHANGE_REFUSED = 9
+    """What it was to give up was another's, and a cluster refused to let it go."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

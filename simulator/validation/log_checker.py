@@ -34,6 +34,8 @@ from simulator.validation.record_fields import (
 from simulator.validation.regions import Regions
 from simulator.validation.report import SHOWN_VIOLATIONS, Findings, Invariant, ValidationReport
 
+_CHANGES = frozenset({EventKind.RESIZED.value, EventKind.TUNED.value})
+
 
 class LogChecker:
     """Fed with the records of a log in its order, then asked for the report."""
@@ -70,6 +72,7 @@ class LogChecker:
                 EventKind.CHECKPOINTED.value: self._checkpointed,
                 EventKind.RESIZED.value: self._resized,
                 EventKind.TUNED.value: self._tuned,
+                EventKind.CHANGE_REFUSED.value: self._change_refused,
                 EventKind.EVICTING.value: self._evicting,
                 EventKind.EVICTED.value: self._evicted,
                 EventKind.COMPLETED.value: self._completed,
@@ -254,6 +257,14 @@ class LogChecker:
 
     def _tuned(self, record: Record, t_s: float) -> None:
         self._change_placement(record, t_s)
+
+    def _change_refused(self, record: Record, t_s: float) -> None:
+        """It holds what it held: nothing of the change was ever said to be carried out."""
+        change = text_field(record, "change")
+        if change not in _CHANGES:
+            raise BadField(f"has change {change}, which is none of {', '.join(sorted(_CHANGES))}")
+        text_field(record, "reason")
+        self._running_attempt(record, t_s)
 
     def _change_placement(self, record: Record, t_s: float) -> None:
         placement = records_field(record, "placement")

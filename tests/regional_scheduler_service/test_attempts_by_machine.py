@@ -12,7 +12,7 @@ from cluster_manager.attempt_run.events import Eviction
 from domain.events import EvictionCause
 from domain.identifiers import JobName, MachineId
 from domain.placement import AttemptKey, TaskPlacement
-from domain.placement_changes import ChangeKind, PlacementChange
+from domain.placement_changes import ChangeKind, PlacementChange, undone
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from tests.regional_scheduler_service.test_live_attempts import EAST_A, attempt_in, running
 
@@ -20,7 +20,11 @@ MACHINES = tuple(MachineId(f"m{number}") for number in range(3))
 Machines = Sequence[MachineId]
 MACHINE_LISTS = st.lists(st.sampled_from(MACHINES), min_size=1, max_size=3, unique=True)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["add", "change", "end_change", "evict", "remove"]), st.integers(0, 4), MACHINE_LISTS)
+    st.tuples(
+        st.sampled_from(["add", "change", "undo_change", "end_change", "evict", "remove"]),
+        st.integers(0, 4),
+        MACHINE_LISTS,
+    )
 )
 
 
@@ -71,6 +75,8 @@ def _happen(live: RegionAttempts, plain: Plain, attempt: LiveAttempt, what: str,
             others = tuple(sorted(other.key for other in plain.live if other is not attempt))
             change = PlacementChange(ChangeKind.RESIZED, before, released, waits_for=others)
             live.begin_change(attempt.key, after, change)
+        case "undo_change" if attempt.change is not None and attempt.eviction is None:
+            live.begin_change(attempt.key, attempt.change.before, undone(attempt.change, attempt.placements))
         case "end_change" if attempt.change is not None:
             live.end_change(attempt.key, {EAST_A: (3.0, 0.0)})
         case "evict" if attempt.eviction is None:

@@ -10,7 +10,14 @@ import grpc
 from domain.identifiers import AttemptNumber, ClusterId, WorkloadId
 from domain.placement import AttemptKey
 from services.grpc_errors import CanonicalErrors, InvalidArgument
-from services.regional_scheduler.cluster_link import ClusterLink, ClusterReport, LinkMessage, ResizeOrder, StopOrders
+from services.regional_scheduler.cluster_link import (
+    ChangeRefused,
+    ClusterLink,
+    ClusterReport,
+    LinkMessage,
+    ResizeOrder,
+    StopOrders,
+)
 from topmast.v1 import cluster_manager_pb2 as messages
 from topmast.v1 import cluster_manager_pb2_grpc
 
@@ -60,7 +67,7 @@ class RefusesChanges(cluster_manager_pb2_grpc.ClusterManagerServicer):
         yield messages.ReadLogsResponse()
 
 
-def test_an_impossible_change_does_not_break_the_link() -> None:
+def test_an_impossible_change_is_told_and_does_not_break_the_link() -> None:
     async def scenario() -> None:
         manager, server = RefusesChanges(), grpc.aio.server(interceptors=[CanonicalErrors()])
         cluster_manager_pb2_grpc.add_ClusterManagerServicer_to_server(manager, server)
@@ -83,6 +90,10 @@ def test_an_impossible_change_does_not_break_the_link() -> None:
                 link.send(StopOrders((KEY,), 5.0), report.connection)
                 await manager.stopped.wait()
             assert manager.watched == 1
+            refused = await said.get()
+            assert isinstance(refused, ChangeRefused)
+            assert (refused.cluster, refused.key, refused.revision) == ("c", KEY, 1)
+            assert "would have other jobs here than when it was started" in refused.reason
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -43,6 +43,7 @@ def test_the_legal_runs_show_something() -> None:
     kinds = {str(record["event"]) for record in records}
     assert kinds == {kind.value for kind in EventKind} - {
         "awaiting_data",
+        "change_refused",
         "loaned",
         "reclaimed",
         "table_moved",

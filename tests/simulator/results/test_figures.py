@@ -43,7 +43,14 @@ def test_a_preemption_by_hand() -> None:
     """`low` and `top` ask for 4 of 12 GPUs; `low` works 35 s, makes room, and 100 s later has done 135 of its 100."""
     figures = figures_of(record_of_log(preemption().records, FLEET), slo_limits_s=(1.0, 4.0, 5.0, 1.0, 1.0, 1.0, 1.0))
     assert (figures.preemptions, figures.preempted_gpu_s, figures.lost_work_gpu_s) == (1, 35 * 4.0, 0.0)
-    assert figures.evictions == {"preempted": 1, "machine_lost": 0, "drained": 0, "reclaimed": 0, "migrated": 0}
+    assert figures.evictions == {
+        "preempted": 1,
+        "machine_lost": 0,
+        "drained": 0,
+        "reclaimed": 0,
+        "migrated": 0,
+        "change_refused": 0,
+    }
     # top waited from 1030 to 1035, low not at all: neither at first nor after its eviction.
     assert figures.queueing_s.max == 5.0
     assert figures.queueing_s.mean == 2.5
