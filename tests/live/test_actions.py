@@ -11,8 +11,12 @@ import pytest
 
 from domain.fleet import Fleet
 from domain.identifiers import JobName
+from domain.placement import AttemptKey, TaskPlacement
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
+from services.cluster_manager import tier
+from services.execution.emulated_executor import EmulatedExecutor
+from services.execution.executor import ImpossibleOrder
 from services.wire.fleets import fleet_to_proto
 from tests.live.running import PATIENCE_REAL_S, LiveRun, in_live_service
 from tests.live.world import A100, FLEET, RANKING, V100, gpu_cluster, one_job
@@ -93,6 +97,42 @@ def test_an_elastic_workload_grows_and_shrinks(database_url: str, tmp_path: Path
                 await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=5))
             assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
             assert refused.value.details() == "job main may have 1 to 4 tasks, not 5"
+        await _ended(run, workload)
+
+    in_live_service(database_url, tmp_path, scenario)
+
+
+class _RefusesTheFirstChange(EmulatedExecutor):
+    """No region asks for what is impossible: a cluster that refuses has to be made."""
+
+    async def resize(
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, work_rate: float = 1.0
+    ) -> None:
+        if revision == 1:
+            raise ImpossibleOrder(key, "its tasks do not like that")
+        await super().resize(key, placements, revision, work_rate)
+
+
+def test_a_change_that_a_cluster_refuses_is_undone_and_the_next_one_carried_out(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tier, "EmulatedExecutor", _RefusesTheFirstChange)
+
+    async def scenario(run: LiveRun) -> None:
+        workload = await _started(run, _elastic())
+        async with run.regional("west") as scheduler:
+            await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=4))
+            refused = await run.until_event("change_refused", workload)
+            assert refused.cluster == "west-a"
+            assert (refused.details["change"], refused.attempt) == ("resized", 1)
+            assert "its tasks do not like that" in str(refused.details["reason"])
+            resized = await run.until_event("resized", workload)
+            assert (_tasks(resized), resized.details["speed"]) == ([0], 1.0)
+            inventory = await scheduler.GetInventory(messages.GetInventoryRequest(cluster="west-a"))
+            assert sum(machine.gpus - machine.free_gpus for machine in inventory.machines) == 2
+            await scheduler.ResizeWorkload(messages.ResizeWorkloadRequest(workload=workload, job="main", tasks=2))
+            resized = await run.until_event("resized", workload)
+            assert (_tasks(resized), resized.details["speed"]) == ([0, 1], 2.0)
         await _ended(run, workload)
 
     in_live_service(database_url, tmp_path, scenario)
