@@ -6,7 +6,7 @@ The same events give the same bytes: keys in the order of docs/events.md, no spa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -52,16 +52,6 @@ def open_event_log(path: Path) -> Iterator[EventLogWriter]:
     """A writer to a new file, which is closed at the end; packed when the name ends in `.gz`."""
     with write_text_stream(path) as stream:
         yield EventLogWriter(stream)
-
-
-def write_events(path: Path, events: Iterable[Event]) -> int:
-    """Writes the events to a new file; how many there were."""
-    count = 0
-    with open_event_log(path) as writer:
-        for event in events:
-            writer.write(event)
-            count += 1
-    return count
 
 
 def parse_record(line: str) -> dict[str, JsonValue]:

@@ -22,7 +22,7 @@ from domain.workload import (
 from formats.problems import FieldProblem, FormatError
 from formats.schema import Schema, parse_schema
 from formats.workload_checks import check_workload
-from formats.yaml_document import dump_document, load_document, load_documents
+from formats.yaml_document import load_documents
 
 _RETRY = RetryPolicy()
 _ENTRY_POINTS = ("command", "python", "emulated")
@@ -92,11 +92,6 @@ def parse_workloads(text: str, source: str = "workload.yaml") -> tuple[WorkloadS
     )
 
 
-def parse_workload(text: str, source: str = "workload.yaml") -> WorkloadSpecification:
-    """The only workload of a YAML text; raises FormatError with every problem."""
-    return workload_from_document(load_document(text, source), source)
-
-
 def workload_from_document(document: object, source: str = "workload") -> WorkloadSpecification:
     """The workload of a parsed document; raises FormatError with every problem.
 
@@ -140,11 +135,6 @@ def workload_document(specification: WorkloadSpecification) -> dict[str, object]
         },
         "stop_grace_s": specification.stop_grace_s,
     }
-
-
-def dump_workload(specification: WorkloadSpecification) -> str:
-    """The workload as YAML; `parse_workload` gives the same workload back."""
-    return dump_document(workload_document(specification))
 
 
 def _entry_point_problems(job: JobSchema, index: int) -> list[FieldProblem]:

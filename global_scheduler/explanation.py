@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from domain.identifiers import ANY_GPU_MODEL
-from global_scheduler.quota_pass import NOTHING_EXCEEDED, charged, within_quota_use
-from global_scheduler.scan_plan import Reclassification, ScanPlan
+from global_scheduler.quota_pass import NOTHING_EXCEEDED, charged
+from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import CPUS_BUCKET, UNLIMITED, ScanView
 
 
@@ -35,36 +35,6 @@ def explain_entry(view: ScanView, plan: ScanPlan, entry: int) -> str:
         f"{_number(view, exceeded, int(running[exceeded]))} are used by running workloads and "
         f"{_number(view, exceeded, int(queued[exceeded]))} by those ahead of it in the queue, which leaves "
         f"{_number(view, exceeded, left)}."
-    )
-
-
-def explain_reclassification(view: ScanView, plan: ScanPlan, change: Reclassification) -> str:
-    """Why a live attempt changed its standing."""
-    tenant = int(view.running.tenant[change.row])
-    name, quota = view.tenants.ids[tenant], view.tenants.quota[tenant]
-    attempt = f"Attempt {change.key.attempt} of {change.key.workload}"
-    demand = dict(view.running.demand.of_row(change.row))
-    if change.promoted:
-        running = plan.running_use[tenant]
-        uses = " and ".join(
-            f"{_number(view, bucket, int(running[bucket]))} of {_quota(view, bucket, int(quota[bucket]))}"
-            for bucket in demand
-        )
-        reason = f": running workloads of tenant {name} use {uses}" if uses else ": it holds nothing that is charged"
-        return f"{attempt} is within quota now{reason}."
-    if change.demoted:
-        use = within_quota_use(view.tenants, view.running)[tenant]
-        bucket = next(bucket for bucket in demand if use[bucket] > quota[bucket])
-        return (
-            f"{attempt} is over-quota now: tenant {name}'s within-quota workloads used "
-            f"{_number(view, bucket, int(use[bucket]))} of {_quota(view, bucket, int(quota[bucket]))}, "
-            "and those that are leaving, then the newest, give way first."
-        )
-    if change.standing.priority == change.was_standing.priority:
-        return f"{attempt} is at level {change.standing.level} now, not {change.was_standing.level}."
-    return (
-        f"{attempt} is at priority {change.standing.priority} now, not {change.was_standing.priority}, "
-        f"as is tenant {name}."
     )
 
 

@@ -96,9 +96,6 @@ class StoredWorkloadFilter:
     submitted_before_s: float | None = None
 
 
-ALL_WORKLOADS = StoredWorkloadFilter()
-
-
 @dataclass(frozen=True, slots=True)
 class StoredWorkloadPage:
     """Some workloads, the newest first; `next_page_token` is empty on the last page."""

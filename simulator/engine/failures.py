@@ -105,10 +105,6 @@ class Failures:
         """Whether any machine is down."""
         return bool(self._down)
 
-    def has_failed(self, machine: tuple[int, int]) -> bool:
-        """Whether the machine (position of the region, place in it) is down, for whatever cause."""
-        return machine in self._down
-
     def fail(self, domain: int) -> tuple[tuple[int, int], ...]:
         """The machines that go down with it and were up."""
         newly = []

@@ -58,10 +58,6 @@ class Intake:
         self._scopes: dict[tuple[JobShapes, TenantId, int], tuple[Scope, ...]] = {}
         self._shapes: dict[tuple[int, GpuModel], tuple[int, bool]] = {}
 
-    def position_of(self, tenant: TenantId) -> int:
-        """The tenant's place by name; raises KeyError for an unknown one."""
-        return self._position[tenant]
-
     def workload_of(self, what: TraceRow | Workload, index: int) -> SimulatedWorkload:
         """The workload of a row, or one as it was described. `eligible` is empty when no region has the hardware and
         the data."""

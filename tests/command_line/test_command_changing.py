@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from formats.workload_file import dump_workload, parse_workload
+from formats.workload_file import parse_workloads
 from services.wire.workloads import specification_from_proto
 from tests.client.loopback_server import LoopbackServer
 from tests.command_line.conftest import Topmast
@@ -59,7 +59,7 @@ def test_submit_prints_the_names_of_the_workloads(server: LoopbackServer, topmas
     assert submitted.exit_code == 0, submitted.stderr
     assert submitted.stdout == "w1\nw2\nw3\n"
     sent = specification_from_proto(server.topmast.workloads["w1"].specification)
-    assert dump_workload(sent) == dump_workload(parse_workload(WORKLOAD))
+    assert (sent,) == parse_workloads(WORKLOAD)
     assert server.topmast.workloads["w3"].specification.name == "second"
 
 

@@ -14,7 +14,7 @@ from services.database import attempt_store, queue_store, workload_reader, workl
 from services.database.attempt_store import RequeuedEntry
 from services.database.engine import Database
 from services.database.queue_store import RankedEntries
-from services.database.workload_reader import ALL_WORKLOADS, BadPageToken, StoredWorkload, StoredWorkloadFilter
+from services.database.workload_reader import BadPageToken, StoredWorkload, StoredWorkloadFilter
 from tests.database.small_world import (
     ADS,
     EAST,
@@ -70,7 +70,7 @@ def _numbers(found: Sequence[StoredWorkload]) -> list[int]:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (ALL_WORKLOADS, [5, 4, 3, 2, 1]),
+        (StoredWorkloadFilter(), [5, 4, 3, 2, 1]),
         (StoredWorkloadFilter(tenant=VISION), [4, 3]),
         (StoredWorkloadFilter(states=(State.PENDING,)), [5, 4]),
         (StoredWorkloadFilter(states=(State.WAITING, State.FAILED)), [3, 1]),
@@ -150,7 +150,9 @@ def test_damaged_page_token_is_refused(database_url: str, token: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             with pytest.raises(BadPageToken):
-                await database.run(lambda connection: workload_reader.list_page(connection, ALL_WORKLOADS, 1, token))
+                await database.run(
+                    lambda connection: workload_reader.list_page(connection, StoredWorkloadFilter(), 1, token)
+                )
 
     asyncio.run(scenario())
 
@@ -159,7 +161,9 @@ def test_page_token_of_another_filter_is_refused(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             await _prepare(database)
-            page = await database.run(lambda connection: workload_reader.list_page(connection, ALL_WORKLOADS, 2))
+            page = await database.run(
+                lambda connection: workload_reader.list_page(connection, StoredWorkloadFilter(), 2)
+            )
             with pytest.raises(BadPageToken, match="another list"):
                 await database.run(
                     lambda connection: workload_reader.list_page(
@@ -184,7 +188,7 @@ def test_never_repeats_or_skips_a_workload_while_newer_ones_arrive(
             token, newer = "", 100
             while True:
                 async with database.transaction() as connection:
-                    page = await workload_reader.list_page(connection, ALL_WORKLOADS, page_size, token)
+                    page = await workload_reader.list_page(connection, StoredWorkloadFilter(), page_size, token)
                     await workload_store.insert_submissions(connection, [submission(newer, submitted_s=50.0)])
                 found += page.workloads
                 token, newer = page.next_page_token, newer + 1

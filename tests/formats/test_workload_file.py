@@ -11,16 +11,20 @@ from formats.problems import FormatError
 from formats.tenants_file import read_tenants
 from formats.workload_checks import check_workload
 from formats.workload_file import (
-    dump_workload,
-    parse_workload,
     parse_workloads,
     workload_document,
     workload_from_document,
 )
+from formats.yaml_document import dump_document
 from tests.formats.format_values import workloads
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALLEST = "name: w\ntenant: t\njobs: [{name: j, resources: {gpus: 1}, emulated: {duration_s: 5}}]"
+
+
+def parse_workload(text: str) -> WorkloadSpecification:
+    (workload,) = parse_workloads(text)
+    return workload
 
 
 def problems_of(text: str) -> dict[str, str]:
@@ -75,7 +79,7 @@ def test_fills_in_what_need_not_be_said() -> None:
 
 @given(workloads())
 def test_a_workload_survives_being_written_and_read(workload: WorkloadSpecification) -> None:
-    assert parse_workload(dump_workload(workload)) == workload
+    assert parse_workload(dump_document(workload_document(workload))) == workload
     assert workload_from_document(workload_document(workload)) == workload
 
 

@@ -1,6 +1,6 @@
 from hypothesis import given
 
-from global_scheduler.explanation import explain_entry, explain_reclassification
+from global_scheduler.explanation import explain_entry
 from global_scheduler.scan_pass import scan_pass
 from tests.global_scheduler.scan_worlds import NOW_S, LiveRow, Queued, World, tenant, worlds
 
@@ -9,12 +9,6 @@ def sentences(world: World) -> list[str]:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     return [explain_entry(view, plan, entry) for entry in range(len(view.pending))]
-
-
-def changes(world: World) -> list[str]:
-    view = world.view()
-    plan = scan_pass(view, NOW_S)
-    return [explain_reclassification(view, plan, change) for change in plan.reclassifications]
 
 
 def test_over_quota_says_what_is_used_by_whom_and_what_is_left() -> None:
@@ -57,30 +51,6 @@ def test_cpus_are_said_as_cpus_and_any_is_no_model() -> None:
     ]
 
 
-def test_reclassifications_are_explained() -> None:
-    shrunk = World(
-        (tenant("vision", H100=8),),
-        live=(
-            LiveRow("r1", "vision", 1.0, {"H100": 8}, True, priority=1),
-            LiveRow("r2", "vision", 2.0, {"H100": 4}, True, priority=1, attempt=2),
-        ),
-    )
-    assert changes(shrunk) == [
-        (
-            "Attempt 2 of r2 is over-quota now: tenant vision's within-quota workloads used 12 of 8 H100 GPUs, and those "
-            "that are leaving, then the newest, give way first."
-        )
-    ]
-    freed = World((tenant("vision", H100=8),), live=(LiveRow("r1", "vision", 1.0, {"H100": 8}, False),))
-    assert changes(freed) == [
-        "Attempt 1 of r1 is within quota now: running workloads of tenant vision use 8 of 8 H100 GPUs."
-    ]
-    moved = World((tenant("vision", any=8),), live=(LiveRow("r1", "vision", 1.0, {"any": 8}, True, priority=3),))
-    assert changes(moved) == ["Attempt 1 of r1 is at priority 1 now, not 3, as is tenant vision."]
-    nothing_charged = World((tenant("vision"),), live=(LiveRow("r1", "vision", 1.0, {}, False),))
-    assert changes(nothing_charged) == ["Attempt 1 of r1 is within quota now: it holds nothing that is charged."]
-
-
 @given(worlds())
 def test_never_leaves_a_decision_unexplained(world: World) -> None:
     view = world.view()
@@ -88,4 +58,3 @@ def test_never_leaves_a_decision_unexplained(world: World) -> None:
     for entry, sentence in enumerate(sentences(world)):
         verdict = "within quota" if plan.within_quota[entry] else "over-quota"
         assert sentence.startswith(f"{view.pending.workloads[entry]} is {verdict}: ")
-    assert len(changes(world)) == len(plan.reclassifications)

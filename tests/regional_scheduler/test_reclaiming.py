@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.identifiers import AttemptNumber, JobName, MachineId, WorkloadId
-from domain.placement import AttemptKey, Holding, TaskPlacement
+from domain.identifiers import AttemptNumber, MachineId, WorkloadId
+from domain.placement import AttemptKey
 from domain.plan import Reclaim
-from domain.rank import Standing
-from formats.problems import FormatError
 from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
-from regional_scheduler.reclaiming.occupancy import machines_on_loan
 from regional_scheduler.reclaiming.policy import (
     AttemptOnMachine,
     BadReclaim,
@@ -26,10 +23,6 @@ from regional_scheduler.reclaiming.policy import (
     reclaim_of,
 )
 from regional_scheduler.reclaiming.random_machines import RandomMachines
-from regional_scheduler.reclaiming.registry import RECLAIMING_POLICIES, reclaiming_policy
-from regional_scheduler.region_capacity import RegionCapacity
-from simulator.policies.policy import Policy
-from tests.cluster_manager.fleets import cluster, gpu_machine, region
 
 M0, M1, M2 = MachineId("m0"), MachineId("m1"), MachineId("m2")
 
@@ -106,7 +99,7 @@ def test_never_evicts_more_than_it_must_for_one_machine(on_loan: list[MachineOnL
     assert len(chosen(FewestWorkloadsFirst(), on_loan, 1).victims) == fewest_victims(on_loan, 1)
 
 
-@pytest.mark.parametrize("policy", RECLAIMING_POLICIES.values(), ids=str)
+@pytest.mark.parametrize("policy", [FewestWorkloadsFirst(), RandomMachines()], ids=str)
 @given(on_loan=occupied_machines(), data=st.data())
 def test_never_answers_anything_but_a_choice(
     policy: ReclaimingPolicy, on_loan: list[MachineOnLoan], data: st.DataObject
@@ -135,35 +128,3 @@ def test_an_answer_must_evict_what_is_there_and_nothing_else() -> None:
         check_reclaim("x", Reclaim((M2,), (key("b"),)), on_loan, 1)
     with pytest.raises(BadReclaim, match="x is asked for 1 of the machines m0, m1, m2 and chooses m0, m1"):
         check_reclaim("x", Reclaim((M0, M1), (key("a"), key("b"))), on_loan, 1)
-
-
-def test_policies_are_known_by_name() -> None:
-    assert list(RECLAIMING_POLICIES) == ["fewest_workloads", "random_machines"]
-    assert all(policy.name == name for name, policy in RECLAIMING_POLICIES.items())
-    assert reclaiming_policy("random_machines", "x") == RandomMachines()
-    assert Policy.__dataclass_fields__["reclaiming"].default == next(iter(RECLAIMING_POLICIES.values()))
-    with pytest.raises(
-        FormatError, match=r"scheduler.yaml: randm_machines: is no reclaiming policy; did you mean random"
-    ):
-        reclaiming_policy("randm_machines", "scheduler.yaml")
-
-
-def test_the_inventory_says_what_runs_on_machines_on_loan() -> None:
-    inventory = RegionCapacity(region(cluster("c", [gpu_machine("m0"), gpu_machine("m1"), gpu_machine("m2")])))
-
-    def hold(name: str, *tasks: tuple[MachineId, tuple[int, ...]]) -> None:
-        placements = tuple(
-            TaskPlacement(JobName("main"), number, inventory.cluster_ids[0], machine, gpus, 1000, 1024)
-            for number, (machine, gpus) in enumerate(tasks)
-        )
-        inventory.hold(Holding(key(name), Standing(0, 0), 0.0, placements))
-
-    hold("wide", (M0, (0, 1)), (M1, (0,)), (M1, (1,)))
-    hold("light", (M1, ()))
-    hold("gone", (M1, (2,)), (M2, (0,)))
-    inventory.begin_eviction(key("gone"))
-    assert machines_on_loan(inventory, (M2, M1)) == (
-        MachineOnLoan(M2, (), (key("gone"),)),
-        MachineOnLoan(M1, (AttemptOnMachine(key("light"), 0, 1), AttemptOnMachine(key("wide"), 2, 2)), (key("gone"),)),
-    )
-    assert machines_on_loan(inventory, (M1,))[0].gpus_in_use == 2

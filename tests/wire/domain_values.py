@@ -5,23 +5,19 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from domain.events import Event, EventKind, JsonValue
-from domain.fleet import Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
     AttemptNumber,
     ClusterId,
     GpuModel,
     JobName,
     MachineId,
-    RackId,
     RegionId,
     TableId,
     TenantId,
     WorkloadId,
 )
 from domain.placement import AttemptKey, Score, TaskPlacement
-from domain.resources import Quota, TaskResources
-from domain.table import Table
-from domain.tenant import Tenant
+from domain.resources import TaskResources
 from domain.workload import (
     Command,
     Emulated,
@@ -85,55 +81,6 @@ placements = st.builds(
     gpu_indices=st.lists(st.integers(0, 61), max_size=8).map(tuple),
     millicpus=st.integers(0, 10**9),
     mebibytes=st.integers(0, 10**12),
-)
-
-machines = st.builds(
-    Machine,
-    machine=texts.map(MachineId),
-    gpu_model=texts.map(GpuModel),
-    gpus=int32s,
-    cpus=numbers,
-    memory_gib=numbers,
-)
-
-fleets = st.builds(
-    Fleet,
-    regions=st.lists(
-        st.builds(
-            Region,
-            texts.map(RegionId),
-            st.lists(
-                st.builds(
-                    Cluster,
-                    texts.map(ClusterId),
-                    st.lists(
-                        st.builds(Rack, texts.map(RackId), st.lists(machines, max_size=3).map(tuple)), max_size=2
-                    ).map(tuple),
-                ),
-                max_size=2,
-            ).map(tuple),
-        ),
-        max_size=2,
-    ).map(tuple),
-)
-
-tables = st.lists(
-    st.builds(
-        Table,
-        table=texts.map(TableId),
-        size_bytes=int64s,
-        home=texts.map(RegionId),
-        replicas=st.lists(texts.map(RegionId), max_size=2).map(tuple),
-    ),
-    max_size=2,
-).map(tuple)
-
-tenants = st.builds(
-    Tenant,
-    tenant=texts.map(TenantId),
-    priority=int32s,
-    quota=st.builds(Quota.of, st.dictionaries(texts.map(GpuModel), int32s, max_size=3), st.none() | numbers),
-    fair_share_weight=numbers.filter(bool),
 )
 
 scores = st.builds(

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.events import Event, EventKind
-from domain.fleet import Fleet
 from domain.identifiers import RegionId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.plan import Evict, Plan, Start
-from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
+from formats.fleet_file import FleetFile
+from services.global_scheduler.replacement_checks import checked_fleet, checked_tenants
 from services.wire.events import event_from_proto, event_to_proto
-from services.wire.fleets import fleet_from_proto, fleet_to_proto, tables_from_proto, tenant_from_proto, tenant_to_proto
+from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.malformed_message import MalformedMessage
 from services.wire.plans import (
     attempt_reference_to_proto,
@@ -34,6 +34,7 @@ from services.wire.workloads import (
     state_from_proto,
     state_to_proto,
 )
+from tests.formats.format_values import fleet_files, tenant_lists
 from tests.wire import domain_values
 from topmast.v1 import cluster_manager_pb2, event_pb2, fleet_pb2, regional_scheduler_pb2, workload_pb2
 
@@ -50,16 +51,16 @@ def test_never_changes_a_placement(placement: TaskPlacement) -> None:
     assert placement_from_proto(workload_pb2.TaskPlacement.FromString(sent)) == placement
 
 
-@given(domain_values.fleets, domain_values.tables)
-def test_never_changes_a_fleet_or_its_tables(fleet: Fleet, tables: tuple[Table, ...]) -> None:
-    received = fleet_pb2.Fleet.FromString(fleet_to_proto(fleet, tables).SerializeToString())
-    assert (fleet_from_proto(received), tables_from_proto(received)) == (fleet, tables)
+@given(fleet_files())
+def test_never_changes_a_fleet_or_its_tables(sent: FleetFile) -> None:
+    message = fleet_to_proto(sent.fleet, sent.tables).SerializeToString()
+    assert checked_fleet(fleet_pb2.Fleet.FromString(message)) == sent
 
 
-@given(domain_values.tenants)
-def test_never_changes_a_tenant(tenant: Tenant) -> None:
-    sent = tenant_to_proto(tenant).SerializeToString()
-    assert tenant_from_proto(fleet_pb2.Tenant.FromString(sent)) == tenant
+@given(tenant_lists())
+def test_never_changes_a_tenant(sent: tuple[Tenant, ...]) -> None:
+    messages = [tenant_to_proto(tenant).SerializeToString() for tenant in sent]
+    assert checked_tenants(tuple(map(fleet_pb2.Tenant.FromString, messages))) == sent
 
 
 @given(domain_values.events, st.integers(0, 2**62))
