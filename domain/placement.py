@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -31,11 +32,50 @@ class TaskPlacement(NamedTuple):
         return self.mebibytes / 1024
 
 
+class HeldAmounts(NamedTuple):
+    """What several tasks hold together of what tenants are charged for."""
+
+    gpus: int
+    cpus: float
+
+
+def amounts_of(placements: Sequence[TaskPlacement]) -> HeldAmounts:
+    """What these tasks hold together."""
+    gpus = millicpus = 0
+    for placement in placements:
+        gpus += len(placement.gpu_indices)
+        millicpus += placement.millicpus
+    return HeldAmounts(gpus, millicpus / 1000)
+
+
+def machines_of(placements: Sequence[TaskPlacement]) -> tuple[MachineId, ...]:
+    """The machines that the tasks are on, each once, in the order in which they come."""
+    return tuple(dict.fromkeys([placement.machine for placement in placements]))
+
+
 class AttemptKey(NamedTuple):
     """One run of a workload."""
 
     workload: WorkloadId
     attempt: AttemptNumber
+
+    @property
+    def successor(self) -> AttemptKey:
+        """The next attempt of the same workload."""
+        return AttemptKey(self.workload, AttemptNumber(self.attempt + 1))
+
+    @property
+    def predecessor(self) -> AttemptKey:
+        """The attempt before this one."""
+        return AttemptKey(self.workload, AttemptNumber(self.attempt - 1))
+
+
+def order_of_holding(attempt: AttemptKey, dispatched_s: float, leaving: bool) -> tuple[bool, float, AttemptKey]:
+    """In which order the places of live attempts are held anew.
+
+    Those that leave come first: what was dispatched in their place may use what they have not given back yet.
+    """
+    return not leaving, dispatched_s, attempt
 
 
 class Holding(NamedTuple):

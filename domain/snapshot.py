@@ -17,7 +17,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from domain.table import Table
 from domain.tenant import Tenant
-from domain.workload import Emulated, Workload, WorkloadSpecification
+from domain.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,3 @@ class Snapshot:
         """All that have not ended, by (submit time, id)."""
         found = [entry.workload for entry in self.queue] + [attempt.workload for attempt in self.running]
         return tuple(sorted(found, key=lambda workload: (workload.submitted_s, workload.workload)))
-
-
-def emulated_work_s(specification: WorkloadSpecification) -> float | None:
-    """Seconds of work in all: jobs work side by side, so that the longest counts. None unless all are emulated."""
-    durations = [job.entry_point.duration_s for job in specification.jobs if isinstance(job.entry_point, Emulated)]
-    return max(durations) if len(durations) == len(specification.jobs) else None

@@ -10,7 +10,8 @@ from domain.identifiers import MachineId, WorkloadId
 from domain.life_cycle import LIVE, QUEUED, State
 from domain.placement import TaskPlacement
 from domain.placement_changes import ImpossibleAction, check_gang
-from domain.snapshot import QueuedWorkload, RunningAttempt, Snapshot, emulated_work_s
+from domain.snapshot import QueuedWorkload, RunningAttempt, Snapshot
+from domain.workload import emulated_work_s
 
 Problem: TypeAlias = tuple[str, str]
 """A field's path, and a sentence with the remedy."""

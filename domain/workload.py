@@ -121,3 +121,9 @@ class Workload:
     workload: WorkloadId
     specification: WorkloadSpecification
     submitted_s: float
+
+
+def emulated_work_s(specification: WorkloadSpecification) -> float | None:
+    """Seconds of work in all: jobs work side by side, so that the longest counts. None unless all are emulated."""
+    durations = [job.entry_point.duration_s for job in specification.jobs if isinstance(job.entry_point, Emulated)]
+    return max(durations) if len(durations) == len(specification.jobs) else None

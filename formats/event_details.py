@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from domain.diagnosis import Diagnosis
 from domain.events import JsonValue
-from domain.placement import TaskPlacement
-from domain.workload import Emulated, WorkloadSpecification
+from domain.placement import AttemptKey, TaskPlacement
+from domain.workload import WorkloadSpecification, emulated_work_s
 
 
 def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, JsonValue]:
@@ -18,8 +18,7 @@ def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, J
 
 def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonValue]:
     """What a `submitted` event says of its workload."""
-    durations = [job.entry_point.duration_s for job in specification.jobs if isinstance(job.entry_point, Emulated)]
-    emulated = len(durations) == len(specification.jobs)
+    work_s = emulated_work_s(specification)
     return {
         "name": specification.name,
         "jobs": [
@@ -36,13 +35,25 @@ def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonVal
         ],
         "tables": [{"table": table.table, "fresh": table.fresh} for table in specification.tables],
         "regions": list(specification.regions),
-        "work_s": max(durations) if emulated else None,
-        "emulated": emulated,
+        "work_s": work_s,
+        "emulated": work_s is not None,
+    }
+
+
+def dispatched_details(
+    placements: Sequence[TaskPlacement], evicts: Sequence[AttemptKey], *, within_quota: bool, guaranteed: bool
+) -> dict[str, JsonValue]:
+    """What a `dispatched` event says of an attempt: where it is to run, and which attempts make room for it."""
+    return {
+        "placement": placement_details(placements),
+        "within_quota": within_quota,
+        "guaranteed": guaranteed,
+        "evicts": [{"workload": victim.workload, "attempt": int(victim.attempt)} for victim in evicts],
     }
 
 
 def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
-    """A placement as events tell it."""
+    """A placement as it stands in events."""
     return [
         {
             "job": placement.job,

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 
 from cluster_manager.capacity.errors import UnexpectedHolding
 from domain.eviction import evictable_from_s, is_spared
-from domain.identifiers import AttemptNumber
 from domain.machine_life_cycle import MachineHappening, next_machine_state
-from domain.placement import AttemptKey, Holding
+from domain.placement import Holding
 from domain.placement_changes import placements_after
 from domain.plan import Action, Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
 from domain.rank import Standing
@@ -22,11 +21,6 @@ from regional_scheduler.rounds import Lot
 
 RESERVED = Standing(HIGHEST_PRIORITY, 0)
 """At which the place of a migrating attempt is kept: none is strictly better, so nothing makes it a victim."""
-
-
-def successor_of(attempt: AttemptKey) -> AttemptKey:
-    """The next attempt of the same workload."""
-    return AttemptKey(attempt.workload, AttemptNumber(attempt.attempt + 1))
 
 
 def apply_plan(inventory: RegionCapacity, plan: Plan, now: float, lot: Lot | None = None) -> None:
@@ -79,7 +73,7 @@ class _CapacityExecution:
         # Its own region may be another one: that lets it leave when it hears of the place that is kept here.
         if self._inventory.holding(action.attempt) is not None:
             self._inventory.begin_eviction(action.attempt)
-        self._inventory.hold(Holding(successor_of(action.attempt), RESERVED, self._now, action.placements))
+        self._inventory.hold(Holding(action.attempt.successor, RESERVED, self._now, action.placements))
 
     def reclaim(self, action: Reclaim) -> None:
         for victim in action.victims:

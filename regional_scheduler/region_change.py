@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId
+from domain.placement import order_of_holding
 from regional_scheduler.region_capacity import RegionCapacity
 
 
@@ -19,8 +20,9 @@ def capacity_after_change(
     """
     after = RegionCapacity(region, states, rule=before.rule)
     holdings = before.holdings()
-    # Those that leave come first: who was dispatched in their place may use what they have not given back yet.
-    for holding in sorted(holdings, key=lambda holding: not before.is_leaving(holding.key)):
+    for holding in sorted(
+        holdings, key=lambda one: order_of_holding(one.key, one.started_s, before.is_leaving(one.key))
+    ):
         after.hold(holding)
         if before.is_leaving(holding.key):
             after.begin_eviction(holding.key)

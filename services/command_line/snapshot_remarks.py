@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def tell_snapshot(snapshot: Snapshot, default_duration_s: float | None) -> None:
     """How much waits and runs, and of how much the remaining work is unknown."""
-    from domain.snapshot import emulated_work_s
+    from domain.workload import emulated_work_s
 
     queued, running = counted(len(snapshot.queue), "queued workload"), counted(len(snapshot.running), "running attempt")
     note(f"the run goes on from {moment(snapshot.taken_s)}: {queued}, {running}")

@@ -17,7 +17,7 @@ from cluster_manager.attempt_run.events import Eviction
 from domain.eviction import DEFAULT_RULE, EvictionRule, Newcomer
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
-from domain.placement import AttemptKey, TaskPlacement
+from domain.placement import AttemptKey, TaskPlacement, amounts_of
 from domain.rank import Standing
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
@@ -165,8 +165,7 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
                         attempt.standing.level,
                         attempt.within_quota,
                         attempt.guaranteed,
-                        sum(len(placement.gpu_indices) for placement in attempt.placements),
-                        sum(placement.millicpus for placement in attempt.placements) / 1000,
+                        *amounts_of(attempt.placements),
                         Jsonb(dict(attempt.charges)),
                         attempt.dispatched_s,
                         attempt.progress_at_start,

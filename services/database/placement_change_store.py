@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 
 from domain.identifiers import AttemptNumber, ClusterId, RegionId, WorkloadId
 from domain.life_cycle import State
-from domain.placement import AttemptKey, TaskPlacement
+from domain.placement import AttemptKey, TaskPlacement, amounts_of
 from domain.placement_changes import PlacementChange
 from services.database import usage_store
 from services.database.attempt_store import write_placements
@@ -59,8 +59,7 @@ async def begin_change(
                   received_gpu_s = received_gpu_s + gpus * greatest(%s - coalesce(received_to_s, started_s), 0)
             WHERE workload = %s AND attempt = %s""",
         (
-            sum(len(placement.gpu_indices) for placement in placements),
-            sum(placement.millicpus for placement in placements) / 1000,
+            *amounts_of(placements),
             now,
             now,
             key.workload,

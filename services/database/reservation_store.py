@@ -37,7 +37,7 @@ async def reserve(connection: AnyConnection, place: ReservedPlace) -> bool:
             WHERE a.workload = %s AND a.attempt = %s AND a.ended_s IS NULL AND a.state = %s
               AND NOT w.cancel_requested
               FOR NO KEY UPDATE OF a""",
-        (place.key.workload, place.key.attempt - 1, State.RUNNING.value),
+        (*place.key.predecessor, State.RUNNING.value),
     )
     if await cursor.fetchone() is None:
         return False

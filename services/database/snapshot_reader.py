@@ -23,10 +23,9 @@ from domain.snapshot import (
     ServiceSoFar,
     Snapshot,
     UseStretch,
-    emulated_work_s,
 )
 from domain.work_rate import work_rate
-from domain.workload import Workload, WorkloadSpecification
+from domain.workload import Workload, WorkloadSpecification, emulated_work_s
 from services.database import (
     attempt_store,
     catalog_store,
@@ -40,6 +39,7 @@ from services.database.connection import AnyConnection
 from services.database.eviction_guard import preempted_within_the_hour
 from services.database.placement_change_store import StoredRevision
 from services.database.state_guards import quoted
+from services.database.usage_store import UNCOUNTED_USE
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
@@ -69,7 +69,7 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
     fleet, states = await fleet_store.load_fleet(connection)
     ended = await _load_ended(connection)
     next_places = {
-        AttemptKey(place.key.workload, AttemptNumber(place.key.attempt - 1)): NextPlace(place.region, place.placements)
+        place.key.predecessor: NextPlace(place.region, place.placements)
         for region in fleet.regions
         for place in await reservation_store.in_region(connection, region.region)
     }
@@ -239,14 +239,11 @@ def _specification(stored: bytes) -> WorkloadSpecification:
 async def _load_use(connection: AnyConnection, now: float) -> tuple[UseStretch, ...]:
     """Stretch by stretch, as it is counted; and what is not counted yet, attempt by attempt."""
     cursor = await connection.execute(
-        """SELECT tenant, window_start_s AS start_s, least(window_end_s, %(now)s) AS end_s, gpu_seconds, cpu_seconds
+        f"""SELECT tenant, window_start_s AS start_s, least(window_end_s, %(now)s) AS end_s, gpu_seconds, cpu_seconds
              FROM usage_windows WHERE window_start_s < %(now)s
            UNION ALL
-           SELECT tenant, lo, hi, gpus * (hi - lo), cpus * (hi - lo)
-             FROM (SELECT tenant, gpus, cpus, coalesce(counted_s, dispatched_s) AS lo,
-                          least(coalesce(ended_s, %(now)s), %(now)s) AS hi
-                     FROM attempts WHERE ended_s IS NULL OR counted_s IS DISTINCT FROM ended_s) AS uncounted
-            WHERE lo < hi
+           SELECT tenant, since_s, until_s, gpus * (until_s - since_s), cpus * (until_s - since_s)
+             FROM ({UNCOUNTED_USE}) AS uncounted WHERE since_s < until_s
             ORDER BY tenant, start_s, end_s, gpu_seconds, cpu_seconds""",
         {"now": now},
     )

@@ -62,6 +62,13 @@ _UNCOUNTED = """(ended_s IS NULL OR counted_s IS DISTINCT FROM ended_s)
                 AND (ended_s IS NOT NULL OR coalesce(counted_s, dispatched_s) < %(until_s)s)"""
 
 
+UNCOUNTED_USE = """
+    SELECT tenant, gpus, cpus, coalesce(counted_s, dispatched_s) AS since_s,
+           least(coalesce(ended_s, %(now)s), %(now)s) AS until_s
+      FROM attempts WHERE ended_s IS NULL OR counted_s IS DISTINCT FROM ended_s"""
+"""What is not counted yet up to now, attempt by attempt; nothing where `since_s` is not before `until_s`."""
+
+
 async def count_use(connection: AnyConnection, now: float) -> None:
     """Counts what is over: finished stretches of live attempts, and ended attempts. Cheap when nothing is due."""
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
@@ -88,15 +95,14 @@ async def count_use_of(connection: AnyConnection, attempts: Sequence[AttemptKey]
 async def load_use(connection: AnyConnection, now: float, window_s: float) -> UseStretches:
     """What tenants held in the last `window_s` seconds, at most three stretches each; for `window_averages`."""
     cursor = await connection.execute(
-        """SELECT tenant, min(window_start_s) AS start_s, least(max(window_end_s), %(now)s), sum(gpu_seconds),
+        f"""SELECT tenant, min(window_start_s) AS start_s, least(max(window_end_s), %(now)s), sum(gpu_seconds),
                   sum(cpu_seconds)
              FROM usage_windows WHERE window_end_s > %(cutoff)s AND window_start_s < %(now)s
             GROUP BY tenant, window_start_s >= %(cutoff)s
            UNION ALL
            SELECT tenant, min(lo), max(hi), sum(gpus * (hi - lo)), sum(cpus * (hi - lo))
-             FROM (SELECT tenant, gpus, cpus, greatest(coalesce(counted_s, dispatched_s), %(cutoff)s) AS lo,
-                          least(coalesce(ended_s, %(now)s), %(now)s) AS hi
-                     FROM attempts WHERE ended_s IS NULL OR counted_s IS DISTINCT FROM ended_s) AS uncounted
+             FROM (SELECT tenant, gpus, cpus, greatest(since_s, %(cutoff)s) AS lo, until_s AS hi
+                     FROM ({UNCOUNTED_USE}) AS uncounted) AS in_window
             WHERE lo < hi GROUP BY tenant
             ORDER BY tenant, start_s""",
         {"now": now, "cutoff": now - window_s},

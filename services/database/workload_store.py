@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ANY_GPU_MODEL, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after
-from domain.workload import Emulated, WorkloadSpecification
+from domain.workload import WorkloadSpecification, emulated_work_s
 from formats.event_details import submitted_details
 from services.database import event_store
 from services.database.channels import REGION_CHANNEL, SCAN_CHANNEL
@@ -174,16 +174,9 @@ async def _copy_workloads(connection: AnyConnection, new: Sequence[NewWorkload])
                     submission.submitted_s,
                     submission.idempotency_key,
                     submission.body_digest,
-                    _declared_s(specification),
+                    emulated_work_s(specification),
                 )
             )
-
-
-def _declared_s(specification: WorkloadSpecification) -> float | None:
-    """How long it says that it runs: as long as its longest job; None when one of them does not say."""
-    entry_points = [job.entry_point for job in specification.jobs]
-    declared = [entry.duration_s for entry in entry_points if isinstance(entry, Emulated)]
-    return max(declared) if len(declared) == len(entry_points) else None
 
 
 async def _copy_jobs(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:

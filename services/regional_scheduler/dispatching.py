@@ -14,7 +14,7 @@ from domain.eviction import EvictionRule
 from domain.identifiers import RegionId, TenantId, WorkloadId
 from domain.tenant import Tenant, quota_charges, quota_limits
 from domain.workload import Workload
-from formats.event_details import placement_details
+from formats.event_details import dispatched_details
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.needless_victims import needless_eviction
@@ -214,14 +214,12 @@ def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: fl
             dispatch.lot.position.standing.priority,
             dispatch.lot.position.standing.level,
             region,
-            details={
-                "placement": placement_details(dispatch.plan.placements),
-                "within_quota": dispatch.lot.position.within_quota,
-                "guaranteed": dispatch.lot.position.within_quota,
-                "evicts": [
-                    {"workload": victim.workload, "attempt": int(victim.attempt)} for victim in dispatch.plan.evictions
-                ],
-            },
+            details=dispatched_details(
+                dispatch.plan.placements,
+                dispatch.plan.evictions,
+                within_quota=dispatch.lot.position.within_quota,
+                guaranteed=dispatch.lot.position.within_quota,
+            ),
         )
         for dispatch in dispatches
     ]

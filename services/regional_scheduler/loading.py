@@ -11,7 +11,7 @@ from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s, is_spa
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
-from domain.placement import AttemptKey, Holding
+from domain.placement import AttemptKey, Holding, order_of_holding
 from domain.tenant import Tenant
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.plan_application import RESERVED
@@ -90,8 +90,10 @@ def make_memory(
     own = {machine.machine for machine in region.machines()}
     own_states = {machine: state for machine, state in states.items() if machine in own}
     inventory = RegionCapacity(region, own_states, rule=rule)
-    # Those that leave come first: what is dispatched in their place may use what they have not given back yet.
-    for attempt in sorted(stored, key=lambda attempt: (attempt.state is not State.PREEMPTING, attempt.dispatched_s)):
+    by_order = sorted(
+        stored, key=lambda one: order_of_holding(one.key, one.dispatched_s, one.state is State.PREEMPTING)
+    )
+    for attempt in by_order:
         inventory.hold(holding_of(attempt, rule, preempted_s))
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)

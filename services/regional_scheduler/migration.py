@@ -6,7 +6,7 @@ from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.run import facts_of, new_run
 from domain.events import Event, EventKind
 from domain.identifiers import RegionId
-from formats.event_details import placement_details
+from formats.event_details import dispatched_details
 from services.database.attempt_store import NewAttempt
 from services.database.reclassification_store import StoredStanding
 from services.database.reservation_store import ReservedPlace
@@ -42,12 +42,9 @@ def migrated_event(region: RegionId, successor: LiveAttempt) -> Event:
         successor.standing.priority,
         successor.standing.level,
         region,
-        details={
-            "placement": placement_details(successor.placements),
-            "within_quota": successor.within_quota,
-            "guaranteed": successor.guaranteed,
-            "evicts": [],
-        },
+        details=dispatched_details(
+            successor.placements, (), within_quota=successor.within_quota, guaranteed=successor.guaranteed
+        ),
     )
 
 

@@ -9,11 +9,10 @@ from domain.events import EvictionCause
 from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
 from domain.machine_life_cycle import MachineHappening
-from domain.placement import AttemptKey, TaskPlacement
+from domain.placement import AttemptKey, TaskPlacement, machines_of
 from domain.placement_changes import ImpossibleAction, PlacementChange, change_of, check_gang, grown, placements_after
 from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
 from domain.rank import Standing
-from regional_scheduler.plan_application import successor_of
 from services.database import placement_change_store, reservation_store
 from services.database.connection import AnyConnection
 from services.database.reservation_store import ReservedPlace
@@ -82,7 +81,7 @@ class PlanWriting:
         self._change(action)
 
     def migrate(self, action: Migrate) -> None:
-        place = ReservedPlace(successor_of(action.attempt), self._region, self._now, action.placements)
+        place = ReservedPlace(action.attempt.successor, self._region, self._now, action.placements)
         self.writes.reservations.append(place)
         if self._live.get(action.attempt) is not None:
             self.writes.evictions.append((action.attempt, migration_to(place)))
@@ -116,8 +115,7 @@ class PlanWriting:
 
 def migration_to(place: ReservedPlace) -> Eviction:
     """Why an attempt leaves for whose successor this place is kept."""
-    machines = dict.fromkeys(placement.machine for placement in place.placements)
-    return Eviction(EvictionCause.MIGRATED, to=tuple(machines))
+    return Eviction(EvictionCause.MIGRATED, to=machines_of(place.placements))
 
 
 async def write_changes(connection: AnyConnection, region: RegionId, writes: PlannedWrites, now: float) -> None:

@@ -14,12 +14,12 @@ from typing import TypeAlias
 import grpc
 
 from domain.clock import Clock
+from domain.fleet import Cluster
 from domain.identifiers import ClusterId, JobName, MachineId, RegionId, WorkloadId
 from domain.machine_life_cycle import MachineHappening
-from domain.placement import AttemptKey
+from domain.placement import AttemptKey, machines_of
 from domain.plan import Plan
 from domain.rank import Standing
-from domain.resources import capacity_mebibytes, capacity_millicpus
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from domain.workload import Workload, WorkloadSpecification
 from formats.workload_checks import check_workload
@@ -69,10 +69,9 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         clusters = [cluster for cluster in memory.region.clusters if request.cluster in ("", str(cluster.cluster))]
         if not clusters:
             raise NotFound("cluster", request.cluster)
-        inventory = _inventory(memory)
         return messages.GetInventoryResponse(
             region=self._region,
-            machines=[inventory[machine.machine] for cluster in clusters for machine in cluster.machines()],
+            machines=[machine for cluster in clusters for machine in _inventory(memory, cluster)],
         )
 
     async def PlanWorkload(
@@ -230,39 +229,27 @@ def _what_it_takes(plan: Plan) -> str:
     return f"fits on {machines} machines after evicting {len(plan.evictions)} workloads: {victims}"
 
 
-def _inventory(memory: RegionMemory) -> dict[MachineId, messages.MachineInventory]:
-    """What every machine has, what of it is free, and which attempts are on it."""
+def _inventory(memory: RegionMemory, cluster: Cluster) -> list[messages.MachineInventory]:
+    """What every machine of the cluster has, what of it is free, and which attempts are on it."""
     inventory: dict[MachineId, messages.MachineInventory] = {}
-    free_millicpus: dict[MachineId, int] = {}
-    free_mebibytes: dict[MachineId, int] = {}
-    for cluster in memory.region.clusters:
-        for rack in cluster.racks:
-            for machine in rack.machines:
-                free_millicpus[machine.machine] = capacity_millicpus(machine.cpus)
-                free_mebibytes[machine.machine] = capacity_mebibytes(machine.memory_gib)
-                inventory[machine.machine] = messages.MachineInventory(
-                    machine=machine.machine,
-                    cluster=cluster.cluster,
-                    rack=rack.rack,
-                    state=memory.machine_state(machine.machine).value,
-                    gpu_model=machine.gpu_model,
-                    gpus=machine.gpus,
-                    free_gpus=machine.gpus,
-                    cpus=machine.cpus,
-                    memory_gib=machine.memory_gib,
-                )
+    for rack in cluster.racks:
+        for machine in rack.machines:
+            gpus, millicpus, mebibytes = memory.inventory.idle(machine.machine)
+            inventory[machine.machine] = messages.MachineInventory(
+                machine=machine.machine,
+                cluster=cluster.cluster,
+                rack=rack.rack,
+                state=memory.machine_state(machine.machine).value,
+                gpu_model=machine.gpu_model,
+                gpus=machine.gpus,
+                free_gpus=gpus,
+                cpus=machine.cpus,
+                free_cpus=millicpus / 1000,
+                memory_gib=machine.memory_gib,
+                free_memory_gib=mebibytes / 1024,
+            )
     for holding in memory.inventory.holdings():
-        for placement in holding.placements:
-            entry = inventory[placement.machine]
-            entry.free_gpus -= len(placement.gpu_indices)
-            free_millicpus[placement.machine] -= placement.millicpus
-            free_mebibytes[placement.machine] -= placement.mebibytes
-            text = attempt_to_text(holding.key)
-            if text not in entry.attempts:
-                entry.attempts.append(text)
-    for machine_id, entry in inventory.items():
-        # While victims leave, what is reserved for the newcomer counts twice: nothing is free then.
-        entry.free_gpus = max(0, entry.free_gpus)
-        entry.free_cpus = max(0, free_millicpus[machine_id]) / 1000
-        entry.free_memory_gib = max(0, free_mebibytes[machine_id]) / 1024
-    return inventory
+        for machine_id in machines_of(holding.placements):
+            if machine_id in inventory:
+                inventory[machine_id].attempts.append(attempt_to_text(holding.key))
+    return list(inventory.values())

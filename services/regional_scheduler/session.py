@@ -12,8 +12,7 @@ import asyncio
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
-from domain.identifiers import AttemptNumber, ClusterId
-from domain.placement import AttemptKey
+from domain.identifiers import ClusterId
 from services.configuration import Configuration
 from services.database import attempt_store, auction_store, lease_store, reclassification_store, reservation_store
 from services.database.channels import SCAN_CHANNEL
@@ -151,7 +150,7 @@ class RegionSession:
             standings = await reclassification_store.standings(connection, region)
             leaving = await self._eviction_writer.write(connection, cancelled, cancellation)
             departing = await reservation_store.of_departing(connection, region)
-            departures = [(_before(place.key), migration_to(place)) for place in departing]
+            departures = [(place.key.predecessor, migration_to(place)) for place in departing]
             for key, migration in departures:
                 await self._eviction_writer.write(connection, [key], migration)
             reserved = await reservation_store.in_region(connection, region)
@@ -237,7 +236,3 @@ class RegionSession:
         """Only the holder of the region's lease may still call the region's cluster managers."""
         async with fenced_transaction(self._database, self._lease) as connection:
             return await lease_store.address(connection, f"{lease_store.CLUSTER_PREFIX}{cluster}")
-
-
-def _before(successor: AttemptKey) -> AttemptKey:
-    return AttemptKey(successor.workload, AttemptNumber(successor.attempt - 1))

@@ -37,12 +37,12 @@ from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
 from domain.life_cycle import Happening, State
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
-from domain.placement import AttemptKey, Holding, TaskPlacement
+from domain.placement import AttemptKey, Holding, TaskPlacement, amounts_of, machines_of
 from domain.plan import Action, Reclaim, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt
 from domain.work_rate import work_rate
-from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan, successor_of
+from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
 from simulator.engine.placement_changes import PlacementChanges
@@ -131,13 +131,13 @@ class Attempts:
     def migrate(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
         """It saves its work and stops; its next attempt starts in these places, which are kept for it."""
         work.goes_on_in = region, placements
-        machines = dict.fromkeys(placement.machine for placement in placements)
-        self._take(work, LeaveAsked(self._world.clock.now(), Eviction(EvictionCause.MIGRATED, to=tuple(machines))))
+        migration = Eviction(EvictionCause.MIGRATED, to=machines_of(placements))
+        self._take(work, LeaveAsked(self._world.clock.now(), migration))
 
     def lose_place(self, work: SimulatedWorkload) -> None:
         """The place that was kept for its next attempt, if there is one, is lost: it returns to the queue like others."""
         if work.goes_on_in is not None:
-            self._world.regions.members[work.goes_on_in[0]].inventory.release(successor_of(work.key))
+            self._world.regions.members[work.goes_on_in[0]].inventory.release(work.key.successor)
             work.goes_on_in = None
 
     def take_over(self, work: SimulatedWorkload, attempt: RunningAttempt) -> None:
@@ -148,7 +148,7 @@ class Attempts:
         world, now = self._world, self._world.clock.now()
         work.dispatched_s = attempt.dispatched_s
         work.started_s = math.nan if attempt.started_s is None else attempt.started_s
-        work.gpus = sum(len(placement.gpu_indices) for placement in attempt.placements)
+        work.gpus, work.cpus = amounts_of(attempt.placements)
         eviction = eviction_of(attempt)
         if attempt.started_s is not None:
             work.emulated = work.work_from(attempt.started_s)
@@ -170,7 +170,6 @@ class Attempts:
         inventory.hold(work.holding(attempt.placements, inventory.rule))
         self._await_evictable(work)
         work.placements = attempt.placements
-        work.cpus = sum(placement.millicpus for placement in attempt.placements) / 1000
         world.live[work.index] = work
         if world.columns is not None:
             world.columns.dispatch(work)
@@ -188,7 +187,7 @@ class Attempts:
     def keep_place(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
         """The next attempt of one that was taken over will start there. Raises what `RegionCapacity.hold` raises."""
         inventory = self._world.regions.members[region].inventory
-        inventory.hold(Holding(successor_of(work.key), RESERVED, self._world.clock.now(), placements))
+        inventory.hold(Holding(work.key.successor, RESERVED, self._world.clock.now(), placements))
         work.goes_on_in = region, placements
 
     def go_on(self, work: SimulatedWorkload) -> None:
@@ -314,11 +313,11 @@ class Attempts:
     def _record_sizes(self, work: SimulatedWorkload, action: RecordSizes) -> None:
         """What it holds and how fast it is from now on; what was expected of it is expected at another time."""
         world, now = self._world, self._world.clock.now()
-        gpus = sum(len(placement.gpu_indices) for placement in action.placements)
+        gpus, cpus = amounts_of(action.placements)
         self._hold(work, -1)
         work.placements = action.placements
         work.goes_at(work_rate(work.workload.specification.jobs, action.placements), gpus, now)
-        work.cpus = sum(placement.millicpus for placement in action.placements) / 1000
+        work.cpus = cpus
         self._hold(work, 1)
         work.token += 1
         if world.columns is not None:
@@ -391,7 +390,7 @@ class Attempts:
         by = NO_ROW if eviction.by is None or work.makes_room_for is None else work.makes_room_for.index
         world.recorder.evicted(work, eviction.cause, end, by)
         if world.log is not None:
-            successor = successor_of(work.key).attempt if work.goes_on_in is not None else None
+            successor = work.key.successor.attempt if work.goes_on_in is not None else None
             world.log.evicted(work, eviction, end, successor)
         work.progress = end.checkpoint_progress
         work.started_s = math.nan
@@ -407,7 +406,7 @@ class Attempts:
         work.goes_on_in = None
         work.attempts += 1
         work.token += 1
-        work.key = successor_of(work.key)
+        work.key = work.key.successor
         work.run = new_run(work.facts())
         work.region, work.dispatched_s, work.placements = region, now, placements
         work.guaranteed = work.within_quota
@@ -415,7 +414,7 @@ class Attempts:
         inventory.release(work.key)
         inventory.hold(work.holding(placements, inventory.rule))
         self._await_evictable(work)
-        work.cpus = sum(placement.millicpus for placement in placements) / 1000
+        work.cpus = amounts_of(placements).cpus
         world.live[work.index] = work
         if world.columns is not None:
             world.columns.dispatch(work)

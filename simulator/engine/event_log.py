@@ -11,7 +11,7 @@ from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
-from formats.event_details import placement_details, submitted_details, undecided_details
+from formats.event_details import dispatched_details, placement_details, submitted_details, undecided_details
 from regional_scheduler.auction import AwaitingData, Verdict, Won
 from simulator.engine.workloads import SimulatedWorkload
 
@@ -54,12 +54,7 @@ class SimulatedEvents:
         evicts: Sequence[AttemptKey],
         now: float,
     ) -> None:
-        details: dict[str, JsonValue] = {
-            "placement": placement_details(placements),
-            "within_quota": work.within_quota,
-            "guaranteed": work.guaranteed,
-            "evicts": [{"workload": victim.workload, "attempt": int(victim.attempt)} for victim in evicts],
-        }
+        details = dispatched_details(placements, evicts, within_quota=work.within_quota, guaranteed=work.guaranteed)
         self._tell(work, EventKind.DISPATCHED, now, details)
 
     def started(

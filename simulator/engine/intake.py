@@ -9,9 +9,8 @@ from typing import TypeAlias
 from cluster_manager.attempt_run.emulated_work import EmulatedJob
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
 from domain.resources import TaskResources
-from domain.snapshot import emulated_work_s
 from domain.tenant import Tenant, quota_charges
-from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, TableInput, Workload
+from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, TableInput, Workload, emulated_work_s
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from regional_scheduler.refusals.entries import Scope

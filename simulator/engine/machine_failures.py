@@ -5,7 +5,6 @@ from __future__ import annotations
 from domain.identifiers import WorkloadId
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
-from regional_scheduler.plan_application import successor_of
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
 from simulator.engine.failures import Failures
@@ -57,7 +56,7 @@ class MachineFailures:
                     self._attempts.lose_place(work)
                     places.append(key)
         # Lenders wait for places that were kept for a next attempt, too.
-        gone = [key for work in lost.values() for key in (work.key, successor_of(work.key))]
+        gone = [key for work in lost.values() for key in (work.key, work.key.successor)]
         self._attempts.lose(tuple(lost.values()))
         self._loans.attempts_gone((*gone, *places))
         world.news = True

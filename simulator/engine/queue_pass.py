@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from domain.identifiers import AttemptNumber, MachineId
-from domain.placement import Score
+from domain.placement import Score, amounts_of
 from domain.plan import Plan
 from domain.rank import QueuePosition, Standing
 from regional_scheduler.plan_application import apply_plan
@@ -126,7 +126,7 @@ class SimulatedQueuePass:
         self.refused.append(work)
 
     def _launch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
-        work.cpus = sum([placement.millicpus for placement in win.plan.placements]) / 1000
+        work.cpus = amounts_of(win.plan.placements).cpus
         if self._cpus_of_tenants:
             self._cpus_of_tenants[work.tenant] += work.cpus
         self._dispatch(work, lot, win)

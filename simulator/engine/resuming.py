@@ -20,9 +20,10 @@ from domain.eviction import remembered_preemptions
 from domain.fleet import MachineState
 from domain.identifiers import WorkloadId
 from domain.life_cycle import State
+from domain.placement import order_of_holding
 from domain.rank import Standing
-from domain.snapshot import QueuedWorkload, RunningAttempt, Snapshot, emulated_work_s
-from domain.workload import Emulated, Workload
+from domain.snapshot import QueuedWorkload, RunningAttempt, Snapshot
+from domain.workload import Emulated, Workload, emulated_work_s
 from formats.problems import FieldProblem, FormatError
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
@@ -112,9 +113,10 @@ class _Resumption:
              for u in snapshot.use if u.tenant in positions],
             snapshot.taken_s,
         )  # fmt: skip
-        # 3. Attempts hold their places. Those that leave come first: what was dispatched in their place may use what
-        #    they have not given back yet.
-        order = sorted(snapshot.running, key=lambda one: (one.state is not State.PREEMPTING, one.dispatched_s, one.key))
+        # 3. Attempts hold their places.
+        order = sorted(
+            snapshot.running, key=lambda one: order_of_holding(one.key, one.dispatched_s, one.state is State.PREEMPTING)
+        )
         for attempt in order:
             self._hold(attempt)
         for attempt in order:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet
-from domain.snapshot import Snapshot, emulated_work_s
+from domain.snapshot import Snapshot
 from domain.snapshot_contradictions import contradictions
 from domain.tenant import Tenant
-from domain.workload import Workload
+from domain.workload import Workload, emulated_work_s
 from formats.problems import FieldProblem, FormatError
 from formats.trace import TraceRow
 from simulator.engine.arrivals import Arrival, arrivals_of

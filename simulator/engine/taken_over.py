@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.events import EvictionCause
-from domain.placement import TaskPlacement
-from domain.snapshot import AttemptSoFar, RunningAttempt, emulated_work_s
+from domain.placement import TaskPlacement, machines_of
+from domain.snapshot import AttemptSoFar, RunningAttempt
 from domain.work_rate import work_rate
+from domain.workload import emulated_work_s
 from simulator.engine.workloads import SimulatedWorkload
 
 
@@ -17,8 +18,7 @@ def eviction_of(attempt: RunningAttempt) -> Eviction | None:
     leaving = attempt.leaving
     if leaving is None:
         return None
-    machines = dict.fromkeys(placement.machine for placement in goes_on_at(attempt))
-    return Eviction(leaving.cause, leaving.by, leaving.by_standing, to=tuple(machines))
+    return Eviction(leaving.cause, leaving.by, leaving.by_standing, to=machines_of(goes_on_at(attempt)))
 
 
 def goes_on_at(attempt: RunningAttempt) -> tuple[TaskPlacement, ...]:

@@ -29,7 +29,7 @@ from domain.plan import Migrate, Plan
 from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
-from regional_scheduler.plan_application import apply_plan, successor_of
+from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
@@ -130,7 +130,7 @@ def take(live: LiveWorld, step: Step) -> None:
             return
         if live.apply(plan):
             if any(isinstance(action, Migrate) for action in plan.actions):
-                live.migrating[name] = successor_of(attempt.key)
+                live.migrating[name] = attempt.key.successor
             live.take_over(name)
 
 
