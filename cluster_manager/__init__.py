@@ -1,1 +1,1 @@
-"""One cluster's machines: what is free, where a job can go, and whom it would have to evict."""
+"""One cluster's machines: what is free, where a job can go, and which attempts it would have to evict."""

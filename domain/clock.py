@@ -1,4 +1,4 @@
-"""Time is a parameter: seconds since the epoch, UTC. Who needs to ask for it is handed a Clock."""
+"""Time is a parameter: seconds since the epoch, UTC. What needs to ask for it is given a Clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may be evicted to make room for another workload, and from when on (design I5 and I15).
+"""Which attempts may be evicted to make room for another workload, and from when on (design I5 and I15).
 
 Rule: a newcomer may evict an attempt if its standing is strictly better, the attempt has run for the minimum run time,
 and its workload has been evicted less often in the last hour than the limit says. A guaranteed attempt may be spared
@@ -37,7 +37,7 @@ class EvictionRule:
     evictions_per_workload_and_hour: int | None = None
     """A workload is evicted at most so often within any hour; None: as often as others need its place."""
     spares_guaranteed: bool = False
-    """True: who is not guaranteed (over its quota) never evicts an attempt that is, whatever their standings."""
+    """True: a newcomer that is not guaranteed (over its quota) never evicts an attempt that is, whatever their standings."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.minimum_run_time_s < math.inf:
@@ -56,7 +56,7 @@ DEFAULT_RULE = EvictionRule()
 
 
 class Newcomer(NamedTuple):
-    """Who needs room."""
+    """What needs room."""
 
     standing: Standing
     guaranteed: bool

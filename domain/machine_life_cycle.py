@@ -45,7 +45,7 @@ MACHINE_TRANSITIONS: MappingProxyType[tuple[MachineState, MachineHappening], Mac
         (MachineState.SERVING, MachineHappening.LENT): MachineState.ON_LOAN,
         (MachineState.SERVING_DOWN, MachineHappening.LENT): MachineState.ON_LOAN_DOWN,
         # Inference needs it: the reclaiming policy chose it, and what runs on it is asked to leave; also when it is
-        # down, where an attempt may still be held that nobody has seen end (the lender).
+        # down, where an attempt may still be held whose end was not seen (the lender).
         (MachineState.ON_LOAN, MachineHappening.ASKED_BACK): MachineState.RETURNING,
         (MachineState.ON_LOAN_DOWN, MachineHappening.ASKED_BACK): MachineState.RETURNING_DOWN,
         # Inference changes its mind before everything has left (the lender).
@@ -54,7 +54,7 @@ MACHINE_TRANSITIONS: MappingProxyType[tuple[MachineState, MachineHappening], Mac
         # The last attempt has left it (the lender).
         (MachineState.RETURNING, MachineHappening.HANDED_BACK): MachineState.SERVING,
         (MachineState.RETURNING_DOWN, MachineHappening.HANDED_BACK): MachineState.SERVING_DOWN,
-        # Failing changes nothing about who has the machine: a loan lasts, and so does its return (regional scheduler).
+        # Failing changes nothing about which side has the machine: a loan lasts, and so does its return (regional scheduler).
         (MachineState.SERVING, MachineHappening.FAILED): MachineState.SERVING_DOWN,
         (MachineState.ON_LOAN, MachineHappening.FAILED): MachineState.ON_LOAN_DOWN,
         (MachineState.RETURNING, MachineHappening.FAILED): MachineState.RETURNING_DOWN,

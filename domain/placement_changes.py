@@ -44,7 +44,7 @@ class PlacementChange:
 def change_of(
     action: ScaleIn | ScaleOut | Retune, before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]
 ) -> PlacementChange:
-    """The change that the action comes to; whom it waits for is for the caller to say."""
+    """The change that the action comes to; what it waits for is for the caller to say."""
     kept = {name_of(placement): placement for placement in after}
     released = [placement for placement in before if _gives_up(placement, kept.get(name_of(placement)))]
     kind = ChangeKind.TUNED if isinstance(action, Retune) else ChangeKind.RESIZED

@@ -1,4 +1,4 @@
-"""What cannot be in one moment: a snapshot that says so is refused, whoever wrote it."""
+"""What cannot be in one moment: a snapshot that says so is refused, wherever it comes from."""
 
 from __future__ import annotations
 

@@ -53,15 +53,15 @@ def _loaded(entry_point: EntryPoint, what: str, is_one: Callable[[object], TypeG
         value: object = entry_point.load()
     except (Exception, SystemExit) as error:
         # Whatever a package's own code raises while it is imported.
-        told = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
-        raise _refused(entry_point, f"cannot be loaded: {told}") from error
+        problem = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+        raise _refused(entry_point, f"cannot be loaded: {problem}") from error
     # A class has the attributes of its values without being one: it is called, like a function that makes one.
     if callable(value) and (isinstance(value, type) or not is_one(value)):
         try:
             value = value()
         except (Exception, SystemExit) as error:
-            told = f"{type(error).__name__}: {error}"
-            raise _refused(entry_point, f"should make a {what} without arguments, but failed: {told}") from error
+            problem = f"{type(error).__name__}: {error}"
+            raise _refused(entry_point, f"should make a {what} without arguments, but failed: {problem}") from error
     if not is_one(value):
         raise _refused(entry_point, f"brings a {type(value).__name__}; it must be a {what} or make one")
     if not (isinstance(value.name, str) and _is_name(value.name)):
@@ -78,5 +78,5 @@ def _refused(entry_point: EntryPoint, description: str) -> FormatError:
 
 
 def _package_of(entry_point: EntryPoint) -> str:
-    """Who brings it, by name."""
+    """The package that brings it."""
     return "a package without a name" if entry_point.dist is None else f"package {entry_point.dist.name}"

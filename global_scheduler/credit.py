@@ -12,7 +12,7 @@ What the paper leaves open is decided here:
 * The mean is over the tenants that have a quota or used something. Counting those with a quota even when they are idle
   keeps credit continuous: nothing jumps when an idle tenant starts its first small job. Guests without quota and
   without usage do not count, so that listing them costs the others nothing.
-* Nobody used anything: the term is `w_fair_share` for all, as it is for a tenant that used nothing.
+* No tenant used anything: the term is `w_fair_share` for all, as it is for a tenant that used nothing.
 * Age and the usage ratio are quantised, so that most credits are the same in the next pass and need not be written
   again. Two workloads of a tenant within one quantum of age have equal credit, and the submit time orders
   them: the very order that their ages would have given.
@@ -42,7 +42,7 @@ class CreditSettings:
     fairness_weight: float = 6.0
     """w_fair_share."""
     usage_window_s: float = 24.0 * _SECONDS_PER_HOUR
-    """The window of window_avg: whoever loads the usage averages it over these last seconds."""
+    """The window of window_avg: the usage is averaged over these last seconds."""
     gpus_per_cpu: float = 0.01
     """How much of a GPU one CPU counts in resources used. About what it costs: a GPU is worth a hundred CPUs."""
     age_resolution_s: float = 60.0
@@ -81,7 +81,7 @@ def fair_share_terms(
 
 
 def age_terms(submitted_s: NDArray[np.float64], now: float, settings: CreditSettings) -> NDArray[np.float64]:
-    """Expression 10 for each workload, weighted. Who was submitted after `now` (clocks differ) has age 0."""
+    """Expression 10 for each workload, weighted. What was submitted after `now` (clocks differ) has age 0."""
     age_s = now - submitted_s
     np.maximum(age_s, 0.0, out=age_s)
     np.minimum(age_s, settings.age_cap_s, out=age_s)

@@ -1,4 +1,4 @@
-"""The greedy quota pass (MAST §4.2): who runs within its tenant's quota, among live attempts and queued workloads.
+"""The greedy quota pass (MAST §4.2): what runs within its tenant's quota, among live attempts and queued workloads.
 
 What the paper leaves open is decided here:
 
@@ -10,7 +10,7 @@ What the paper leaves open is decided here:
 * Then over-quota attempts become within-quota where they fit, oldest first; only then come queued workloads.
   An attempt demoted in the same pass may come back here, if what was over-full was another bucket: so a second pass
   over the same facts changes nothing.
-* Who does not fit is passed over, not waited for: a later, smaller workload of the tenant may still fit.
+* What does not fit is passed over, not waited for: a later, smaller workload of the tenant may still fit.
 
 Tenants do not share quota, and within a tenant credit never grows with a later submit time (credit.py). So
 visiting the entries by (submit time, id) visits each tenant's in credit order, and the pass needs no sort.
@@ -37,7 +37,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaPass:
-    """Who is within quota, and what that charges. Arrays are read-only."""
+    """What is within quota, and what that charges. Arrays are read-only."""
 
     running_within_quota: NDArray[np.bool_]
     """By live attempt, after re-classification."""

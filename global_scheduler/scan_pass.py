@@ -27,14 +27,14 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     """Ranks the whole queue.
 
     Raises PolicyFailed when a policy raises, gives no finite number, or a level that is none, and OracleNeeded when it asks
-    for what nobody knows.
+    for what is unknown.
     """
     tenants, running, pending = view.tenants, view.running, view.pending
 
     # 1. Credit of every workload.
     scan_credit = scan_credits(view, now)
 
-    # 2. Who is within quota: live attempts first, then the queue in credit order.
+    # 2. What is within quota: live attempts first, then the queue in credit order.
     quota = quota_pass(tenants, running, pending)
 
     # 3. Within quota at the tenant's priority; over quota at the lowest.

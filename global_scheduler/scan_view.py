@@ -2,7 +2,7 @@
 
 One element per row in every array. The order of the rows is part of the type, so that the same facts are always the
 same view: tenants by id; pending entries by (submit time, id), running attempts by (start, id, attempt). Use
-view_builder.build_scan_view, which sorts, rather than these constructors, which only check. Who keeps columns that are
+view_builder.build_scan_view, which sorts, rather than these constructors, which only check. A caller with columns that are
 right by construction, pass after pass, may leave the checks out: `checked=False`.
 """
 

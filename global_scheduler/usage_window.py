@@ -22,7 +22,7 @@ class WindowedUse:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UseStretches:
-    """Columns: who held how much over which stretch of time. Live attempts are stretches that end now."""
+    """Columns: which tenant held how much over which stretch of time. Live attempts are stretches that end now."""
 
     tenants: Sequence[TenantId]
     start_s: ArrayLike

@@ -1,6 +1,6 @@
 """Makes the snapshot of a scan pass from columns as they are loaded: no object per row, any order of rows.
 
-An entry that must not run yet (it waits after a failure) is to be left out by whoever loads the columns: it would
+An entry that must not run yet (it waits after a failure) is to be left out where the columns are loaded: it would
 hold quota that others could use.
 """
 
@@ -102,7 +102,7 @@ def build_scan_view(
 ) -> ScanView:
     """The snapshot. The order of tenants and rows does not matter.
 
-    `use` is each tenant's average over the usage window; who is missing used nothing, and who is no tenant any more
+    `use` is each tenant's average over the usage window; one that is missing used nothing, and one that is no tenant any more
     does not count. Raises ValueError on columns of different length, on a row of an unknown tenant, on a workload
     named twice at one time, and on demands that are negative or beyond all reason.
     """

@@ -1,4 +1,4 @@
-"""Closing an auction round: who wins which lot (MAST §4.3; decision 003).
+"""Closing an auction round: which region wins which lot (MAST §4.3; decision 003).
 
 Rule: the region with the best score wins; ties go to the region first by name. Lots are decided in queue order, and
 only as far as every answer that counts was given under assumptions that came true; the rest goes to the next round.
@@ -123,7 +123,7 @@ class RoundOutcome:
     def next_window(self, settings: AuctionSettings) -> int:
         """How many lots the next round should put up: as many as the guesses have lately been good for.
 
-        What lies behind the first wrong guess is planned in vain. A round without guesses tells nothing about them.
+        What lies behind the first wrong guess is planned in vain. A round without guesses says nothing about them.
         """
         if not self.guessed:
             return settings.window
@@ -230,7 +230,7 @@ def bid_rank(score: Score, region: RegionId) -> tuple[Score, RegionId]:
 
 
 def decide_lot(lot: Lot, answers: Mapping[RegionId, Answer], absent: tuple[RegionId, ...] = ()) -> Verdict:
-    """Who wins one lot, given what each region said to it and who said nothing; `answers` by name of region."""
+    """Which region wins one lot, given what each region answered and which ones did not; `answers` by name of region."""
     bids = [(answer.score, region, answer.summary) for region, answer in answers.items() if isinstance(answer, Bid)]
     bids.sort(key=lambda bid: bid_rank(bid[0], bid[1]))
     if bids:

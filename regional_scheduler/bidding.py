@@ -90,7 +90,7 @@ class RegionBidder:
         return None if isinstance(plan, Refusal) else plan
 
     def answer_alone(self, lot: Lot, now: float) -> Answer:
-        """The answer to one lot on the inventory as it is, with all that is told of it."""
+        """The answer to one lot on the inventory as it is, with its diagnosis or its summary."""
         self._inventory.pass_time(now)
         return self._answer_lot(lot, now, assumes_wins=False)[0]
 
@@ -141,7 +141,7 @@ class RegionBidder:
 
 
 def summary_of(plan: Plan) -> PlanSummary:
-    """What a bid tells of its plan."""
+    """The summary of a plan that goes with its bid."""
     return PlanSummary(
         clusters=tuple(sorted({placement.cluster for placement in plan.placements})),
         machines=len({placement.machine for placement in plan.placements}),

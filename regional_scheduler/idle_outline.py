@@ -3,7 +3,7 @@
 Small enough to travel with a region's answers, and enough to foresee where most jobs with GPUs would go: packing
 leaves the fewest GPUs idle (`cluster_manager.packing.best_fit`), and that shows in the counts.
 
-Ignores: racks and clusters; CPUs and memory other than the proportional share; everything held by somebody.
+Ignores: racks and clusters; CPUs and memory other than the proportional share; everything that is held.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ that work come; then those that are down; then those that are about to go back, 
 reclaiming policy chooses which go back. What runs there is asked to leave and saves its work, as when it is preempted; the
 machine takes nothing new meanwhile, and is handed back when all attempts that were on it have gone.
 
-A lender is a state machine: it is told what happened and answers with what is to be done. The state of each machine is the
+A lender is a state machine: events go in, and what is to be done comes out. The state of each machine is the
 inventory's (and the database's), and moves by the table of `domain.machine_life_cycle`; the lender only remembers which
 attempts each returning machine waits for. Whether a machine fails or is repaired is nothing to it: a loan outlasts that.
 """
@@ -63,7 +63,7 @@ class Lender:
             self._await(machine)
 
     def begin(self, count: int) -> tuple[MachineChange, ...]:
-        """Lends so many of machines that nobody used for training so far; the others serve inference."""
+        """Lends so many of machines that were not used for training so far; the others serve inference."""
         reason = f"{self.cluster} begins with {count} machines on loan"
         lent, others = self.machines[:count], self.machines[count:]
         return (
@@ -102,14 +102,14 @@ class Lender:
         kept = [machine for machine in self.machines if states[machine] in _RETURNING][: count - len(lent)]
         for machine in kept:
             del self._awaited[machine]
-        told = f"inference does not need it: {self.cluster} lends {count} more"
+        reason = f"inference does not need it: {self.cluster} lends {count} more"
         return (
             *(
-                _change(machine, states[machine], MachineHappening.LENT, told)
+                _change(machine, states[machine], MachineHappening.LENT, reason)
                 for machine in self.machines
                 if machine in lent
             ),
-            *(_change(machine, states[machine], MachineHappening.KEPT, told) for machine in kept),
+            *(_change(machine, states[machine], MachineHappening.KEPT, reason) for machine in kept),
         )
 
     def _take_back(

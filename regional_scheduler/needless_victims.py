@@ -48,6 +48,6 @@ def _left_enough(cluster: ClusterCapacity, newcomer: AttemptKey, victims: Sequen
 
 
 def needless_eviction(newcomer: AttemptKey, needless: Sequence[AttemptKey]) -> str:
-    """What is told of them."""
+    """The sentence about them."""
     names = ", ".join(f"attempt {victim.attempt} of {victim.workload}" for victim in needless)
     return f"{newcomer.workload} evicts {names}, but would fit in its places with one of them left where it is"

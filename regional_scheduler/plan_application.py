@@ -1,7 +1,7 @@
 """Applies plans to the capacity of a region: the same for the service and the simulator, for won lots and for rounds.
 
 An attempt that starts is charged at once, also on capacity that others have yet to leave. What a running attempt gives
-up is free at once, too: who starts there waits until it is really gone.
+up is free at once, too: an attempt that starts there waits until it is really gone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ RESERVED = Standing(HIGHEST_PRIORITY, 0)
 
 
 def apply_plan(inventory: RegionCapacity, plan: Plan, now: float, lot: Lot | None = None) -> None:
-    """Does to the region's capacity what the plan says. `lot` is whom a `Start` starts: only such a plan needs it.
+    """Does to the region's capacity what the plan says. `lot` is what a `Start` starts: only such a plan needs it.
 
     Raises InventoryError, MachineTransitionRefused or ImpossibleAction when an action is not possible. Then those
-    before it were applied: a caller who does not know that all are possible tries them first, in
+    before it were applied: a caller that does not know that all are possible tries them first, in
     `RegionCapacity.tentatively`.
     """
     apply_actions(inventory, plan.actions, now, lot)

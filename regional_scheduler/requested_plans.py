@@ -1,4 +1,4 @@
-"""Plans that somebody asks for: resize, retune or migrate a running attempt. They say how, never whether it is wise.
+"""Plans on request: resize, retune or migrate a running attempt. They say how, never whether it is wise.
 
 Rule: a job shrinks by its last flexible tasks and grows by the best place in a cluster where it has tasks already;
 nothing is evicted for any of them. A migration puts the base tasks where the attempt holds nothing now.
@@ -27,7 +27,7 @@ from regional_scheduler.refusal import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
 
 _EVICTS_NOTHING = Standing(LOWEST_PRIORITY, 2**31)
-"""Nothing stands worse: who plans at this standing evicts nothing."""
+"""Nothing stands worse: a plan at this standing evicts nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ def plan_resize(inventory: RegionCapacity, attempt: AttemptToChange, job_name: J
     job = attempt.job(job_name)
     placed = attempt.tasks_of(job_name)
     if not job.tasks <= tasks <= job.greatest_tasks:
-        told = f"job {job.name} may have {job.tasks} to {job.greatest_tasks} tasks, not {tasks}"
+        problem = f"job {job.name} may have {job.tasks} to {job.greatest_tasks} tasks, not {tasks}"
         if job.tasks == job.greatest_tasks:
-            told = (
+            problem = (
                 f"job {job.name} is not elastic (tasks: {job.tasks}); only a job that was submitted with max_tasks is"
             )
-        raise ImpossibleAction(attempt.key, told)
+        raise ImpossibleAction(attempt.key, problem)
     if tasks == len(placed):
         return _plan(inventory, attempt, ())
     if tasks < len(placed):
@@ -77,8 +77,8 @@ def plan_resize(inventory: RegionCapacity, attempt: AttemptToChange, job_name: J
         if added:
             renumbered = [p._replace(task=number) for p, number in zip(added, numbers, strict=True)]
             return _plan(inventory, attempt, (ScaleOut(attempt.key, tuple(renumbered)),))
-    told = f"no room for {len(numbers)} more tasks of job {job.name} in {', '.join(clusters)}"
-    raise ImpossibleAction(attempt.key, told)
+    problem = f"no room for {len(numbers)} more tasks of job {job.name} in {', '.join(clusters)}"
+    raise ImpossibleAction(attempt.key, problem)
 
 
 def plan_retune(
@@ -87,7 +87,7 @@ def plan_retune(
     """Each task of the job is to have so many CPUs and so much memory; None: as much as now.
 
     Raises ImpossibleAction for amounts that are not positive; InventoryError when a machine has too little is for
-    whoever applies the plan.
+    the caller that applies the plan.
     """
     attempt.job(job_name)
     if (cpus is not None and cpus <= 0) or (memory_gib is not None and memory_gib <= 0):

@@ -45,7 +45,7 @@ class Lot(NamedTuple):
     expected_winner: RegionId | None = None
     """A guess from the last round's answers. It speeds the round up and never changes what is decided."""
     preempted_s: tuple[float, ...] = ()
-    """When attempts of it were asked to leave for others; only whoever dispatches it must know."""
+    """When attempts of it were asked to leave for others; needed only where it is dispatched."""
 
     @property
     def key(self) -> AttemptKey:
@@ -61,7 +61,7 @@ class Round:
     opened_s: float
     """The instant at which every region plans its answers, so that scores of all regions mean the same."""
     deadline_s: float
-    """Until when absent participants are waited for, on the clock that `close_round` is told."""
+    """Until when absent participants are waited for, on the clock of `close_round`."""
     participants: tuple[RegionId, ...]
     lots: tuple[Lot, ...]
     reaches_end: bool
@@ -88,7 +88,7 @@ def open_round(
     """The round over the head of the queue.
 
     `upcoming` is what follows the cursor in queue order, at least one lot more than the window if there are so many
-    (that one tells that the queue goes on). `hints` are the expected winners that the last round's outcome carried
+    (that one shows that the queue goes on). `hints` are the expected winners that the last round's outcome carried
     over; workloads that left the queue meanwhile, and regions that no longer participate, simply drop out.
     """
     invited = tuple(sorted(set(participants)))
@@ -140,7 +140,7 @@ class NoPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """What is worth telling about a plan that may never be carried out."""
+    """What is worth knowing about a plan that may never be carried out."""
 
     clusters: tuple[ClusterId, ...]
     machines: int

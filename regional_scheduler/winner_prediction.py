@@ -1,4 +1,4 @@
-"""Guessing who will win the lots that a round could not decide, so that the next round can decide many at once.
+"""Guessing which regions will win the lots that a round could not decide, so that the next round can decide many at once.
 
 A guess is never wrong in a way that matters: closing the next round finds out where it was (I11 does not rest on
 it). Good guesses are what makes a window of 64 lots take two or three rounds and not 64 (decision 003).
@@ -8,8 +8,8 @@ assumed is guessed from two things: the outline of its idle GPUs, in which the g
 would place them; and, where that shows no room or says nothing (evictions, jobs without GPUs), its answer to the like
 lot of the same round before which it had placed about as much, with the load corrected by the difference.
 
-Ignores: everything that neither of the two tells. A workload that only this guess thinks can be placed is expected to
-be won by somebody; nothing follows from it but a worse guess.
+Ignores: everything that neither of the two says. A workload that only this guess thinks can be placed is expected to
+be won by some region; nothing follows from it but a worse guess.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def expected_winners(
     decided: Sequence[RegionId | None],
     upcoming: Sequence[Lot] = (),
 ) -> tuple[RegionId | None, ...]:
-    """Who will probably win each lot after the decided ones, and then each upcoming one; None: nobody.
+    """Which region will probably win each lot after the decided ones, and then each upcoming one; None: no region.
 
     `decided` holds the winners of the first lots of the round, `responses` all that were given to it; `upcoming` are
-    lots that nobody has answered yet.
+    lots that no region has answered yet.
     """
     foresights = [_RegionPrediction(response, lots) for response in responses]
     expected: list[RegionId | None] = []
@@ -101,7 +101,7 @@ class _Sample:
     """How many lots it had placed before."""
     placed: _Shares
     foreseen: OutlinePlace | None
-    """What the outline would have told of its bid, had that been guessed."""
+    """What the outline would have predicted of its bid, had that been guessed."""
 
 
 class _RegionPrediction:
@@ -111,10 +111,10 @@ class _RegionPrediction:
         "_assumed_wins",
         "_knows_idle",
         "_on_track",
+        "_outline",
         "_placed",
         "_samples",
         "_samples_like",
-        "_shadow",
         "_total_cpus",
         "_total_gpus",
         "_wins",
@@ -131,7 +131,7 @@ class _RegionPrediction:
         self._samples_like: dict[LikeLots, list[_Sample]] = {}
         self._start_over(response)
         for lot, answer in zip(lots, response.answers, strict=True):
-            place = self._shadow.find(lot.workload.specification.jobs) if isinstance(answer, Bid) else None
+            place = self._outline.find(lot.workload.specification.jobs) if isinstance(answer, Bid) else None
             sample = _Sample(answer, self._wins, self._placed, place)
             self._samples.append(sample)
             self._samples_like.setdefault(_like(lot), []).append(sample)
@@ -143,12 +143,12 @@ class _RegionPrediction:
         """Back to what the region had before the first lot."""
         self._wins = 0
         self._placed = _Shares(0.0, 0.0)
-        self._shadow = IdleOutline(response.idle)
+        self._outline = IdleOutline(response.idle)
         # Whether it has won so far exactly what it had assumed to win: then its answers need no guess.
         self._on_track = True
 
     def go_on(self, answered: int | None, lot: Lot, winner: RegionId | None) -> None:
-        """The lot goes to this region, or nobody."""
+        """The lot goes to this region, or to none."""
         if winner == self.region:
             self._win(lot)
         if answered is None or (lot.workload.workload in self._assumed_wins) != (winner == self.region):
@@ -160,9 +160,9 @@ class _RegionPrediction:
         cpus = demand.cpus / self._total_cpus if self._total_cpus else 0.0
         self._wins += 1
         self._placed = _Shares(self._placed.gpus + gpus, self._placed.cpus + cpus)
-        place = self._shadow.find(lot.workload.specification.jobs)
+        place = self._outline.find(lot.workload.specification.jobs)
         if place is not None:
-            self._shadow.take(place)
+            self._outline.take(place)
 
     def bid(self, answered: int | None, lot: Lot) -> GuessedBid | None:
         """The bid that the region would probably make now; None when it would probably make none.
@@ -177,7 +177,7 @@ class _RegionPrediction:
         if sample is not None and isinstance(sample.answer, Abandoned):
             return None
         if self._knows_idle and _PredictedDemand.of(lot).gpus:
-            place = self._shadow.find(lot.workload.specification.jobs)
+            place = self._outline.find(lot.workload.specification.jobs)
             if place is not None and self._may_have_room(sample):
                 return self._bid_for(place, sample)
             if place is None and sample is not None and _score_without_evictions(sample.answer) is not None:
@@ -195,7 +195,7 @@ class _RegionPrediction:
         if score is not None and sample is not None and sample.foreseen is not None:
             spread += score.spread - sample.foreseen.spread
             fragmentation += score.fragmentation - sample.foreseen.fragmentation
-        load = 1.0 - self._shadow.idle_gpus / self._total_gpus
+        load = 1.0 - self._outline.idle_gpus / self._total_gpus
         return (0, NO_EVICTIONS, 0.0, spread, fragmentation, 0, load, self.region)
 
     def _bid_like(self, sample: _Sample, lot: Lot) -> GuessedBid | None:
@@ -221,7 +221,7 @@ def _wins_before(sample: _Sample) -> int:
 
 
 def _score_without_evictions(answer: Answer) -> Score | None:
-    """The score of a bid that evicts nobody; None for every other answer."""
+    """The score of a bid that evicts nothing; None for every other answer."""
     return answer.score if isinstance(answer, Bid) and answer.score.reclaim_class == 0 else None
 
 

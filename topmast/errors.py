@@ -143,7 +143,7 @@ _BY_CODE = {kind.usual_code: kind for kind in _KINDS} | {
 
 
 def error_from_call(error: grpc.RpcError, peer: str) -> TopmastError:
-    """The exception for a failed call, with what its google.rpc details say. `peer` is whom it was made to."""
+    """The exception for a failed call, with what its google.rpc details say. `peer` is the address it was made to."""
     code = error.code()
     sentence = error.details() or code.name
     # Pairs, whatever the two kinds of client call them.

@@ -1,6 +1,6 @@
 """What can happen to an attempt. Values: each says when (`at_s`) and what the machine has to know of it.
 
-What clusters report has to hold for all of a gang: who drives the machine waits until every cluster has reported.
+What clusters report has to hold for all of a gang: its driver waits until every cluster has reported.
 """
 
 from __future__ import annotations

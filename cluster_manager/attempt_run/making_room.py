@@ -1,4 +1,4 @@
-"""Who waits for whom: a new attempt starts when those that are in its way have left. One law for both drivers."""
+"""What a new attempt waits for: it starts when those that are in its way have left. One law for both drivers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one cluster has and who holds it: machines and attempts in arrays, charges, counts of free capacity."""
+"""What one cluster has and which attempts hold it: machines and attempts in arrays, charges, counts of free capacity."""

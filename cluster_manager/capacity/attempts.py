@@ -115,7 +115,7 @@ class HeldAttempts:
         """How many there are."""
         return len(self._order_keys)
 
-    def anybody_worse(self, standing: Standing) -> bool:
+    def any_worse(self, standing: Standing) -> bool:
         """Whether any attempt has a strictly worse standing; those that are leaving count too."""
         if not self._order_keys:
             return False

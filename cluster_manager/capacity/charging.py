@@ -70,7 +70,7 @@ def is_untouched(cluster: ClusterArrays, machine: int) -> bool:
 def shift_free(cluster: ClusterArrays, entries: Integers, entry: int, sign: int) -> bool:
     """Charges a machine (sign 1) or gives back (sign -1), with all summaries but the rack's greatest if that shrank.
 
-    Returns True in that case: then the rack's greatest must be refreshed before anybody reads it.
+    Returns True in that case: then the rack's greatest must be refreshed before it is read.
     """
     machine = entries[entry, MACHINE]
     if cluster.state[machine, WORKS_AS] == NO_WORK:

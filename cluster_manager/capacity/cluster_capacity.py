@@ -262,7 +262,7 @@ class ClusterCapacity(NeverCopied):
 
     def any_worse(self, standing: Standing) -> bool:
         """Whether any attempt has a strictly worse standing; those that are leaving count too."""
-        return self._attempts.anybody_worse(standing)
+        return self._attempts.any_worse(standing)
 
     def when_empty(self, kind: TaskKind, tasks: int) -> int:
         """How many tasks would fit with nothing else here and all machines up; each machine counted up to `tasks`."""

@@ -13,17 +13,17 @@ class InventoryError(Exception):
 class UnknownMachine(InventoryError):
     """No cluster of the region has this machine (or another cluster than the one named has it)."""
 
-    def __init__(self, machine: MachineId, told: str) -> None:
+    def __init__(self, machine: MachineId, problem: str) -> None:
         self.machine = machine
-        super().__init__(f"machine {machine}: {told}")
+        super().__init__(f"machine {machine}: {problem}")
 
 
 class UnexpectedHolding(InventoryError):
     """The attempt holds nothing here, or is held already."""
 
-    def __init__(self, key: AttemptKey, told: str) -> None:
+    def __init__(self, key: AttemptKey, problem: str) -> None:
         self.key = key
-        super().__init__(f"attempt {key.attempt} of workload {key.workload}: {told}")
+        super().__init__(f"attempt {key.attempt} of workload {key.workload}: {problem}")
 
 
 class GrowsWhileLeaving(InventoryError):
@@ -52,10 +52,10 @@ class OverCommitted(InventoryError):
 class GpuTaken(InventoryError):
     """A GPU would be held twice, or does not exist."""
 
-    def __init__(self, machine: MachineId, gpu_index: int, told: str) -> None:
+    def __init__(self, machine: MachineId, gpu_index: int, problem: str) -> None:
         self.machine = machine
         self.gpu_index = gpu_index
-        super().__init__(f"machine {machine}: GPU {gpu_index} {told}")
+        super().__init__(f"machine {machine}: GPU {gpu_index} {problem}")
 
 
 class InvariantBroken(Exception):

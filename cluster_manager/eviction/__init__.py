@@ -1,1 +1,1 @@
-"""Who is evicted for a newcomer: candidates, victims, and which of them are required."""
+"""Eviction for a newcomer: candidates, victims, and which victims are required."""

@@ -41,7 +41,7 @@ class AttainedService:
         known, of = running.known, running.arithmetic
         run_s = running.now - known.started_s + CLOCK_SLACK_S
         level = self._levels_of(running, known.attained_gpu_s + run_s * known.gpus)
-        # The last level has no end, and who takes no GPUs never receives anything.
+        # The last level has no end, and what takes no GPUs never receives anything.
         next_threshold = of.pick((*self.thresholds_gpu_s, math.inf), level)
         left_gpu_s = of.choose(known.gpus > 0, next_threshold - known.attained_gpu_s, math.inf)
         return RunningLevels(level, known.started_s + left_gpu_s / of.larger(known.gpus, 1.0))

@@ -3,7 +3,7 @@
 Rule: level 0 is for up to `first_bucket_gpu_s` remaining GPU-seconds, and every further bucket is `bucket_factor`
 times as wide as the one before.
 Invariant: a victim is in a worse bucket than the one that it makes room for, so it has strictly more left to do.
-Ignores: who has waited how long. Workloads without GPUs take no service and are at level 0. Of two in one bucket, thus
+Ignores: how long workloads have waited. Workloads without GPUs take no service and are at level 0. Of two in one bucket, thus
 within the factor of each other, the one that runs goes on: that is what keeps preemptions few (Tiresias §3.2.3).
 
 What waits stays where it is; what runs gets better, and its level changes when it crosses into the next bucket.

@@ -1,7 +1,7 @@
 """Levels that make those that want the same GPUs take turns (Gandiva, OSDI 2018, §3.2; Tiresias §5.3 compares with it).
 
-Rule: an attempt is at level 0 for one time slice, then at level 1; whoever waits is at level 0.
-Invariant: nobody is evicted before it has worked for a slice.
+Rule: an attempt is at level 0 for one time slice, then at level 1; what waits is at level 0.
+Invariant: no attempt is evicted before it has worked for a slice.
 Ignores: run times, attained service; and of Gandiva itself packing, migration and growing into idle GPUs.
 """
 

@@ -1,7 +1,7 @@
 """Ordering by credit, the default (MAST §4.2).
 
 Rule: the workload with the highest credit first: the longer it waits and the less its tenant used, the sooner.
-Invariant: within a tenant nobody overtakes an earlier workload of the same (priority, level).
+Invariant: within a tenant no workload overtakes an earlier workload of the same (priority, level).
 Ignores: how long a workload will run, and how much it has run.
 Fails when: never; every workload has a credit.
 """

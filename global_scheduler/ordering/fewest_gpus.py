@@ -1,8 +1,8 @@
 """Ordering by size, the smallest first ("SF": Tiresias §3.2.1, Table 1).
 
-Rule: who asks for the fewest GPUs goes first, then who came first.
+Rule: the workload that asks for the fewest GPUs goes first, then the one that came first.
 Invariant: of two that wait and would both find room, the one that asks for fewer GPUs starts first.
-Ignores: run times, and how long somebody has waited: the large may starve.
+Ignores: run times, and how long workloads have waited: the large may starve.
 Fails when: never; every workload says how many GPUs it wants.
 """
 

@@ -1,7 +1,7 @@
 """Ordering by submit time (design §4; the baseline that Tiresias §5 calls FIFO).
 
 Rule: first come, first served; ties by id.
-Invariant: nobody overtakes an earlier workload of the same (priority, level), whatever its tenant.
+Invariant: no workload overtakes an earlier workload of the same (priority, level), whatever its tenant.
 Ignores: credit, and with it fair shares. Credit still decides the quota pass.
 Fails when: never; every workload has a submit time.
 """

@@ -1,6 +1,6 @@
 """Ordering by the last turn, for round robin (Gandiva, OSDI 2018, §3.2).
 
-Rule: who has waited longest since its submission, or since its last attempt ended, goes first.
+Rule: the workload that has waited longest since its submission, or since its last attempt ended, goes first.
 Invariant: of two that would both find room, the one that has waited longer starts first.
 Ignores: run times, attained service, and how long ago a workload was submitted.
 Fails when: never; every workload that waits has begun to wait at some time.

@@ -1,6 +1,6 @@
 """Ordering by remaining time, the shortest first ("SJF", "SRTF": Tiresias §2.2, §3.2, §5.1).
 
-Rule: who has the least left to do goes first, which is the run time unless an attempt was lost.
+Rule: the workload with the least left to do goes first, which is the run time unless an attempt was lost.
 Invariant: of two that wait and would both find room, the one that has less left starts first.
 Ignores: how many GPUs a workload takes; the long may starve.
 Fails when: there is neither an oracle nor an estimate.

@@ -2,7 +2,7 @@
 
 Rule: the least remaining time × GPUs goes first.
 Invariant: of two that wait and would both find room, the one that has fewer GPU-seconds left starts first.
-Ignores: who has waited how long: the large and long may starve. Workloads without GPUs take no service and go first.
+Ignores: how long workloads have waited: the large and long may starve. Workloads without GPUs take no service and go first.
 Fails when: there is neither an oracle nor an estimate.
 """
 

@@ -22,7 +22,7 @@ def ordering_credits(
     """Each entry's ordering credit under the policy of its priority; there is one policy per priority.
 
     Raises PolicyFailed on a policy that raises, or gives an entry no finite number, and OracleNeeded on one that asks for
-    what nobody knows.
+    what is unknown.
     """
     different: list[OrderingPolicy] = []
     for policy in policies:

@@ -1,4 +1,4 @@
-"""What a reclaiming policy is: given the machines on loan and what runs on them, it says which go back and who leaves."""
+"""What a reclaiming policy is: given the machines on loan and what runs on them, it says which go back and which attempts leave."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ class RefusalMemory:
                 return True
         return False
 
-    def was_told(self, question: Question, standing: Standing) -> bool:
-        """The same by refusals that it was told of only."""
+    def is_remembered(self, question: Question, standing: Standing) -> bool:
+        """The same, by remembered refusals alone."""
         self.lookups += 1
         for asked in question.jobs:
             if self._entry_for(asked, standing) is not None:
@@ -97,7 +97,7 @@ class RefusalMemory:
         return False
 
     def fails(self, workload: Workload, standing: Standing, *, within_quota: bool) -> bool:
-        """The same, and by what was told while something is supposed, for workloads that are not asked about often."""
+        """The same, and by what was remembered while something is supposed, for workloads that are not asked about often."""
         return self._find(workload, standing, within_quota) is not None
 
     def scopes(self, specification: WorkloadSpecification, *, within_quota: bool) -> tuple[Scope, ...]:
@@ -107,14 +107,14 @@ class RefusalMemory:
     def why_it_fails(
         self, workload: Workload, standing: Standing, now: float, *, within_quota: bool
     ) -> KnownRefusal | None:
-        """Why the workload has no place, as far as that was told; None when nothing is known."""
+        """Why the workload has no place, as far as that is remembered; None when nothing is known."""
         found = self._find(workload, standing, within_quota)
         if found is None:
             return None
         job, asked, entry, supposed = found
         return KnownRefusal(self._explained(job, asked, entry, now), supposed)
 
-    # Telling.
+    # Remembering.
 
     def remember(
         self, workload: Workload, standing: Standing, refusal: Refusal, now: float, *, within_quota: bool

@@ -251,7 +251,7 @@ async def begin_evictions(
 
 
 def _newcomer_of(eviction: Eviction, guaranteed: Collection[AttemptKey]) -> Newcomer | None:
-    """Who needs the room; None when the attempt leaves for no other one."""
+    """What needs the room; None when the attempt leaves for no other one."""
     return None if eviction.by_standing is None else Newcomer(eviction.by_standing, eviction.by in guaranteed)
 
 

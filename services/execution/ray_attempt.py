@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import structlog
 
+from cluster_manager.attempt_run.emulated_work import EmulatedJob, emulated_work
 from domain.identifiers import JobName
 from domain.placement import AttemptKey, TaskPlacement
 from domain.workload import Emulated
@@ -288,16 +289,21 @@ class RayAttempt:
 
     async def _emulated_jobs_end(self, started_s: float) -> bool:
         """Waits for the jobs of a mixed workload that have no processes; False when it was stopped before."""
-        clock = self._surroundings.clock
-        while (left_s := started_s + self._emulated_s - clock.now()) > 0 and not self._stop_asked.is_set():
+        clock, done_s = self._surroundings.clock, self._emulated_done_s(started_s)
+        while (left_s := done_s - clock.now()) > 0 and not self._stop_asked.is_set():
             await self._first_of(asyncio.sleep(clock.real_seconds(left_s)), self._stop_asked.wait())
         return left_s <= 0
 
-    @property
-    def _emulated_s(self) -> float:
-        """How long the emulated jobs of a mixed workload last; 0 when there are none here."""
+    def _emulated_done_s(self, started_s: float) -> float:
+        """When the emulated jobs of a mixed workload are done; at its start when there are none here.
+
+        They begin anew in each attempt: the progress of such a workload is what its processes report.
+        """
         works = [job.entry_point for job in self._order.jobs_here()]
-        return max((work.duration_s for work in works if isinstance(work, Emulated)), default=0.0)
+        jobs = tuple(
+            EmulatedJob(work.duration_s, work.checkpoint_interval_s) for work in works if isinstance(work, Emulated)
+        )
+        return emulated_work(jobs, 0.0, started_s, speed=1.0).done_s if jobs else started_s
 
     async def _unless_stopped(self, work: Awaitable[ResultT]) -> ResultT:
         """The result of the work; raises _Over when the attempt is asked to stop before there is one."""

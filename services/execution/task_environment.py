@@ -1,4 +1,4 @@
-"""The environment of a task's process: which task it is, whom it works with, what it may use. Pure."""
+"""The environment of a task's process: which task it is, which others it works with, what it may use. Pure."""
 
 from __future__ import annotations
 

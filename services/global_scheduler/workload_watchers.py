@@ -46,7 +46,7 @@ class WorkloadWatchers:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._watchers: dict[WorkloadId, list[WorkloadWatcher]] = {}
-        self._anybody = asyncio.Event()
+        self._any_watcher = asyncio.Event()
 
     @property
     def count(self) -> int:
@@ -58,7 +58,7 @@ class WorkloadWatchers:
         """A watcher of that workload, as long as the context lasts."""
         watcher = WorkloadWatcher()
         self._watchers.setdefault(workload, []).append(watcher)
-        self._anybody.set()
+        self._any_watcher.set()
         try:
             yield watcher
         finally:
@@ -69,13 +69,13 @@ class WorkloadWatchers:
 
     async def run(self) -> None:
         while True:
-            await self._anybody.wait()
+            await self._any_watcher.wait()
             try:
-                await self._tell_while_anybody_watches()
+                await self._report_while_watched()
             except DatabaseUnavailable as error:
                 _log.warning("the event log cannot be followed", error=str(error))
 
-    async def _tell_while_anybody_watches(self) -> None:
+    async def _report_while_watched(self) -> None:
         start = await self._database.run(event_store.newest_sequence)
         self._tell_all()  # something may have happened before we began to listen
         async with aclosing(follow(self._database, start)) as pages:
@@ -85,7 +85,7 @@ class WorkloadWatchers:
                         for watcher in self._watchers.get(workload, ()):
                             watcher.wake()
                 if not self._watchers:  # checked with each event only: that costs nothing
-                    self._anybody.clear()
+                    self._any_watcher.clear()
                     return
 
     def _tell_all(self) -> None:

@@ -197,10 +197,10 @@ def _live_attempt(
 
 def _broken_events(region: RegionId, dispatches: Sequence[Dispatch], now: float) -> list[Event]:
     """Needless evictions are decided and cannot be taken back, but never passed over in silence."""
-    told = [needless_eviction(dispatch.lot.key, dispatch.needless) for dispatch in dispatches if dispatch.needless]
-    for sentence in told:
+    broken = [needless_eviction(dispatch.lot.key, dispatch.needless) for dispatch in dispatches if dispatch.needless]
+    for sentence in broken:
         _log.error("an invariant is broken", region=region, invariant=sentence)
-    return [Event(now, EventKind.INVARIANT_BROKEN, region=region, details={"invariant": one}) for one in told]
+    return [Event(now, EventKind.INVARIANT_BROKEN, region=region, details={"invariant": one}) for one in broken]
 
 
 def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: float) -> list[Event]:

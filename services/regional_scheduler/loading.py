@@ -113,7 +113,7 @@ def make_memory(
 def holding_of(
     attempt: StoredAttempt | LiveAttempt, rule: EvictionRule, preempted_s: Mapping[str, tuple[float, ...]]
 ) -> Holding:
-    """What the attempt holds, and who may evict it from when on; `preempted_s` as from `preemptions`."""
+    """What the attempt holds, and from when on it may be evicted; `preempted_s` as from `preemptions`."""
     past_s = preempted_s.get(attempt.key.workload, ())
     from_s = evictable_from_s(rule, attempt.dispatched_s, attempt.started_s, past_s)
     spared = is_spared(rule, guaranteed=attempt.guaranteed)

@@ -52,7 +52,7 @@ class PlanWriting:
         self._newcomer: tuple[AttemptKey, Standing] | None = None
 
     def add(self, plan: Plan, newcomer: tuple[AttemptKey, Standing] | None = None) -> None:
-        """What is to be written for the plan too. `newcomer` is whom its `Start` starts.
+        """What is to be written for the plan too. `newcomer` is what its `Start` starts.
 
         Raises ImpossibleAction for an attempt that is not live here, or whose last change is not carried out yet.
         """

@@ -40,7 +40,7 @@ class RegionMemory:
     """Places that the region keeps for attempts that migrate here; the inventory holds them too."""
 
     def machine_state(self, machine: MachineId) -> MachineState:
-        """The machine's true state, whoever can be reached. Raises UnknownMachine."""
+        """The machine's true state, also while its cluster manager cannot be reached. Raises UnknownMachine."""
         for closed in self.closed.values():
             if machine in closed:
                 return closed[machine]

@@ -128,7 +128,7 @@ class RequestedActions:
                 return Plan(request.workload, self._memory.region.region, (action,), Score())
 
     def _require_reached(self, machines: Sequence[MachineId]) -> None:
-        """Raises ActionRefused for a machine whose cluster manager cannot be reached: nobody would ask what runs there
+        """Raises ActionRefused for a machine whose cluster manager cannot be reached: nothing would ask what runs there
         to leave."""
         for cluster, closed in self._memory.closed.items():
             for machine in machines:

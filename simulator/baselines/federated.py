@@ -3,7 +3,7 @@
 Rule: at its submission a workload is bound to the eligible region where the GPUs that are asked for, over the GPUs that
 there are, both of the model that it wants, are the least; there it stays. Everything else is as under `mast`.
 Invariant: no other eligible region had a smaller demand over supply when the workload was submitted.
-Ignores: whether there is room at that moment, run times, and whom the workload could evict where.
+Ignores: whether there is room at that moment, run times, and what the workload could evict where.
 """
 
 from __future__ import annotations

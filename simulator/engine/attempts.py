@@ -280,7 +280,7 @@ class Attempts:
             case RecordSizes():
                 self._record_sizes(work, action)
             case RecordProgress() | RecordCheckpoint():
-                raise ValueError(f"a simulated workload tells nothing on the way: {action}")
+                raise ValueError(f"a simulated workload reports nothing on the way: {action}")
             case _:
                 assert_never(action)
 

@@ -1,4 +1,4 @@
-"""Who is bound to which region from its submission on, and what that asks of each region."""
+"""Which workload is bound to which region from its submission on, and what that asks of each region."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Bindings:
         region = self._choice.bind(work, work.eligible, self.loads(model), self._rng)
         if region is not None:
             if region not in work.eligible:
-                told = f"{self._choice.name} binds {work.workload.workload} to region {region}"
-                raise ValueError(f"{told}, which is not one of {list(work.eligible)}")
+                problem = f"{self._choice.name} binds {work.workload.workload} to region {region}"
+                raise ValueError(f"{problem}, which is not one of {list(work.eligible)}")
             self._bind(work, region, model)
         return region
 
@@ -64,7 +64,7 @@ class Bindings:
         if model == ANY_GPU_MODEL:
             return RegionLoads(everything, sum(self._demand.values(), self._nothing()))
         supply = self._supply.get(model, self._nothing())
-        # Who takes any model takes of each what there is of it.
+        # A workload that takes any model takes of each what there is of it.
         anything = self._demand.get(ANY_GPU_MODEL, self._nothing()) * supply // np.maximum(everything, 1)
         return RegionLoads(supply, self._demand.get(model, self._nothing()) + anything)
 

@@ -128,7 +128,7 @@ class WorkloadColumns:
         self._within[index] = work.within_quota
 
     def leave(self, work: SimulatedWorkload) -> None:
-        """Its attempt was told to leave."""
+        """Its attempt was asked to leave."""
         self._leaving[work.index] = True
 
     def end(self, work: SimulatedWorkload) -> None:

@@ -1,4 +1,4 @@
-"""What happens in a simulation, told in the schema of the event log (docs/events.md)."""
+"""What happens in a simulation, in the schema of the event log (docs/events.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EventSink: TypeAlias = Callable[[Event], None]
 
 
 class SimulatedEvents:
-    """Tells everything that happens to a sink."""
+    """Hands an event to a sink for everything that happens."""
 
     def __init__(self, sink: EventSink, regions: Sequence[RegionId]) -> None:
         self._sink = sink

@@ -10,7 +10,7 @@ NO_SUBJECT = -1
 
 
 class Happens(IntEnum):
-    """Kinds of events. Of those at one instant, what gives room back comes first, then what asks for it, then who decides."""
+    """Kinds of events. Of those at one instant, what gives room back comes first, then what asks for it, then what decides."""
 
     COMPLETION = 0
     VACATED = 1

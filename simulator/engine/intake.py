@@ -38,7 +38,7 @@ class Intake:
         trace_regions_bind: bool,
         charged: bool = True,
     ) -> None:
-        """`charged`: whether anybody asks what workloads take of a quota."""
+        """`charged`: whether it matters what workloads take of a quota."""
         self._charged = charged
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}

@@ -1,4 +1,4 @@
-"""What must hold at every moment of a run, computed anew from what is held: sampled, and told of when it does not."""
+"""What must hold at every moment of a run, computed anew from what is held: sampled, and logged when it does not."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class SimulatedQueuePass:
         """Where the last plan for a workload that has a reservation puts it, by its index."""
         self.now = 0.0
         self.refused: list[SimulatedWorkload] = []
-        """Who was tried in this pass and found no room."""
+        """Workloads without a place so far in this pass."""
 
     def begin(self, now: float) -> None:
         self.now = now
@@ -120,7 +120,7 @@ class SimulatedQueuePass:
         return False
 
     def _refuse(self, work: SimulatedWorkload) -> None:
-        # Where refusals are not kept everybody is asked; but heads are those of kinds of which none was refused.
+        # Without memory of refusals every workload is planned; but heads are of kinds of which none was refused.
         if self._regions.keeps_refusals or self._looks_at_heads:
             self._queue.block(work)
         self.refused.append(work)
@@ -200,7 +200,7 @@ class SimulatedQueuePass:
         return max(self.now, since_s + attempt.remaining_s)
 
     def _set_up_s(self, work: SimulatedWorkload, attempt: int) -> float:
-        """From the dispatch of an attempt to its work, if nobody has to leave for it."""
+        """From the dispatch of an attempt to its work, if it evicts nothing."""
         costs = self._facts.costs
         return costs.container_start_s + (costs.restore_s if attempt > 1 and work.progress > 0 else 0.0)
 
@@ -229,7 +229,7 @@ class SimulatedQueuePass:
         apply_plan(self._regions.members[region].inventory, plan, self.now, lot)
         return plan.score
 
-    # Thinking ahead.
+    # Plans for later times.
 
     def earliest_start(self, work: Work) -> Reservation | None:
         simulated = cast(SimulatedWorkload, work)

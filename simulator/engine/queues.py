@@ -31,7 +31,7 @@ class Queue(Protocol):
     def remove(self, work: SimulatedWorkload) -> None: ...
 
     def begin_pass(self) -> None:
-        """From here on `next` begins at the head, and nobody is blocked."""
+        """From here on `next` begins at the head, and nothing is blocked."""
         ...
 
     def next(self) -> SimulatedWorkload | None:
@@ -39,7 +39,7 @@ class Queue(Protocol):
         ...
 
     def block(self, work: SimulatedWorkload) -> None:
-        """Nobody of its kind need be tried in this pass any more."""
+        """None of its kind need be tried in this pass any more."""
         ...
 
     def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:

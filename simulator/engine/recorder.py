@@ -92,7 +92,7 @@ class RunFacts:
 
 
 class Recorder:
-    """Takes note of everything that `RunRecord` tells. Machines are known by region and place in it."""
+    """Takes note of everything that `RunRecord` holds. Machines are known by region and place in it."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -1,7 +1,7 @@
 """The regions of a simulation, and the auction between them: one lot at a time.
 
 Rounds over windows of lots decide exactly what one-at-a-time auctions in queue order would (decision 003, I11), so the
-simulator holds these: nobody waits for a round trip here. Bids, scores and placements are the live service's own.
+simulator holds these: there are no round trips here. Bids, scores and placements are the live service's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHAPES_REMEMBERED = 65_536
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedRegion:
-    """One region: what it has, who bids for it."""
+    """One region: what it has, and its bidder."""
 
     region: RegionId
     inventory: RegionCapacity
@@ -86,7 +86,7 @@ class SimulatedRegions:
         self._questions: RecentlyUsed[int, tuple[_AskedRegion, ...]] = RecentlyUsed(SHAPES_REMEMBERED)
 
     def pass_time(self, now: float) -> None:
-        """Everybody who may be evicted by `now` makes room from now on."""
+        """Attempts that became evictable by `now` count as room from now on."""
         for member in self.members:
             member.inventory.pass_time(now)
 
@@ -170,10 +170,10 @@ class SimulatedRegions:
         """Whether the region has no place, as far as the settings let it know."""
         if self.keeps_refusals:
             return region.refusals.refuses(region.question, standing)
-        return region.refusals.was_told(region.question, standing)
+        return region.refusals.is_remembered(region.question, standing)
 
     def idle_gpus(self, region: int) -> int:
-        """GPUs that nobody holds on machines that take work."""
+        """Free GPUs on machines that take work."""
         return self.members[region].inventory.idle_gpus
 
     def verdict(self, lot: Lot, eligible: Sequence[int], now: float) -> Verdict:

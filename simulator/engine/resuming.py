@@ -229,17 +229,17 @@ class _Resumption:
     def _log_history(self, log: SimulatedEvents) -> None:
         """Submissions, dispatches, starts and orders to leave, as they must have happened, by time."""
         world, taken_s = self._world, self._snapshot.taken_s
-        told: list[tuple[float, int, int, Callable[[], None]]] = []
+        history: list[tuple[float, int, int, Callable[[], None]]] = []
 
         def tell(time_s: float, rank: int, work: SimulatedWorkload, say: Callable[[], None]) -> None:
-            told.append((time_s, rank, work.index, say))
+            history.append((time_s, rank, work.index, say))
 
         for work in world.workloads:
             tell(work.submitted_s, 0, work, partial(log.submitted, work, work.submitted_s))
         for attempt in self._snapshot.running:
             for time_s, rank, say in self._history_of(log, attempt, taken_s):
                 tell(time_s, rank, self._work(attempt.workload), say)
-        for _, _, _, say in sorted(told, key=lambda entry: entry[:3]):
+        for _, _, _, say in sorted(history, key=lambda entry: entry[:3]):
             say()
 
     def _history_of(self, log: SimulatedEvents, attempt: RunningAttempt, taken_s: float) -> Sequence[_Told]:

@@ -79,7 +79,7 @@ class Scheduling:
         self._note_refusals(now)
 
     def _note_refusals(self, now: float) -> None:
-        """What found no place waits from now on; why is told once in each wait, where there is a log to tell it to."""
+        """What found no place waits from now on; why is logged once in each wait, where there is a log."""
         world = self._world
         for work in self._queue_pass.refused:
             if work.state is State.PENDING:

@@ -48,7 +48,7 @@ class RunProgress:
 
 
 ProgressWatcher: TypeAlias = Callable[[RunProgress], bool]
-"""Is told of the progress now and then; False breaks the run off."""
+"""Gets the progress now and then; False breaks the run off."""
 
 
 def simulate(
@@ -148,7 +148,7 @@ class Simulation:
                 if not watcher(self._progress()):
                     broken_off = True
                     break
-        # 9. The tables of the run; what was found broken since step 7 is told before.
+        # 9. The tables of the run; what was found broken since step 7 is logged before.
         if world.needless:
             self._check(world.clock.now())
         if watcher is not None:

@@ -117,13 +117,16 @@ def _check_snapshot(given: SimulationInput, snapshot: Snapshot, arrivals: Sequen
         problems.append(FieldProblem("submit_s", f"{described}; what is added comes later"))
     if given.loans is not None:
         problems.append(
-            FieldProblem("loans", "cannot be told what a snapshot has on loan; leave out the loan schedule")
+            FieldProblem(
+                "loans",
+                "cannot be combined with a snapshot, which does not say what is lent; leave out the loan schedule",
+            )
         )
     unknown = [workload for workload in known if emulated_work_s(workload.specification) is None]
     if unknown and given.default_duration_s is None:
         described = (
-            f"{len(unknown)} of {len(known)} workloads are not emulated, such as {unknown[0].workload}: nobody knows "
-            "how long they still run; say a default duration (--default-duration)"
+            f"{len(unknown)} of {len(known)} workloads are not emulated, such as {unknown[0].workload}: it is "
+            "unknown how long they still run; say a default duration (--default-duration)"
         )
         problems.append(FieldProblem("specification", described))
     if problems:

@@ -38,7 +38,7 @@ def speed_of(attempt: RunningAttempt) -> float:
 def changed_so_far(work: SimulatedWorkload, attempt: RunningAttempt, now: float) -> AttemptSoFar | None:
     """What it had come to at its last change. `work` is its workload, at work as if there had been none.
 
-    Of one that leaves and does not say when it was asked to, its progress tells how long it ran.
+    Of one that leaves and does not say when it was asked to, its progress says how long it ran.
     """
     emulated = work.emulated
     if emulated is None:

@@ -34,7 +34,7 @@ class SimulatedWorkload:
     work_s: float
     """Seconds of work in all."""
     checkpoint_interval_s: float
-    """After so much work a checkpoint is saved; 0: only when it is told to leave."""
+    """After so much work a checkpoint is saved; 0: only when it is asked to leave."""
     kind: int
     """Workloads of the same kind ask for the same in the same places (and are of one tenant, where that matters)."""
     eligible: tuple[int, ...]
@@ -83,7 +83,7 @@ class SimulatedWorkload:
     run: AttemptRun = NO_RUN
     """Where the attempt stands; moved along by `cluster_manager.attempt_run.machine`."""
     emulated: EmulatedWork | None = None
-    """Its work since it started; halted when it was told to leave."""
+    """Its work since it started; halted when it was asked to leave."""
     kept: float = 0.0
     """What of its progress is kept when it is gone."""
     cpus: float = 0.0
@@ -144,7 +144,7 @@ class SimulatedWorkload:
         self.attained_gpu_s += gpu_s
 
     def holding(self, placements: tuple[TaskPlacement, ...], rule: EvictionRule) -> Holding:
-        """What its attempt holds in these places, and who may evict it from when on."""
+        """What its attempt holds in these places, and from when on it may be evicted."""
         started_s = None if math.isnan(self.started_s) else self.started_s
         from_s = evictable_from_s(rule, self.dispatched_s, started_s, self.preempted_s)
         spared = is_spared(rule, guaranteed=self.guaranteed)

@@ -73,7 +73,7 @@ class World:
     evicting_plans: int = 0
     """How many evicted anything so far."""
     needless: list[tuple[RegionId, str]] = field(default_factory=list)
-    """Evictions that were found needless and are not told of yet: where, and a sentence."""
+    """Evictions that were found needless and are not in the log yet: where, and a sentence."""
     news: bool = False
     """Whether anything happened since the last decision that could lead to another one."""
 

@@ -87,7 +87,7 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
 
 
 def make_intake(world: World) -> Intake:
-    """What makes workloads of rows, as the policy wants them cut and told apart."""
+    """What makes workloads of rows, as the policy wants them cut and grouped."""
     policy, settings = world.policy, world.settings
     return Intake(
         world.tenants,

@@ -1,7 +1,7 @@
 """Plug-in point: allocation. Which of the waiting start now, given the order of the queue and the room that there is.
 
 An allocation policy passes along the queue. What it may do is in `QueuePass`: look at the queue in order, try to start a
-workload (the auction and the planner decide where, and whom it evicts), and think ahead. It changes nothing else.
+workload (the auction and the planner decide where, and what it evicts), and plan for later times. It changes nothing else.
 """
 
 from __future__ import annotations

@@ -32,4 +32,4 @@ class Policy:
     region_choice: RegionChoice = LateBinding()
     reclaiming: ReclaimingPolicy = FewestWorkloadsFirst()
     tenants_apart: bool = False
-    """Whether `QueuePass.heads` are told by tenant: for allocation policies that choose between tenants."""
+    """Whether `QueuePass.heads` are kept by tenant: for allocation policies that choose between tenants."""

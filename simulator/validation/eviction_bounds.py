@@ -36,8 +36,8 @@ class EvictionBounds:
             return
         for victim in victims:
             if victim.guaranteed and not newcomer.guaranteed:
-                told = f"evicts {victim.name}, which is guaranteed, for {newcomer.name}, which is not"
-                self._findings.add(Invariant.I5, told)
+                sentence = f"evicts {victim.name}, which is guaranteed, for {newcomer.name}, which is not"
+                self._findings.add(Invariant.I5, sentence)
 
     def asked_to_leave(self, life: WorkloadLife, attempt: AttemptLife, cause: str, t_s: float) -> None:
         """An `evicting` or `evicted` event of the attempt."""

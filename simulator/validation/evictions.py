@@ -1,6 +1,6 @@
 """I5: a victim stands strictly worse than the one it made room for; other causes are reclaim, loss, drain and cancel.
 
-The workload that gets the room says at its dispatch whom it evicts; each preemption must be in such a list, of a
+The workload that gets the room says at its dispatch what it evicts; each preemption must be in such a list, of a
 dispatch to the victim's region. The victim's standing is the one it had when it was chosen: it may be reclassified
 while it is being stopped. A loss or a drain must be seen on one of the attempt's machines.
 """
@@ -34,7 +34,7 @@ class Evictions:
         """Preemptions whose newcomer is not dispatched yet: line, claimed standing and region, by newcomer."""
 
     def dispatched(self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record]) -> list[AttemptLife]:
-        """The newcomer's dispatch and whom it evicts; returns the victims that are live. Raises BadField."""
+        """The newcomer's dispatch and what it evicts; returns the victims that are live. Raises BadField."""
         promised = self._promised.pop(newcomer, {})
         victims: list[AttemptLife] = []
         for entry in evicts:

@@ -25,7 +25,7 @@ _NOTHING: _Amounts = (0, 0, 0)
 
 
 class _Suspicion(NamedTuple):
-    """A victim that could have been spared, as far as the log told by then."""
+    """A victim that could have been spared, as far as the log said by then."""
 
     line: int
     newcomer: str
@@ -34,7 +34,7 @@ class _Suspicion(NamedTuple):
 
 
 class NeedlessVictims:
-    """Counts what attempts hold, and looks at who makes room for whom."""
+    """Counts what attempts hold, and looks at which attempts make room for which."""
 
     def __init__(self, findings: Findings) -> None:
         self.checks = 0

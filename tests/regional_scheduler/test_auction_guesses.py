@@ -73,13 +73,13 @@ def test_a_full_region_has_an_empty_outline() -> None:
 
 
 def test_looking_for_a_place_takes_nothing() -> None:
-    shadow = IdleOutline([IdleMachines(A100, 8, 8, 2)])
-    first = shadow.find([gpu_job(1, 8), gpu_job(1, 3)])
+    outline = IdleOutline([IdleMachines(A100, 8, 8, 2)])
+    first = outline.find([gpu_job(1, 8), gpu_job(1, 3)])
     assert first is not None
-    assert (first.fragmentation, shadow.idle_gpus) == (5, 16)
-    shadow.take(first)
-    assert shadow.idle_gpus == 5
-    assert shadow.find([gpu_job(1, 6)]) is None
+    assert (first.fragmentation, outline.idle_gpus) == (5, 16)
+    outline.take(first)
+    assert outline.idle_gpus == 5
+    assert outline.find([gpu_job(1, 6)]) is None
 
 
 def test_jobs_without_gpus_need_no_idle_ones() -> None:
@@ -99,14 +99,14 @@ def test_never_differs_from_the_planner_where_the_outline_tells_everything(
 ) -> None:
     """One model, one rack, shares of CPUs and memory in proportion: fragmentation and room are the planner's."""
     inventory = RegionCapacity(region_of(*((A100, gpus) for gpus in machines)))
-    shadow = IdleOutline(outline_of(inventory).idle)
+    outline = IdleOutline(outline_of(inventory).idle)
     for number, (tasks, gpus, consolidate) in enumerate(jobs):
         job = gpu_job(tasks, gpus, consolidate=consolidate)
         plan = plan_workload(inventory, workload_of(number, job), STANDING, 0.0, within_quota=False)
-        place = shadow.find([job])
+        place = outline.find([job])
         assert isinstance(plan, Plan) == (place is not None)
         if isinstance(plan, Plan) and place is not None:
             assert (plan.score.fragmentation, plan.score.spread) == (place.fragmentation, place.spread)
             hold(inventory, plan)
-            shadow.take(place)
-            assert shadow.idle_gpus == sum(idle.idle_gpus * idle.machines for idle in outline_of(inventory).idle)
+            outline.take(place)
+            assert outline.idle_gpus == sum(idle.idle_gpus * idle.machines for idle in outline_of(inventory).idle)
