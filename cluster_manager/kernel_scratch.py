@@ -33,7 +33,7 @@ class Newcomer(NamedTuple):
     standing: Standing
     now_s: float
     victims_from_priority: int
-    guaranteed: bool  # see `domain.eviction.Newcomer`
+    guaranteed: bool  # see `domain.eviction.Evictor`
 
 
 class Choice(NamedTuple):

@@ -55,7 +55,7 @@ class EvictionRule:
 DEFAULT_RULE = EvictionRule()
 
 
-class Newcomer(NamedTuple):
+class Evictor(NamedTuple):
     """What needs room."""
 
     standing: Standing
@@ -71,7 +71,7 @@ class Victim(NamedTuple):
     evictable_from_s: float
 
 
-def may_evict(newcomer: Newcomer, victim: Victim, now: float) -> bool:
+def may_evict(newcomer: Evictor, victim: Victim, now: float) -> bool:
     """Whether the newcomer may evict the attempt at this time. Numba compiles this very function for the kernels."""
     return (
         newcomer.standing < victim.standing

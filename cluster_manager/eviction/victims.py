@@ -32,8 +32,7 @@ from cluster_manager.kernel_scratch import (
 )
 from cluster_manager.kernels.compiled import compiled_copy, compiled_part, constant
 from cluster_manager.kernels.sorting import put_in_stable_order
-from domain.eviction import Newcomer as Evictor
-from domain.eviction import Victim, may_evict
+from domain.eviction import Evictor, Victim, may_evict
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
-from domain.eviction import DEFAULT_RULE, EvictionRule, Newcomer
+from domain.eviction import DEFAULT_RULE, EvictionRule, Evictor
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement, amounts_of
@@ -250,9 +250,9 @@ async def begin_evictions(
     return marked
 
 
-def _newcomer_of(eviction: Eviction, guaranteed: Collection[AttemptKey]) -> Newcomer | None:
+def _newcomer_of(eviction: Eviction, guaranteed: Collection[AttemptKey]) -> Evictor | None:
     """What needs the room; None when the attempt leaves for no other one."""
-    return None if eviction.by_standing is None else Newcomer(eviction.by_standing, eviction.by in guaranteed)
+    return None if eviction.by_standing is None else Evictor(eviction.by_standing, eviction.by in guaranteed)
 
 
 async def change_cause(connection: AnyConnection, keys: Sequence[AttemptKey], eviction: Eviction) -> None:

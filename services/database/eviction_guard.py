@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from domain.eviction import HOUR_S, EvictionRule, Newcomer
+from domain.eviction import HOUR_S, EvictionRule, Evictor
 from services.database.connection import AnyConnection
 
 VICTIM_MAY_BE_EVICTED: Final = """
@@ -23,7 +23,7 @@ VICTIM_MAY_BE_EVICTED: Final = """
 """A condition on the victim `a` of `attempts` and its newcomer `u` (by_priority, by_level, by_guaranteed); parameters: `guarded_by`."""
 
 
-def guarded_by(rule: EvictionRule, now: float, newcomers: Sequence[Newcomer | None]) -> dict[str, object]:
+def guarded_by(rule: EvictionRule, now: float, newcomers: Sequence[Evictor | None]) -> dict[str, object]:
     """The parameters of `VICTIM_MAY_BE_EVICTED`, and the columns of `u`: None for a victim that leaves for none."""
     return {
         "by_priority": [None if newcomer is None else newcomer.standing.priority for newcomer in newcomers],

@@ -143,7 +143,7 @@ class RayAttempt:
         self._gang.watch_adopted(self._gang_start(started_s))
         rest = self._watch_until_over(started_s) if self._started else self._start_when_released()
         self._supervisor = asyncio.create_task(self._supervise(rest))
-        if over and not self._emulated_s:
+        if over and self._emulated_done_s(started_s) <= started_s:
             await self.ended.wait()
 
     def resume_emulated(self, started_s: float) -> None:

@@ -15,7 +15,7 @@ from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Lot
 from simulator.engine.one_workload import OneWorkload
-from simulator.engine.queues import Queue
+from simulator.engine.queues import WorkloadQueue
 from simulator.engine.regions import SimulatedRegions, Win
 from simulator.engine.settings import CostSettings
 from simulator.engine.workloads import SimulatedWorkload
@@ -38,7 +38,7 @@ class SimulatedQueuePass:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: WorkloadQueue,
         regions: SimulatedRegions,
         one: OneWorkload,
         dispatch: Callable[[SimulatedWorkload, Lot, Win], None],

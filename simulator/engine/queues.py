@@ -21,7 +21,7 @@ QueueKey: TypeAlias = tuple[int, int, float, float, int]
 _Entry: TypeAlias = tuple[QueueKey, SimulatedWorkload]
 
 
-class Queue(Protocol):
+class WorkloadQueue(Protocol):
     """What waits, in order, by kind."""
 
     def __len__(self) -> int: ...

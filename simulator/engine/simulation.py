@@ -24,7 +24,7 @@ from simulator.engine.scheduling import Scheduling
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput, check_input
 from simulator.engine.snapshots import snapshot_of
-from simulator.engine.submission import Submission
+from simulator.engine.submission import ArrivalSubmission
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_world
 from simulator.policies.policy import Policy
@@ -100,7 +100,7 @@ class Simulation:
         intake = make_intake(self.world)
         if given.snapshot is not None:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
-        self._submission = Submission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
+        self._submission = ArrivalSubmission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
         self._scheduling = Scheduling(self.world, self._attempts, queue_pass, scanner, self._start_s)
         self._requests = ActionRequests(self.world, self._attempts, given.actions)
         self._taken = 0

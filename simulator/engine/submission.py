@@ -16,7 +16,7 @@ from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
 
-class Submission:
+class ArrivalSubmission:
     """Submits what arrives, which comes sorted by (submit time, id). What the world has already came before all of it."""
 
     def __init__(

@@ -22,7 +22,7 @@ from simulator.engine.columns import WorkloadColumns
 from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import EventQueue
 from simulator.engine.one_workload import OneWorkload
-from simulator.engine.queues import Queue
+from simulator.engine.queues import WorkloadQueue
 from simulator.engine.recorder import Recorder
 from simulator.engine.regions import SimulatedRegions
 from simulator.engine.settings import SimulationSettings
@@ -48,7 +48,7 @@ class World:
     events: EventQueue
     one: OneWorkload
     """Asks the policy's orderings and levels."""
-    queue: Queue
+    queue: WorkloadQueue
     regions: SimulatedRegions
     recorder: Recorder
     log: SimulatedEvents | None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cluster_manager.capacity.attempts import EVICTABLE, LEVEL, PRIORITY, SPARED
 from cluster_manager.eviction.victims import rule_lets_evict
 from cluster_manager.kernels.compiled import compiled
-from domain.eviction import ALWAYS_S, NEVER_S, EvictionRule, Newcomer, Victim, may_evict
+from domain.eviction import ALWAYS_S, NEVER_S, EvictionRule, Evictor, Victim, may_evict
 from domain.identifiers import JobName, TenantId
 from domain.placement import Holding
 from domain.rank import Standing
@@ -40,7 +40,7 @@ class TimeListener:
 
 
 @compiled
-def compiled_answer(newcomer: Newcomer, rows: np.ndarray, evictable_from_s: np.ndarray, now: float) -> bool:
+def compiled_answer(newcomer: Evictor, rows: np.ndarray, evictable_from_s: np.ndarray, now: float) -> bool:
     """The rule asked from machine code, with a victim that stands in arrays."""
     victim = Victim(Standing(rows[0, PRIORITY], rows[0, LEVEL]), rows[0, SPARED] != 0, evictable_from_s[0])
     return rule_lets_evict(newcomer, victim, now)
@@ -52,8 +52,8 @@ def test_never_another_answer_from_the_kernel_than_from_the_rule(
 ) -> None:
     rows = np.zeros((1, SPARED + 1), np.int64)
     rows[0, PRIORITY], rows[0, LEVEL], rows[0, EVICTABLE], rows[0, SPARED] = *victim, 1, spared
-    expected = may_evict(Newcomer(newcomer, guaranteed), Victim(victim, spared, from_s), now)
-    assert compiled_answer(Newcomer(newcomer, guaranteed), rows, np.array([from_s]), now) == expected
+    expected = may_evict(Evictor(newcomer, guaranteed), Victim(victim, spared, from_s), now)
+    assert compiled_answer(Evictor(newcomer, guaranteed), rows, np.array([from_s]), now) == expected
 
 
 def held(from_s: float, name: str = "a", gpu: int = 0) -> Holding:

@@ -8,7 +8,7 @@ import pytest
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.events import EvictionCause
-from domain.eviction import EvictionRule, Newcomer, Victim, evictable_from_s, is_spared, may_evict
+from domain.eviction import EvictionRule, Evictor, Victim, evictable_from_s, is_spared, may_evict
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.placement import AttemptKey
 from domain.rank import Standing
@@ -24,7 +24,7 @@ GUARANTEED, OPPORTUNISTIC = (AttemptKey(WorkloadId(name), AttemptNumber(1)) for 
 
 
 @dataclass(frozen=True)
-class Case:
+class GuardedEviction:
     """A live attempt, its past, and the newcomer that wants its place."""
 
     key: AttemptKey
@@ -33,7 +33,7 @@ class Case:
     started_s: float | None
     preempted_s: tuple[float, ...]
     guaranteed: bool
-    newcomer: Newcomer
+    newcomer: Evictor
 
     @property
     def eviction(self) -> Eviction:
@@ -41,7 +41,7 @@ class Case:
         return Eviction(EvictionCause.PREEMPTED, by, self.newcomer.standing)
 
 
-def cases() -> list[Case]:
+def cases() -> list[GuardedEviction]:
     rng = random.Random(7)
     made = []
     for number in range(1, CASES + 1):
@@ -51,12 +51,12 @@ def cases() -> list[Case]:
         key = AttemptKey(WorkloadId(f"w{number:06}"), AttemptNumber(len(ages) + 1))
         victim, newcomer = (Standing(rng.randrange(3), rng.randrange(2)) for _ in range(2))
         past_s = tuple(sorted(NOW_S - age for age in ages))
-        by = Newcomer(newcomer, rng.random() < 0.5)
-        made.append(Case(key, victim, dispatched_s, started_s, past_s, rng.random() < 0.5, by))
+        by = Evictor(newcomer, rng.random() < 0.5)
+        made.append(GuardedEviction(key, victim, dispatched_s, started_s, past_s, rng.random() < 0.5, by))
     return made
 
 
-async def write(connection: AnyConnection, made: list[Case]) -> None:
+async def write(connection: AnyConnection, made: list[GuardedEviction]) -> None:
     await submit(connection, [submission(number) for number in range(1, len(made) + 1)])
     for case in made:
         for number, preempted_s in enumerate(case.preempted_s, 1):
@@ -109,7 +109,7 @@ def test_never_another_answer_from_the_database_than_from_the_rule(database_url:
     asyncio.run(scenario())
 
 
-def allows(rule: EvictionRule, case: Case) -> bool:
+def allows(rule: EvictionRule, case: GuardedEviction) -> bool:
     from_s = evictable_from_s(rule, case.dispatched_s, case.started_s, case.preempted_s)
     spared = is_spared(rule, guaranteed=case.guaranteed)
     return may_evict(case.newcomer, Victim(case.standing, spared, from_s), NOW_S)

@@ -11,7 +11,7 @@ from domain.eviction import (
     DEFAULT_RULE,
     NEVER_S,
     EvictionRule,
-    Newcomer,
+    Evictor,
     Victim,
     evictable_from_s,
     is_spared,
@@ -28,7 +28,7 @@ TIMES = st.integers(0, 20_000).map(float)
 def test_never_evicts_an_equal_or_better_standing(newcomer: Standing, victim: Standing) -> None:
     """MAST §4.2, design §4: only a strictly better (priority, level) may evict."""
     better = (newcomer.priority, newcomer.level) < (victim.priority, victim.level)
-    assert may_evict(Newcomer(newcomer, True), Victim(victim, False, ALWAYS_S), 0.0) == better
+    assert may_evict(Evictor(newcomer, True), Victim(victim, False, ALWAYS_S), 0.0) == better
 
 
 def test_the_default_rule_bounds_nothing_but_the_standing() -> None:
@@ -41,7 +41,7 @@ def test_the_minimum_run_time_counts_from_the_start_and_before_that_from_the_dis
     assert evictable_from_s(rule, 100.0, None) == 700.0
     assert evictable_from_s(rule, 100.0, 250.0) == 850.0
     victim = Victim(Standing(6, 0), False, 850.0)
-    newcomer = Newcomer(Standing(0, 0), False)
+    newcomer = Evictor(Standing(0, 0), False)
     assert not may_evict(newcomer, victim, math.nextafter(850.0, 0.0))
     assert may_evict(newcomer, victim, 850.0)
 
@@ -73,8 +73,8 @@ def test_guaranteed_attempts_are_spared_from_opportunistic_newcomers_only_if_the
     assert not is_spared(sparing, guaranteed=False)
     assert not is_spared(DEFAULT_RULE, guaranteed=True)
     victim = Victim(Standing(6, 1), True, ALWAYS_S)
-    assert not may_evict(Newcomer(Standing(6, 0), False), victim, 0.0)
-    assert may_evict(Newcomer(Standing(6, 0), True), victim, 0.0)
+    assert not may_evict(Evictor(Standing(6, 0), False), victim, 0.0)
+    assert may_evict(Evictor(Standing(6, 0), True), victim, 0.0)
 
 
 @pytest.mark.parametrize(

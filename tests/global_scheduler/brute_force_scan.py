@@ -10,7 +10,7 @@ from domain.identifiers import GpuModel
 from domain.resources import capacity_millicpus, request_millicpus
 from domain.tenant import LOWEST_PRIORITY, Tenant
 from global_scheduler.levels.attained_service import AttainedService
-from tests.global_scheduler.scan_worlds import LiveRow, Queued, World
+from tests.global_scheduler.scan_worlds import LiveRow, Queued, ScanWorld
 
 
 @dataclass
@@ -24,7 +24,7 @@ class BruteForcePlan:
     live_level: dict[str, int]
 
 
-def brute_force_scan(world: World, now: float) -> BruteForcePlan:
+def brute_force_scan(world: ScanWorld, now: float) -> BruteForcePlan:
     """MAST §4.2, one tenant after the other."""
     tuples: dict[str, tuple[int, int, float, bool]] = {}
     live_within: dict[str, bool] = {}
@@ -61,7 +61,7 @@ def brute_force_scan(world: World, now: float) -> BruteForcePlan:
     return BruteForcePlan(tuples, order, live_within, live_priority, live_level)
 
 
-def credit_of(world: World, row: Queued, now: float) -> float:
+def credit_of(world: ScanWorld, row: Queued, now: float) -> float:
     """Expressions 10 and 11."""
     settings = world.settings.credit
     use_of = dict(world.use)
@@ -88,7 +88,7 @@ def credit_of(world: World, row: Queued, now: float) -> float:
     return age + settings.fairness_weight * (1.0 - ratio)
 
 
-def _level(world: World, priority: int, attained_gpu_s: float) -> int:
+def _level(world: ScanWorld, priority: int, attained_gpu_s: float) -> int:
     """How many of the thresholds have been reached; a hundred-thousandth of a second is no matter."""
     levels = world.settings.rules[priority].levels
     if levels is None:
@@ -97,7 +97,7 @@ def _level(world: World, priority: int, attained_gpu_s: float) -> int:
     return sum(attained_gpu_s + 1e-5 >= threshold for threshold in levels.thresholds_gpu_s)
 
 
-def _live_level(world: World, row: LiveRow, priority: int, now: float) -> int:
+def _live_level(world: ScanWorld, row: LiveRow, priority: int, now: float) -> int:
     ran_s = 0.0 if row.set_up else now - row.started_s + 1e-5
     return _level(world, priority, row.attained_gpu_s + ran_s * row.held_gpus)
 

@@ -59,7 +59,7 @@ class LiveRow:
 
 
 @dataclass(frozen=True)
-class World:
+class ScanWorld:
     """Everything that a scan pass looks at."""
 
     tenants: tuple[Tenant, ...]
@@ -124,7 +124,7 @@ def running_rows(live: tuple[LiveRow, ...]) -> RunningRows:
     )
 
 
-def after(world: World, view: ScanView, plan: ScanPlan) -> World:
+def after(world: ScanWorld, view: ScanView, plan: ScanPlan) -> ScanWorld:
     """The world once the plan is stored."""
     stored = {
         name: (
@@ -166,7 +166,7 @@ _times = st.one_of(st.sampled_from((0.0, 9_000.0, 9_950.0, 9_999.5)), st.floats(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> ScanWorld:
     """Up to three tenants, a queue of up to 14 and up to 8 live attempts, with many ties and tight quotas."""
     names = draw(st.lists(st.sampled_from(_NAMES), min_size=1, max_size=3, unique=True))
     tenants = tuple(
@@ -218,7 +218,7 @@ def worlds(draw: st.DrawFn) -> World:
     rules = tuple(QueueRule(ORDERINGS[name], levels if draw(st.booleans()) else None) for name in orderings)
     resolution_s = draw(st.sampled_from((0.0, 60.0)))
     credit = CreditSettings(age_cap_s=5_000.0, age_resolution_s=resolution_s)
-    return World(tenants, queued, live, use, ScanSettings(credit, rules))
+    return ScanWorld(tenants, queued, live, use, ScanSettings(credit, rules))
 
 
 _quota_gpus = st.dictionaries(st.sampled_from(_MODELS), st.integers(0, 8), max_size=3)

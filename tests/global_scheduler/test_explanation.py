@@ -2,17 +2,17 @@ from hypothesis import given
 
 from global_scheduler.explanation import explain_entry
 from global_scheduler.scan_pass import scan_pass
-from tests.global_scheduler.scan_worlds import NOW_S, LiveRow, Queued, World, tenant, worlds
+from tests.global_scheduler.scan_worlds import NOW_S, LiveRow, Queued, ScanWorld, tenant, worlds
 
 
-def sentences(world: World) -> list[str]:
+def sentences(world: ScanWorld) -> list[str]:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     return [explain_entry(view, plan, entry) for entry in range(len(view.pending))]
 
 
 def test_over_quota_says_what_is_used_by_whom_and_what_is_left() -> None:
-    world = World(
+    world = ScanWorld(
         (tenant("vision", H100=16), tenant("other", H100=64)),
         (
             Queued("w0", "other", 0.0, {"H100": 64}),
@@ -31,7 +31,7 @@ def test_over_quota_says_what_is_used_by_whom_and_what_is_left() -> None:
 
 
 def test_cpus_are_said_as_cpus_and_any_is_no_model() -> None:
-    world = World(
+    world = ScanWorld(
         (tenant("vision", cpus=2.0, any=16), tenant("speech", any=4)),
         (
             Queued("w1", "vision", 1.0, {"any": 4}, cpus=0.5),
@@ -52,7 +52,7 @@ def test_cpus_are_said_as_cpus_and_any_is_no_model() -> None:
 
 
 @given(worlds())
-def test_never_leaves_a_decision_unexplained(world: World) -> None:
+def test_never_leaves_a_decision_unexplained(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     for entry, sentence in enumerate(sentences(world)):

@@ -20,7 +20,7 @@ from global_scheduler.ordering.total_order import total_order
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_settings import QueueRule, ScanSettings
 from global_scheduler.usage_window import WindowedUse
-from tests.global_scheduler.scan_worlds import NOW_S, Queued, World, tenant
+from tests.global_scheduler.scan_worlds import NOW_S, Queued, ScanWorld, tenant
 
 # In the order of submission. The tenant `greedy` used all there was, so its workloads have less credit.
 QUEUED = (
@@ -33,7 +33,7 @@ TENANTS = (tenant("greedy", any=4), tenant("modest", any=4))
 
 
 def names_in_order(settings: ScanSettings, queued: tuple[Queued, ...] = QUEUED) -> list[str]:
-    view = World(TENANTS, queued, use=(("greedy", WindowedUse(8.0)),), settings=settings).view()
+    view = ScanWorld(TENANTS, queued, use=(("greedy", WindowedUse(8.0)),), settings=settings).view()
     plan = scan_pass(view, NOW_S)
     return [view.pending.workloads[entry] for entry in plan.order]
 
@@ -52,7 +52,7 @@ def test_each_priority_has_its_own_policy() -> None:
 
 
 def test_a_fifo_priority_stores_no_credit_that_would_change() -> None:
-    view = World(TENANTS, QUEUED, settings=ScanSettings(rules=(QueueRule(FifoOrdering()),) * 7)).view()
+    view = ScanWorld(TENANTS, QUEUED, settings=ScanSettings(rules=(QueueRule(FifoOrdering()),) * 7)).view()
     plan = scan_pass(view, NOW_S)
     assert plan.credit.tolist() == [0.0] * 4
     assert plan.scan_credit.min() > 0.0

@@ -5,11 +5,11 @@ from domain.tenant import LOWEST_PRIORITY, Tenant
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import ScanView
-from tests.global_scheduler.scan_worlds import NOW_S, LiveRow, Queued, World, tenant
+from tests.global_scheduler.scan_worlds import NOW_S, LiveRow, Queued, ScanWorld, tenant
 
 
 def scan(owner: Tenant, queued: Sequence[Queued] = (), live: Sequence[LiveRow] = ()) -> tuple[ScanView, ScanPlan]:
-    view = World((owner,), tuple(queued), tuple(live)).view()
+    view = ScanWorld((owner,), tuple(queued), tuple(live)).view()
     return view, scan_pass(view, NOW_S)
 
 
@@ -150,7 +150,7 @@ def test_demotions_come_before_promotions() -> None:
 
 
 def test_tenants_do_not_share_quota() -> None:
-    world = World(
+    world = ScanWorld(
         (tenant("a", any=8), tenant("b", any=2)),
         (Queued("w1", "a", 1.0, {"any": 4}), Queued("w2", "b", 2.0, {"any": 4}), Queued("w3", "a", 3.0, {"any": 4})),
     )

@@ -10,11 +10,11 @@ from global_scheduler.ordering.credit import CreditOrdering
 from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_settings import QueueRule, ScanSettings
 from tests.global_scheduler.brute_force_scan import brute_force_scan
-from tests.global_scheduler.scan_worlds import NOW_S, TWO_THRESHOLDS, LiveRow, Queued, World, after, tenant
+from tests.global_scheduler.scan_worlds import NOW_S, TWO_THRESHOLDS, LiveRow, Queued, ScanWorld, after, tenant
 
 WITH_LEVELS = ScanSettings(rules=(QueueRule(CreditOrdering(), TWO_THRESHOLDS),) * 7)
 
-WORLD = World(
+WORLD = ScanWorld(
     (tenant("low", priority=LOWEST_PRIORITY, any=8), tenant("high", priority=1, any=8)),
     (
         Queued("w1", "low", 9_000.0, {"any": 8}, attained_gpu_s=1_000.0),
@@ -74,7 +74,7 @@ def test_the_plan_gives_each_entry_its_position() -> None:
 
 
 def test_an_empty_queue_has_an_empty_plan() -> None:
-    plan = scan_pass(World(()).view(), NOW_S)
+    plan = scan_pass(ScanWorld(()).view(), NOW_S)
     assert plan.order.size == plan.changed.size == plan.credit.size == 0
     assert plan.reclassifications == ()
 
@@ -101,7 +101,7 @@ def test_a_longer_queue_is_ranked_as_by_the_brute_force(generator: np.random.Gen
     def gpus(most: int) -> dict[str, int]:
         return {str(generator.choice(models)): int(generator.integers(most)) for _ in range(2)}
 
-    world = World(
+    world = ScanWorld(
         tuple(tenant(name, int(generator.integers(7)), None, 1.0, H100=40, any=60) for name in names),
         tuple(
             Queued(f"w{number}", str(generator.choice(names)), float(generator.integers(10_000)), gpus(6))

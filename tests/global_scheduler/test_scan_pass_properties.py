@@ -17,7 +17,7 @@ from global_scheduler.scan_pass import scan_credits, scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import ScanView
 from tests.global_scheduler.brute_force_scan import brute_force_scan, charge_of, limit_of
-from tests.global_scheduler.scan_worlds import NOW_S, World, after, worlds
+from tests.global_scheduler.scan_worlds import NOW_S, ScanWorld, after, worlds
 from tests.house.determinism import assert_same_output
 
 
@@ -28,7 +28,7 @@ def decided(view: ScanView, plan: ScanPlan) -> dict[str, tuple[int, int, float, 
 
 
 @given(worlds())
-def test_the_plan_is_that_of_the_brute_force(world: World) -> None:
+def test_the_plan_is_that_of_the_brute_force(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     oracle = brute_force_scan(world, NOW_S)
@@ -45,7 +45,7 @@ def test_the_plan_is_that_of_the_brute_force(world: World) -> None:
 
 
 @given(worlds())
-def test_never_exceeds_a_quota(world: World) -> None:
+def test_never_exceeds_a_quota(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     queued = charged(view.tenants, view.pending.tenant, view.pending.demand, plan.within_quota)
@@ -53,7 +53,7 @@ def test_never_exceeds_a_quota(world: World) -> None:
 
 
 @given(worlds())
-def test_never_takes_quota_for_a_queued_workload_that_a_live_one_could_have_had(world: World) -> None:
+def test_never_takes_quota_for_a_queued_workload_that_a_live_one_could_have_had(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     tenants: dict[str, Tenant] = {tenant.tenant: tenant for tenant in world.tenants}
@@ -70,7 +70,7 @@ def test_never_takes_quota_for_a_queued_workload_that_a_live_one_could_have_had(
 
 
 @given(worlds())
-def test_never_exceeds_a_quota_between_two_reclassifications(world: World) -> None:
+def test_never_exceeds_a_quota_between_two_reclassifications(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     within = view.running.within_quota.copy()
@@ -86,7 +86,7 @@ def test_never_exceeds_a_quota_between_two_reclassifications(world: World) -> No
 
 
 @given(worlds())
-def test_never_gives_two_entries_one_place(world: World) -> None:
+def test_never_gives_two_entries_one_place(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     assert sorted(plan.order.tolist()) == list(range(len(world.queued)))
@@ -96,7 +96,7 @@ def test_never_gives_two_entries_one_place(world: World) -> None:
 
 
 @given(worlds())
-def test_never_gives_a_later_workload_of_a_tenant_more_credit(world: World) -> None:
+def test_never_gives_a_later_workload_of_a_tenant_more_credit(world: ScanWorld) -> None:
     # The quota pass visits the entries in this order instead of sorting them by credit.
     view = world.view()
     credit = scan_credits(view, NOW_S)
@@ -105,7 +105,7 @@ def test_never_gives_a_later_workload_of_a_tenant_more_credit(world: World) -> N
 
 
 @given(worlds())
-def test_never_changes_anything_when_nothing_happened(world: World) -> None:
+def test_never_changes_anything_when_nothing_happened(world: ScanWorld) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     again = after(world, view, plan).view()
@@ -116,7 +116,7 @@ def test_never_changes_anything_when_nothing_happened(world: World) -> None:
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-def test_never_depends_on_the_order_of_rows_and_tenants(world: World, shuffler: Random) -> None:
+def test_never_depends_on_the_order_of_rows_and_tenants(world: ScanWorld, shuffler: Random) -> None:
     view = world.view()
     plan = scan_pass(view, NOW_S)
     tenants, queued, live, use = list(world.tenants), list(world.queued), list(world.live), list(world.use)

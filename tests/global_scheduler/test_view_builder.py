@@ -12,14 +12,14 @@ from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.scan_view import NOT_RANKED, UNLIMITED, ScanView
 from global_scheduler.usage_window import WindowedUse
 from global_scheduler.view_builder import PendingRows, build_scan_view
-from tests.global_scheduler.scan_worlds import LiveRow, Queued, World, pending_rows, running_rows, tenant
+from tests.global_scheduler.scan_worlds import LiveRow, Queued, ScanWorld, pending_rows, running_rows, tenant
 
 BIRCH = tenant("birch", priority=2, cpus=1.5, weight=2.0, H100=8, any=4)
 ASH = tenant("ash", priority=3, A100=16)
 
 
 def view_of(*queued: Queued, live: Sequence[LiveRow] = ()) -> ScanView:
-    return World((BIRCH, ASH), queued, tuple(live), (("birch", WindowedUse(3.0, 7.0)),)).view()
+    return ScanWorld((BIRCH, ASH), queued, tuple(live), (("birch", WindowedUse(3.0, 7.0)),)).view()
 
 
 def demand_of(view: ScanView, entry: int) -> dict[str, int]:
@@ -89,8 +89,8 @@ def test_live_attempts_stand_oldest_first_and_keep_their_charges() -> None:
 
 
 def test_an_empty_queue_is_a_view() -> None:
-    assert len(World(()).view().pending) == 0
-    assert World(()).view().buckets == ("any", "cpus")
+    assert len(ScanWorld(()).view().pending) == 0
+    assert ScanWorld(()).view().buckets == ("any", "cpus")
 
 
 def test_nothing_in_a_view_can_be_written() -> None:
@@ -146,6 +146,6 @@ def test_tenants_that_make_no_sense_are_refused() -> None:
         (Tenant(TenantId("oak"), 1, Quota.of({GpuModel("cpus"): 1})), "no GPU model may be called 'cpus'"),
     ):
         with pytest.raises(ValueError, match=message):
-            World((bad,)).view()
+            ScanWorld((bad,)).view()
     with pytest.raises(ValueError, match="each named once"):
-        World((ASH, ASH)).view()
+        ScanWorld((ASH, ASH)).view()

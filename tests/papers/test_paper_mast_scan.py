@@ -7,7 +7,7 @@ from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_pass import scan_credits, scan_pass
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.usage_window import WindowedUse
-from tests.global_scheduler.scan_worlds import LiveRow, Queued, World, tenant
+from tests.global_scheduler.scan_worlds import LiveRow, Queued, ScanWorld, tenant
 
 NOW_S = 7_200.0
 # Worked by hand: one hour of waiting is worth 1, up to 3 hours; the fair share is worth 4; nothing is rounded.
@@ -20,7 +20,7 @@ SETTINGS = ScanSettings(CREDIT)
 def test_credit_is_expressions_10_and_11() -> None:
     """credit(L) = w_workload_age x min(L.age, C_age_cap) + w_fair_share x (1 - window_avg(L.tenant.resources_used)
     / window_avg(all_tenants.resource_used))."""
-    world = World(
+    world = ScanWorld(
         (tenant("heavy", any=8), tenant("light", any=8), tenant("idle", any=8)),
         (
             Queued("w1", "heavy", -28_800.0, {"any": 1}),  # waiting for 10 hours, of which 3 count
@@ -46,7 +46,7 @@ def test_credit_is_expressions_10_and_11() -> None:
 def test_a_workload_has_a_higher_credit_if_it_has_been_waiting_longer() -> None:
     """ "Intuitively, a workload W has a higher credit if it has been waiting longer (Expression 10) [...]" """
     queued = tuple(Queued(f"w{hours}", "t", NOW_S - hours * 3_600.0, {"any": 1}) for hours in (0, 1, 2))
-    view = World((tenant("t", any=8),), queued, settings=SETTINGS).view()
+    view = ScanWorld((tenant("t", any=8),), queued, settings=SETTINGS).view()
     credit = dict(zip(view.pending.workloads, scan_credits(view, NOW_S).tolist(), strict=True))
     assert list(credit.values()) == [6.0, 5.0, 4.0]
     assert sorted(credit, key=lambda name: -credit[name]) == ["w2", "w1", "w0"]
@@ -54,7 +54,7 @@ def test_a_workload_has_a_higher_credit_if_it_has_been_waiting_longer() -> None:
 
 def test_a_workload_has_a_higher_credit_if_its_tenant_used_fewer_resources_than_others() -> None:
     """ "[...] or belongs to a tenant that has used fewer resources than others (Expression 11)." """
-    world = World(
+    world = ScanWorld(
         (tenant("more", any=8), tenant("fewer", any=8)),
         (Queued("w1", "more", 0.0, {"any": 1}), Queued("w2", "fewer", 0.0, {"any": 1})),
         use=(("more", WindowedUse(9.0)), ("fewer", WindowedUse(3.0))),
@@ -67,7 +67,7 @@ def test_a_workload_has_a_higher_credit_if_its_tenant_used_fewer_resources_than_
 def test_the_highest_priority_goes_first_and_then_the_highest_credit() -> None:
     """ "It schedules the workload with the highest priority and, in case of a tie, selects the one with the highest
     credit for scheduling." """
-    world = World(
+    world = ScanWorld(
         (tenant("high", priority=1, any=8), tenant("low", priority=2, any=8)),
         (
             Queued("old but low", "low", 0.0, {"any": 1}),
@@ -84,7 +84,7 @@ def test_the_highest_priority_goes_first_and_then_the_highest_credit() -> None:
 
 def greedy_pass_of_the_paper() -> dict[str, tuple[int, bool]]:
     """A quota of 16 GPUs of which 6 are in use; then 4, 8, 6 and 1 are asked for, in this order of credit."""
-    world = World(
+    world = ScanWorld(
         (tenant("t", priority=2, any=16),),
         (
             Queued("asks for 4", "t", 100.0, {"any": 4}),
@@ -129,7 +129,7 @@ def test_pending_workloads_are_scanned_in_credit_order() -> None:
     """ "GMS calculates each workload's credit and sorts pending workloads based on it. It scans them to assess if they
     can be scheduled within their tenant's quota." The older one has more credit, so it gets the quota."""
     queued = (Queued("a younger", "t", 5_000.0, {"any": 8}), Queued("z older", "t", 0.0, {"any": 8}))
-    view = World((tenant("t", any=8),), queued, settings=SETTINGS).view()
+    view = ScanWorld((tenant("t", any=8),), queued, settings=SETTINGS).view()
     plan = scan_pass(view, NOW_S)
     assert dict(zip(view.pending.workloads, plan.within_quota.tolist(), strict=True)) == {
         "z older": True,
@@ -144,7 +144,7 @@ def test_the_quota_counts_gpus_and_cpus() -> None:
         Queued("fits both", "t", 100.0, {"any": 8}, cpus=32.0),
         Queued("too many GPUs", "t", 200.0, {"any": 1}),
     )
-    view = World((tenant("t", any=8, cpus=32.0),), queued, settings=SETTINGS).view()
+    view = ScanWorld((tenant("t", any=8, cpus=32.0),), queued, settings=SETTINGS).view()
     assert scan_pass(view, NOW_S).within_quota.tolist() == [False, True, False]
 
 
@@ -157,7 +157,7 @@ def test_one_pass_updates_all_as_the_state_of_one_workload_affects_others() -> N
     """ "This approach is chosen because the state change of one workload may impact others' <priority, credit>." Here the
     end of one running workload takes another one, which waits, within quota."""
     owner, queued = tenant("t", priority=2, any=8), (Queued("waits", "t", 0.0, {"any": 8}),)
-    busy = World((owner,), queued, (LiveRow("runs", "t", 0.0, {"any": 8}, True, priority=2),), settings=SETTINGS)
-    ended = World((owner,), queued, settings=SETTINGS)
+    busy = ScanWorld((owner,), queued, (LiveRow("runs", "t", 0.0, {"any": 8}, True, priority=2),), settings=SETTINGS)
+    ended = ScanWorld((owner,), queued, settings=SETTINGS)
     assert scan_pass(busy.view(), NOW_S).priority.tolist() == [LOWEST_PRIORITY]
     assert scan_pass(ended.view(), NOW_S).priority.tolist() == [2]

@@ -48,7 +48,7 @@ ANSWER_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class OfferedWorkload:
     """A workload that enters the queue: with which standing and credit, and for how many scan passes it runs."""
 
     workload: Workload
@@ -63,7 +63,7 @@ class WorldPlan:
 
     fleet: Fleet
     tables: tuple[Table, ...]
-    arrivals: tuple[tuple[Arrival, ...], ...]
+    arrivals: tuple[tuple[OfferedWorkload, ...], ...]
     failures: tuple[tuple[MachineId, ...], ...]
 
     @property
@@ -98,13 +98,13 @@ class History:
 class Entry:
     """A workload in the queue or running."""
 
-    arrival: Arrival
+    arrival: OfferedWorkload
     attempts: int = 0
     region: RegionId | None = None
     ends_after_pass: int = -1
 
 
-class World:
+class AuctionWorld:
     """The state that both ways share: inventories, the queue, and what happens between scan passes."""
 
     def __init__(self, plan: WorldPlan) -> None:
@@ -187,7 +187,7 @@ def auction_in_rounds(
     plan: WorldPlan, window: int, absence: Absence | None = None, mislead: Mislead | None = None
 ) -> History:
     """Drives rounds as the services do: open, answer, close, confirm, until the scan pass is exhausted."""
-    world = World(plan)
+    world = AuctionWorld(plan)
     bidders = {
         name: RegionBidder(region, world.inventories[name], world.catalog) for name, region in world.regions.items()
     }
@@ -227,7 +227,7 @@ def _hold(
     return outcome
 
 
-def _carry_out(world: World, bidders: dict[RegionId, RegionBidder], outcome: RoundOutcome, now: float) -> None:
+def _carry_out(world: AuctionWorld, bidders: dict[RegionId, RegionBidder], outcome: RoundOutcome, now: float) -> None:
     plans: dict[WorkloadId, Plan] = {}
     for region, bidder in bidders.items():
         for confirmation in bidder.confirm(outcome.won_by(region), now):
@@ -254,7 +254,7 @@ def auction_one_at_a_time(
     plan: WorldPlan, absences: dict[tuple[int, WorkloadId], frozenset[RegionId]] | None = None
 ) -> History:
     """The dumb twin. `absences` says which regions took no part in the auction of a workload in a scan pass."""
-    world = World(plan)
+    world = AuctionWorld(plan)
     empty_regions = {name: EmptyRegion(region) for name, region in world.regions.items()}
 
     def auction_pass(scan_pass: int, queue: tuple[Lot, ...], now: float) -> None:
@@ -361,7 +361,7 @@ def _random_clusters(rng: random.Random, region: RegionId) -> Iterator[Cluster]:
 
 def _random_arrival(
     rng: random.Random, fleet: Fleet, tables: tuple[Table, ...], number: int, scan_pass: int
-) -> Arrival:
+) -> OfferedWorkload:
     regions = tuple(region.region for region in fleet.regions)
     inputs = tuple(
         TableInput(table.table, fresh=rng.random() < 0.3)
@@ -374,7 +374,7 @@ def _random_arrival(
         tables=inputs,
         regions=tuple(rng.sample(regions, rng.randint(1, len(regions)))) if rng.random() < 0.15 else (),
     )
-    return Arrival(
+    return OfferedWorkload(
         workload=Workload(WorkloadId(f"w{number:03}"), specification, scan_pass * PASS_INTERVAL_S + rng.random()),
         standing=Standing(rng.choice(PRIORITIES_OF_PASS[scan_pass]), rng.choice((0, 0, 1))),
         credit=round(rng.random(), 1),

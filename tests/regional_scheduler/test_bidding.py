@@ -34,7 +34,7 @@ from regional_scheduler.dispatching import Dispatch, DispatchRefused
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Bid, Lot, NoPlan, RegionResponse, Round
-from tests.regional_scheduler.auction_worlds import World, random_world
+from tests.regional_scheduler.auction_worlds import AuctionWorld, random_world
 
 EAST, WEST = RegionId("east"), RegionId("west")
 A100 = GpuModel("a100")
@@ -235,7 +235,7 @@ def reasons(response: RegionResponse) -> list[Reason | None]:
 @settings(max_examples=40)
 @given(st.integers(0, 2**32))
 def test_never_changes_anything_by_answering(seed: int) -> None:
-    world = World(random_world(seed))
+    world = AuctionWorld(random_world(seed))
     arrivals = [arrival for arrivals in world.plan.arrivals for arrival in arrivals]
     lots = sorted(
         (

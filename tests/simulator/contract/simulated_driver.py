@@ -19,7 +19,7 @@ from regional_scheduler.rounds import Lot
 from simulator.baselines.mast import MAST
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queue_pass import QueuePassFacts, SimulatedQueuePass
-from simulator.engine.queues import Queue, ScannedQueue
+from simulator.engine.queues import ScannedQueue, WorkloadQueue
 from simulator.engine.regions import SimulatedRegions, Win
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import CostSettings
@@ -222,7 +222,7 @@ class Kinds:
 
 
 def auction_by_queue_pass(
-    queue: Queue, regions: SimulatedRegions, dispatch: Callable[[SimulatedWorkload, Lot, Win], None], now: float
+    queue: WorkloadQueue, regions: SimulatedRegions, dispatch: Callable[[SimulatedWorkload, Lot, Win], None], now: float
 ) -> None:
     """One auction after the other along the queue, as the policy `mast` has it."""
     # Whose use of what is only for policies that ask.

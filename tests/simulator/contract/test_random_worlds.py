@@ -20,8 +20,8 @@ from simulator.engine.queues import ScannedQueue
 from simulator.engine.regions import SimulatedRegions, Win
 from simulator.engine.workloads import SimulatedWorkload
 from tests.regional_scheduler.auction_worlds import (
+    AuctionWorld,
     History,
-    World,
     WorldPlan,
     auction_in_rounds,
     kind_of,
@@ -35,7 +35,7 @@ WORLDS = 80
 
 def auction_as_simulated(plan: WorldPlan) -> History:
     """The simulator's queue, queue pass and regions on the inventories of the world, over all its scan passes."""
-    world = World(plan)
+    world = AuctionWorld(plan)
     regions = SimulatedRegions(plan.fleet, Catalog(plan.tables))
     world.inventories = {member.region: member.inventory for member in regions.members}
     arrivals = sorted(

@@ -14,7 +14,7 @@ from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecif
 from global_scheduler.ordering.fewest_gpus import FewestGpus
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.one_workload import OneWorkload
-from simulator.engine.queues import Queue, RankedQueue, ScannedQueue
+from simulator.engine.queues import RankedQueue, ScannedQueue, WorkloadQueue
 from simulator.engine.workloads import SimulatedWorkload
 
 KINDS = 4
@@ -136,7 +136,7 @@ def test_a_queue_that_is_ranked_by_passes_never_differs_from_a_sorted_list(
     _same_course(queue, model, steps, may_add=False)
 
 
-def _same_course(queue: Queue, model: SortedQueue, steps: list[tuple[str, int]], *, may_add: bool) -> None:
+def _same_course(queue: WorkloadQueue, model: SortedQueue, steps: list[tuple[str, int]], *, may_add: bool) -> None:
     started: dict[int, SimulatedWorkload] = {}
 
     def start(work: SimulatedWorkload | None) -> None:
