@@ -29,6 +29,7 @@ from simulator.results.run_record import (
     WorkloadEnd,
     WorkloadTable,
 )
+from simulator.results.table_making import table_of
 
 _ENDS = MappingProxyType(
     {
@@ -199,14 +200,13 @@ class Recorder:
         self, workloads: Sequence[SimulatedWorkload], refused: Sequence[bool], tenant_priorities: Sequence[int]
     ) -> WorkloadTable:
         firsts = [self._first_priority.get(work.index, (tenant_priorities[work.tenant], True)) for work in workloads]
-        return WorkloadTable(
+        return table_of(
+            WorkloadTable,
+            workloads,
             ids=tuple(str(work.workload.workload) for work in workloads),
-            tenant=_integers([work.tenant for work in workloads]),
             priority=_integers([priority for priority, _ in firsts]),
             within_quota=np.array([within for _, within in firsts], dtype=np.bool_),
             gpus=_integers([work.base_gpus for work in workloads]),
-            submitted_s=_reals([work.submitted_s for work in workloads]),
-            work_s=_reals([work.work_s for work in workloads]),
             done_before=_reals([work.done_before for work in workloads])
             if any(work.done_before for work in workloads)
             else None,
@@ -237,23 +237,8 @@ class Recorder:
         regions = _integers([row.region for row in rows])
         numbers = self._tables.numbers(regions[attempt], held[:, 0])
         lengths = np.bincount(attempt, minlength=len(rows))
-        attempts = AttemptTable(
-            workload=_integers([row.workload for row in rows]),
-            number=_integers([row.number for row in rows]),
-            region=regions,
-            priority=_integers([row.priority for row in rows]),
-            level=_integers([row.level for row in rows]),
-            dispatched_s=_reals([row.dispatched_s for row in rows]),
-            started_s=_reals([row.started_s for row in rows]),
-            ended_s=_reals([row.ended_s for row in rows]),
-            end=_integers([row.end for row in rows]),
-            evicted_by=_integers([row.evicted_by for row in rows]),
-            gpus=_integers([row.gpus for row in rows]),
-            progress_at_start=_reals([row.progress_at_start for row in rows]),
-            progress_at_end=_reals([row.progress_at_end for row in rows]),
-            progress_kept=_reals([row.progress_kept for row in rows]),
-            first_share=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-        )
+        first_share = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        attempts = table_of(AttemptTable, rows, region=regions, first_share=first_share)
         shares = ShareTable(numbers, held[:, 1].copy())
         if len(spans) == len(rows):
             return attempts, shares

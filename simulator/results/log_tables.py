@@ -23,6 +23,7 @@ from simulator.results.run_record import (
     WorkloadEnd,
     WorkloadTable,
 )
+from simulator.results.table_making import table_of
 from simulator.validation.record_fields import BadField
 
 
@@ -193,16 +194,12 @@ class LogTables:
 
     def _workload_table(self, rows: Sequence[WorkloadRow], tenants: tuple[str, ...]) -> WorkloadTable:
         places = {tenant: position for position, tenant in enumerate(tenants)}
-        return WorkloadTable(
+        return table_of(
+            WorkloadTable,
+            rows,
             ids=tuple(row.name for row in rows),
             tenant=_whole(places[row.tenant] for row in rows),
             priority=_whole(self._priority(row) for row in rows),
-            within_quota=np.array([row.within_quota for row in rows], dtype=np.bool_),
-            gpus=_whole(row.gpus for row in rows),
-            submitted_s=_real(row.submitted_s for row in rows),
-            work_s=_real(row.work_s for row in rows),
-            first_started_s=_real(row.first_started_s for row in rows),
-            ended_s=_real(row.ended_s for row in rows),
             end=_whole(WorkloadEnd.RUNNING if row.live is not None else row.end for row in rows),
             done_before=_real(row.done_before for row in rows) if any(row.done_before for row in rows) else None,
         )
@@ -218,19 +215,11 @@ class LogTables:
 def _attempt_table(rows: Sequence[AttemptRow], positions: dict[str, int], run_ended_s: float) -> AttemptTable:
     ends = [row.progress_at(run_ended_s) if row.progress_at_end is None else row.progress_at_end for row in rows]
     counts = [len(row.shares) for row in rows]
-    return AttemptTable(
+    return table_of(
+        AttemptTable,
+        rows,
         workload=_whole(positions[row.workload.name] for row in rows),
-        number=_whole(row.number for row in rows),
-        region=_whole(row.region for row in rows),
-        priority=_whole(row.priority for row in rows),
-        level=_whole(row.level for row in rows),
-        dispatched_s=_real(row.dispatched_s for row in rows),
-        started_s=_real(row.started_s for row in rows),
-        ended_s=_real(row.ended_s for row in rows),
-        end=_whole(row.end for row in rows),
         evicted_by=_whole(NO_ROW if row.evicted_by is None else positions.get(row.evicted_by, NO_ROW) for row in rows),
-        gpus=_whole(row.gpus for row in rows),
-        progress_at_start=_real(row.progress_at_start for row in rows),
         progress_at_end=_real(ends),
         progress_kept=_real(_kept(row) for row in rows),
         first_share=np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64),
