@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from psycopg.rows import TupleRow
 
+from domain.attained_service import AttainedService
 from domain.events import EvictionCause
 from domain.fleet import MachineState
 from domain.identifiers import AttemptNumber, MachineId, RegionId, TenantId, WorkloadId
@@ -55,12 +56,9 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """GPU-seconds that a live attempt has received up to a time, and how many GPUs it holds since."""
+    """What a live attempt has received, and when it was asked to leave."""
 
-    gpus: int
-    gpu_s: float
-    to_s: float | None
-    """None: it holds since its start what it holds."""
+    service: AttainedService
     leaving_s: float | None
 
 
@@ -108,11 +106,14 @@ async def _load_ended(connection: AnyConnection) -> Mapping[WorkloadId, _Ended]:
 
 async def _load_received(connection: AnyConnection) -> Mapping[AttemptKey, _Received]:
     cursor = await connection.execute(
-        """SELECT workload, attempt, gpus, received_gpu_s, received_to_s, leaving_s FROM attempts
+        """SELECT workload, attempt, received_gpu_s, gpus, coalesce(received_to_s, started_s), leaving_s FROM attempts
             WHERE ended_s IS NULL"""
     )
     rows = await cursor.fetchall()
-    return {AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): _Received(*row[2:]) for row in rows}
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): _Received(AttainedService(*row[2:5]), row[5])
+        for row in rows
+    }
 
 
 def _changed(
@@ -131,8 +132,7 @@ def _changed(
     else:
         return None
     to_s = min(max(to_s, attempt.started_s), now)
-    held_since_s = attempt.started_s if received.to_s is None else received.to_s
-    return AttemptSoFar(to_s, progress, received.gpu_s + received.gpus * max(0.0, to_s - held_since_s))
+    return AttemptSoFar(to_s, progress, received.service.at(to_s))
 
 
 def _progress_at(

@@ -9,6 +9,7 @@ import pytest
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
+from domain.attained_service import AttainedService
 from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.life_cycle import State
@@ -73,29 +74,38 @@ async def live_service(connection: AnyConnection, now: float) -> float:
 
 
 def test_never_does_a_requeue_lose_attained_service(database_url: str) -> None:
-    """Attempts that were set up or not, evicted or lost, one after the other; the sum is kept by hand."""
+    """Attempts that were set up or not, resized or not, evicted or lost: the sums are those of `AttainedService`."""
     generator = np.random.default_rng(3)
 
     async def story(connection: AnyConnection) -> None:
         await submit(connection, [submission(1)])
         assert await waiting(connection) == (0.0, 1001.0)
-        now, received = 2000.0, 0.0
-        for attempt in range(1, 13):
+        now, service = 2000.0, AttainedService()
+        for attempt in range(1, 31):
             await dispatch(connection, new_attempt(W1, attempt, dispatched_s=now))
-            assert await live_service(connection, now + 7.0) == pytest.approx(received), "set-up is no service"
+            assert await live_service(connection, now + 7.0) == pytest.approx(service.at(now)), "set-up is no service"
             now += 10.0
             run_s, saving_s = generator.uniform(1.0, 500.0, size=2).tolist()
-            starts, noted = generator.random(2) < 0.7
+            starts, resized, noted = generator.random(3) < 0.7
             key = await start(connection, attempt, now) if starts else AttemptKey(W1, AttemptNumber(attempt))
+            if starts:
+                service = service.holding(8, now)
+            if starts and resized:
+                now += run_s
+                gpus = int(generator.integers(1, 9))
+                change = PlacementChange(ChangeKind.RESIZED, (placement(),))
+                to_be = (placement(gpus=gpus),)
+                assert await placement_change_store.begin_change(connection, key, 1, to_be, change, now)
+                service = service.holding(gpus, now)
             now += run_s
-            received += 8 * run_s * bool(starts)
-            assert await live_service(connection, now) == pytest.approx(received)
+            assert await live_service(connection, now) == pytest.approx(service.at(now))
+            service = service.settled(now)
             if noted:
                 await attempt_store.begin_evictions(connection, [(key, Eviction(EvictionCause.DRAINED))], now)
                 now += saving_s
             await end(connection, key, now)
             attained_gpu_s, queued_since_s = await waiting(connection)
-            assert attained_gpu_s == pytest.approx(received)
+            assert attained_gpu_s == pytest.approx(service.at(now))
             assert queued_since_s == now
             now += 60.0
 
