@@ -9,17 +9,21 @@ import pytest
 
 from cluster_manager.attempt_run.events import PlaceFreed, Started
 from cluster_manager.attempt_run.run import facts_of, new_run
+from domain.events import JsonValue
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, JobName, MachineId, TenantId, WorkloadId
 from domain.placement import TaskPlacement
 from domain.rank import Standing
-from domain.resources import TaskResources
+from domain.resources import Quota, TaskResources
+from domain.tenant import Tenant
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
 from services.cluster_manager.status_messages import orders_from_proto, placements_from_proto
 from services.execution.emulation import Emulation
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.orders import attempt_plan, resize_request
 from simulator.engine.settings import CostSettings, SimulationSettings
+from simulator.engine.simulation import Simulation
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.actions import ResizeAt
 from simulator.policies.registry import policies
 from tests.execution.orders import key, order
@@ -76,6 +80,26 @@ def test_a_stop_takes_as_long_and_keeps_as_much(grace_s: float, save_s: float, i
 def test_what_a_grace_is_too_short_for_is_not_saved() -> None:
     assert _simulated(_work(1000.0, 30.0, stop_grace_s=10.0), save_s=20.0) == (110.0, 90.0)
     assert _simulated(_work(1000.0, 30.0, stop_grace_s=20.0), save_s=20.0) == (120.0, 100.0)
+
+
+@pytest.mark.parametrize(("grace_s", "gone_s", "kept"), [(10.0, 110.0, 90.0), (20.0, 120.0, 100.0)])
+def test_one_that_leaves_as_a_snapshot_is_taken_goes_on_leaving(grace_s: float, gone_s: float, kept: float) -> None:
+    rows = [row("short", _BEGAN_TO_STOP_S, 20.0, 1)]
+    works = [Workload(WorkloadId("w"), _work(1000.0, 30.0, grace_s), 0.0)]
+    tenants = (Tenant(TenantId("t"), 0, Quota.of({ANY_GPU_MODEL: 100})),)
+    settings, policy = _saving_in(20.0), policies()["srtf"]
+    first = Simulation(
+        SimulationInput("test", rows, _ONE_GPU, tenants, workloads=works),
+        policy,
+        settings.model_copy(update={"stop_after_s": _BEGAN_TO_STOP_S + 5.0}),
+        1,
+    )
+    first.run()
+    log: list[dict[str, JsonValue]] = []
+    after = SimulationInput.of_snapshot(first.snapshot(), "test")
+    Simulation(after, policy, settings, 1, lambda event: log.append(event.as_json())).run()
+    (evicted,) = [event for event in log if event["event"] == "evicted"]
+    assert (evicted["t"], evicted["checkpoint_progress"]) == (gone_s, kept)
 
 
 def test_workloads_of_a_trace_have_the_time_that_saving_takes() -> None:
