@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,8 +36,7 @@ ANSWERS_REMEMBERED = 1_024
 """Of one cluster, or of several together, in one state; when there are more, all are forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegionRelease:
+class RegionRelease(NamedTuple):
     """Capacity was released in one cluster of a region."""
 
     region: RegionCapacity
@@ -72,7 +72,7 @@ class _ClusterListener:
 
     @property
     def listens(self) -> bool:
-        return any(watcher.listens for watcher in self._region.watchers)
+        return True in [watcher.listens for watcher in self._region.watchers]
 
     def capacity_released(self, released: ReleasedCapacity) -> None:
         for watcher in self._region.watchers:
@@ -181,13 +181,11 @@ class RegionCapacity(NeverCopied):
         parts = self._parts(holding)
         if len(parts) > 1:
             with self.tentatively():
-                self._hold_parts(parts)
-        self._hold_parts(parts)
-        self._set_held(holding.key, _Held(holding, tuple([cluster for cluster, _ in parts])))
-
-    def _hold_parts(self, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
+                for cluster, part in parts:
+                    cluster.hold(part)
         for cluster, part in parts:
             cluster.hold(part)
+        self._set_held(holding.key, _Held(holding, tuple([cluster for cluster, _ in parts])))
 
     def begin_eviction(self, key: AttemptKey) -> None:
         """The attempt is asked to leave: still charged, no longer a candidate victim. Again: nothing happens."""
@@ -211,6 +209,8 @@ class RegionCapacity(NeverCopied):
     def begin_run(self, key: AttemptKey, started_s: float) -> None:
         """The attempt runs since then: see `ClusterCapacity.begin_run`."""
         held = self._find_held(key)
+        if self.rule.minimum_run_time_s <= 0.0:
+            return
         for cluster in held.parts:
             cluster.begin_run(key, started_s)
         part = held.parts[0].holding(key)
@@ -460,8 +460,7 @@ class RegionCapacity(NeverCopied):
     def _parts(self, holding: Holding) -> list[tuple[ClusterCapacity, Holding]]:
         """What the attempt holds in each cluster, in the order of its placements."""
         placements = holding.placements
-        names = dict.fromkeys([placement.cluster for placement in placements])
-        if len(names) == 1:
+        if len(placements) == 1 or len(names := dict.fromkeys([one.cluster for one in placements])) == 1:
             return [(self._cluster_of(placements[0]), holding)]
         parts: list[tuple[ClusterCapacity, Holding]] = []
         for name in names:
@@ -479,8 +478,7 @@ class RegionCapacity(NeverCopied):
 
     def _set_held(self, key: AttemptKey, held: _Held | None) -> None:
         if self._shared.undo_log.tentative:
-            old = self._held.get(key)
-            self._shared.undo_log.note(lambda: self._set_held(key, old))
+            self._shared.undo_log.note(partial(self._set_held, key, self._held.get(key)))
         if held is None:
             del self._held[key]
         else:

@@ -150,7 +150,8 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
         return run, ()
     match event:
         case PlaceFreed():
-            return _moved(run, event, phase, run.state), (SetUp(run.key, run.facts.progress_at_start),)
+            moved = _moved(run, event, phase, run.state, run.progress, run.checkpoint_progress, run.started_s)
+            return moved, (SetUp(run.facts.key, run.facts.progress_at_start),)
         case Started():
             return _start(run, event, phase)
         case Completed():
@@ -186,12 +187,11 @@ def _moved(
     event: AttemptEvent,
     phase: Phase,
     state: State,
-    *,
-    started_s: float | None = None,
-    reached: tuple[float, float] | None = None,
+    progress: float,
+    saved: float,
+    started_s: float | None,
 ) -> AttemptRun:
     """The attempt in another phase. Written out: simulations take three steps for each attempt, and `_replace` is slow."""
-    progress, saved = (run.progress, run.checkpoint_progress) if reached is None else reached
     return AttemptRun(
         run.facts,
         phase,
@@ -200,7 +200,7 @@ def _moved(
         saved,
         run.checkpoint_s,
         0.0 if phase is Phase.ENDED else run.throughput,
-        run.started_s if started_s is None else started_s,
+        started_s,
         run.eviction,
         run.cancelled,
         run.task_failed,
@@ -217,10 +217,11 @@ def _reached(run: AttemptRun, event: Progressed | Completed | Gone) -> tuple[flo
 def _start(run: AttemptRun, event: Started, phase: Phase) -> Step:
     if run.started_s is not None:
         return run, ()
-    state = run.state
+    state, key = run.state, run.facts.key
     if state is State.DISPATCHED:
-        state = next_state(run.key.workload, state, Happening.STARTED)
-    return _moved(run, event, phase, state, started_s=event.at_s), (RecordStart(run.key, event.at_s),)
+        state = next_state(key.workload, state, Happening.STARTED)
+    moved = _moved(run, event, phase, state, run.progress, run.checkpoint_progress, event.at_s)
+    return moved, (RecordStart(key, event.at_s),)
 
 
 def _save(run: AttemptRun, event: CheckpointSaved) -> Step:
@@ -264,7 +265,7 @@ def _ended_as(run: AttemptRun) -> str:
 
 def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
     """The end, with what becomes of the workload. Its own time never goes back, whatever other clocks say."""
-    retry, failures = run.facts.retry, run.facts.failures + 1
+    key, retry, failures = run.facts.key, run.facts.retry, run.facts.failures + 1
     ended_s = max(run.checkpoint_s, event.at_s)
     not_before_s = 0.0
     match ended_as:
@@ -284,16 +285,9 @@ def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
             not_before_s = ended_s + retry.wait_s(failures)
         case _:
             happening = Happening.EVICTED
-    state = next_state(run.key.workload, run.state, happening)
-    reached = _reached(run, event)
-    end = RecordEnd(
-        run.key,
-        "failed" if ended_as == "lost" else ended_as,
-        event.reason,
-        ended_s,
-        *reached,
-        next_state=state,
-        failed=ended_as == "failed",
-        not_before_s=not_before_s,
-    )
-    return _moved(run, event, Phase.ENDED, state, reached=reached), (end,)
+    state = next_state(key.workload, run.state, happening)
+    progress, saved = _reached(run, event)
+    told_as = "failed" if ended_as == "lost" else ended_as
+    failed = ended_as == "failed"
+    end = RecordEnd(key, told_as, event.reason, ended_s, progress, saved, state, failed, not_before_s)
+    return _moved(run, event, Phase.ENDED, state, progress, saved, run.started_s), (end,)

@@ -99,6 +99,7 @@ class ClusterCapacity(NeverCopied):
         self._undo_log = self.shared.undo_log
         self._listener: ReleaseListener | None = None
         self._supposed: list[tuple[Integers, int, HeldAttempt | None, int]] = []
+        self._tables = self.shared.tables
         self.revision = self.shared.revision = next(self.shared.revisions)
         """As long as it is the same, every question has the same answer; a state that comes back has its old one."""
 
@@ -157,7 +158,7 @@ class ClusterCapacity(NeverCopied):
             if not _is_part_of(entries, live.entries):
                 raise GrowsWhileLeaving(key)
         else:
-            tables, position = self.shared.tables, self.position
+            tables, position = self._tables, self.position
             charge_entries(tables, position, live.entries, -1)
             try:
                 entry, what = first_conflict(self.layout.arrays, entries)
@@ -293,7 +294,7 @@ class ClusterCapacity(NeverCopied):
         """Everything is again as it was before the first supposition."""
         while self._supposed:
             entries, sign, live, self.revision = self._supposed.pop()
-            charge_entries(self.shared.tables, self.position, entries, -sign)
+            charge_entries(self._tables, self.position, entries, -sign)
             if live is not None:
                 self._attempts.set_evictable(live, evictable=True)
 
@@ -370,29 +371,33 @@ class ClusterCapacity(NeverCopied):
 
     def _note(self, undo: Callable[[*Change], None], *change: *Change) -> None:
         """The state is another one from now on; where that is tentative, undoing it brings the old revision back."""
+        if self._undo_log.tentative:
+            self._note_undo(undo, change)
+        shared = self.shared
+        self.revision = shared.revision = next(shared.revisions)
+
+    def _note_undo(self, undo: Callable[[*Change], None], change: tuple[*Change]) -> None:
         shared = self.shared
         old, old_of_all = self.revision, shared.revision
-        self.revision = shared.revision = next(shared.revisions)
-        if self._undo_log.tentative:
 
-            def undo_change() -> None:
-                undo(*change)
-                self.revision, shared.revision = old, old_of_all
+        def undo_change() -> None:
+            undo(*change)
+            self.revision, shared.revision = old, old_of_all
 
-            self._undo_log.note(undo_change)
+        self._undo_log.note(undo_change)
 
     def _suppose(self, entries: Integers, sign: int, live: HeldAttempt | None) -> None:
         """Charges (sign 1) or gives back (-1) without a note; the supposition has a revision of its own."""
-        charge_entries(self.shared.tables, self.position, entries, sign)
+        charge_entries(self._tables, self.position, entries, sign)
         self._supposed.append((entries, sign, live, self.revision))
         self.revision = self.shared.revision = next(self.shared.revisions)
 
     def _charge(self, live: HeldAttempt, *, must_fit: bool) -> None:
         """Charges an attempt, counted among the leaving if it is, and takes it in. Raises as `hold`."""
         rank = self._attempts.prepare(live)
-        shared, entries = self.shared, live.entries
+        entries, counted = live.entries, self.shared.counted.kinds
         entry, what = hold_entries(
-            shared.tables, self.position, entries, shared.counted.kinds, live.row, rank, live.first_entry, must_fit
+            self._tables, self.position, entries, counted, live.row, rank, live.first_entry, must_fit
         )
         if entry != ALL_FITS:
             self._refuse(entries, entry, what)
@@ -405,7 +410,7 @@ class ClusterCapacity(NeverCopied):
         if live.leaving:
             self._mark(live, -1)
         rank = self._attempts.rank_of(live)
-        release_entries(self.shared.tables, self.position, self.shared.counted.kinds, live.row, rank)
+        release_entries(self._tables, self.position, self.shared.counted.kinds, live.row, rank)
         self._attempts.remove(live, rank)
 
     def _mark(self, live: HeldAttempt, sign: int) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cluster_manager.capacity.tables import NO_WORK, RESOURCES, WORKS_AS, ClusterArrays, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY
@@ -11,8 +10,7 @@ from cluster_manager.kernels.compiled import compiled
 from domain.rank import Standing
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasedCapacity:
+class ReleasedCapacity(NamedTuple):
     """Some newcomers may now find more capacity on these machines of one cluster than before.
 
     Capacity here means what is free plus what all attempts hold that the newcomer may evict; so an attempt that ends

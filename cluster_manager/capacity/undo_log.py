@@ -13,16 +13,13 @@ Undo: TypeAlias = Callable[[], None]
 class UndoLog:
     """The inverses of the changes made since the outermost tentative stretch began; outside of one, nothing is noted."""
 
-    __slots__ = ("_depth", "_undos")
+    __slots__ = ("_depth", "_undos", "tentative")
 
     def __init__(self) -> None:
         self._undos: list[Undo] = []
         self._depth = 0
-
-    @property
-    def tentative(self) -> bool:
-        """Whether what happens now will be undone, or is the undoing itself."""
-        return self._depth > 0
+        self.tentative = False
+        """Whether what happens now will be undone, or is the undoing itself. Read only: it is asked at every change."""
 
     @property
     def length(self) -> int:
@@ -31,12 +28,13 @@ class UndoLog:
 
     def note(self, undo: Undo) -> None:
         """Keeps the inverse of a change that was just made, if it is tentative."""
-        if self._depth:
+        if self.tentative:
             self._undos.append(undo)
 
     def begin(self) -> int:
         """A tentative stretch begins; hand the returned mark to `end`."""
         self._depth += 1
+        self.tentative = True
         return len(self._undos)
 
     def end(self, mark: int) -> None:
@@ -46,6 +44,7 @@ class UndoLog:
             undo()
         del self._undos[mark:]
         self._depth -= 1
+        self.tentative = self._depth > 0
 
 
 class Tentatively(AbstractContextManager[None]):

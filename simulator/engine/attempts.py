@@ -60,13 +60,15 @@ class Attempts:
     def __init__(self, world: World) -> None:
         self._world = world
         self._changes = PlacementChanges(world)
+        self._waits_for_time = world.settings.eviction.rule().waits_for_time
 
     # What happens.
 
     def dispatch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
         """Carries out a win: charges the plan, asks its victims to leave, and starts the attempt when they are gone."""
-        world, now = self._world, self._world.clock.now()
+        world, now, plan = self._world, self._world.clock.now(), win.plan
         inventory = world.regions.members[win.region].inventory
+        victims = plan.evictions
         world.queue.remove(work)
         work.attempts += 1
         work.token += 1
@@ -74,23 +76,23 @@ class Attempts:
         work.run = new_run(work.facts())
         work.region, work.standing, work.guaranteed = win.region, lot.position.standing, lot.position.within_quota
         work.dispatched_s, work.started_s = now, math.nan
-        work.placements = win.plan.placements
+        work.placements = plan.placements
         work.happens(Happening.DISPATCHED)
-        apply_plan(inventory, win.plan, now, lot)
-        if win.plan.evictions:
-            world.look_back(inventory, lot.key, win.plan)
+        apply_plan(inventory, plan, now, lot)
+        if victims:
+            world.look_back(inventory, work.key, plan)
         self._await_evictable(work)
         world.live[work.index] = work
         if world.columns is not None:
             world.columns.dispatch(work)
         self._hold(work, 1)
         world.recorder.dispatched(work, inventory.entries_of(work.key), now)
-        victims = win.plan.evictions
         if world.log is not None:
             world.log.dispatched(work, work.placements, victims, now)
         # None but its victims are in its way (`making_room`), as the invariants of a run check.
         work.victims_left = len(victims)
-        execute(win.plan.actions, SimulatedExecution(self, win.region, work))
+        if len(plan.actions) > 1:  # there is more to do than its own start
+            execute(plan.actions, SimulatedExecution(self, win.region, work))
         if not victims:
             self._take(work, PlaceFreed(now))
 
@@ -258,8 +260,8 @@ class Attempts:
         self._take(work, Completed(self._world.clock.now(), work.work_s, work.work_s))
 
     def _take(self, work: SimulatedWorkload, event: AttemptEvent) -> None:
-        work.run, actions = step(work.run, event)
-        work.state = work.run.state
+        run, actions = step(work.run, event)
+        work.run, work.state = run, run.state
         for action in actions:
             self._do(work, action)
 
@@ -292,12 +294,12 @@ class Attempts:
         if ready_s > now:
             world.events.add(ready_s, Happens.START, work.index, work.token)
         else:
-            self.start(work)
+            self._take(work, Started(now))
 
     def _record_start(self, work: SimulatedWorkload, action: RecordStart) -> None:
         world, now = self._world, action.started_s
         work.started_s = now
-        work.emulated = work.work_from(now)
+        work.emulated = emulated = work.work_from(now)
         if world.columns is not None:
             world.columns.start(work)
         world.recorder.started(work, now)
@@ -308,7 +310,7 @@ class Attempts:
             holding = inventory.holding(work.key)
             world.log.started(work, holding.placements if holding is not None else (), now)
         self.set_level(work)
-        world.events.add(work.emulated.done_s, Happens.COMPLETION, work.index, work.token)
+        world.events.add(emulated.done_s, Happens.COMPLETION, work.index, work.token)
 
     def _record_sizes(self, work: SimulatedWorkload, action: RecordSizes) -> None:
         """What it holds and how fast it is from now on; what was expected of it is expected at another time."""
@@ -457,9 +459,10 @@ class Attempts:
 
     def _await_evictable(self, work: SimulatedWorkload) -> None:
         """Has the queue looked at again when time makes the attempt evictable."""
+        if not self._waits_for_time:
+            return
         world = self._world
-        inventory = world.regions.members[work.region].inventory
-        holding = inventory.holding(work.key) if inventory.rule.waits_for_time else None
+        holding = world.regions.members[work.region].inventory.holding(work.key)
         if holding is not None and world.clock.now() < holding.evictable_from_s < math.inf:
             world.events.add(holding.evictable_from_s, Happens.EVICTABLE, work.index, work.token)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
@@ -21,6 +21,17 @@ from simulator.policies.placement import PlacementPolicy
 
 JobShapes: TypeAlias = tuple[tuple[int, TaskResources], ...]
 """What each job asks for: so many tasks, each of which takes so much."""
+
+
+class _Eligible(NamedTuple):
+    """Where workloads that ask for the same may run."""
+
+    regions: tuple[int, ...]
+    """By position."""
+    scopes: tuple[Scope, ...]
+    """What the mechanisms there look at beside what is asked for."""
+    shape: int | None
+    """Of those of one job; None for several jobs: each workload has a shape of its own."""
 
 
 class Intake:
@@ -53,7 +64,7 @@ class Intake:
         self._region_position = {member.region: position for position, member in enumerate(regions.members)}
         self._shape_numbers: dict[tuple[JobShapes, tuple[int, ...], tuple[Scope, ...], int], int] = {}
         self._kinds: dict[tuple[int, int], int] = {}
-        self._eligible: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Scope, ...]]] = {}
+        self._eligible: dict[tuple[object, ...], _Eligible] = {}
         self._scopes: dict[tuple[JobShapes, TenantId, int], tuple[Scope, ...]] = {}
         self._shapes: dict[tuple[int, GpuModel], tuple[int, bool]] = {}
 
@@ -109,8 +120,9 @@ class Intake:
         specification = workload.specification
         tenant = self._position[specification.tenant]
         asked = _asked(workload)
-        eligible, scopes = self._eligible_for(workload, asked)
-        shape = self._shape_number(asked, eligible, scopes, index)
+        eligible, scopes, shape = self._eligible_for(workload, asked)
+        if shape is None:
+            shape = self._shape_number(asked, eligible, scopes, index)
         return SimulatedWorkload(
             index=index,
             workload=workload,
@@ -159,15 +171,17 @@ class Intake:
             shape = self._shapes[key] = self._placement.shape(row.gpus, greatest)
         return shape
 
-    def _eligible_for(self, workload: Workload, asked: JobShapes) -> tuple[tuple[int, ...], tuple[Scope, ...]]:
-        """The regions that are eligible, and what their mechanisms look at beside what is asked for."""
+    def _eligible_for(self, workload: Workload, asked: JobShapes) -> _Eligible:
+        """Where it may run, as all that ask for the same may."""
         specification = workload.specification
         tables: tuple[TableInput, ...] = specification.tables
         key = (asked, specification.regions, tables, specification.tenant)
         found = self._eligible.get(key)
         if found is None:
             eligible = self._regions.eligible(specification)
-            found = self._eligible[key] = eligible, self._regions.scopes(specification, eligible)
+            scopes = self._regions.scopes(specification, eligible)
+            shape = self._shape_number(asked, eligible, scopes, 0) if len(asked) == 1 else None
+            found = self._eligible[key] = _Eligible(eligible, scopes, shape)
         return found
 
 

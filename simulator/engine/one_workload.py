@@ -17,38 +17,47 @@ class OneWorkload:
         """Without `levels` all are at level 0."""
         self._ordering = ordering
         self._levels = levels
+        self._input = _OneInput()
         self.moves_with_time = levels is not None and levels.moves_with_time
         """Whether the level of what waits depends on `now`."""
 
     def ordering_credit(self, work: SimulatedWorkload, now: float) -> float:
         """Of a workload that waits, where no scan pass gives credit."""
-        return float(self._ordering.ordering_credit(_OneInput(work, now)))
+        return float(self._ordering.ordering_credit(self._input.of(work, now)))
 
     def queued_level(self, work: SimulatedWorkload, now: float) -> int:
         """The level at which it waits."""
         if self._levels is None:
             return 0
-        return int(self._levels.queued_levels(_OneInput(work, now)))
+        return int(self._levels.queued_levels(self._input.of(work, now)))
 
     def running_level(self, work: SimulatedWorkload, now: float) -> tuple[int, float]:
         """The level at which its attempt runs from `now` on, and when it changes next; infinity: never."""
         if self._levels is None:
             return 0, math.inf
-        level, until_s = self._levels.running_levels(_OneInput(work, now))
+        level, until_s = self._levels.running_levels(self._input.of(work, now))
         return int(level), until_s
 
 
 class _OneInput:
-    """A simulated workload as `OrderingInput`: it has the columns' names, and knows how much of its work is left."""
+    """A simulated workload as `OrderingInput`: it has the columns' names, and knows how much of its work is left.
+
+    One is used for all, in turn: policies look at it while they are asked, and keep nothing.
+    """
 
     __slots__ = ("known", "now")
 
     arithmetic: Arithmetic[float] = PLAIN
     credit = 0.0
 
-    def __init__(self, work: SimulatedWorkload, now: float) -> None:
+    known: SimulatedWorkload
+    now: float
+
+    def of(self, work: SimulatedWorkload, now: float) -> _OneInput:
+        """That workload, at that time."""
         self.known = work
         self.now = now
+        return self
 
     def remaining_s(self, policy: str) -> float:
         return self.known.remaining_s

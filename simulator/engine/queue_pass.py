@@ -49,8 +49,8 @@ class SimulatedQueuePass:
         self._queue = queue
         self._regions = regions
         self._one = one
-        self._levels_now: dict[int, int] = {}
-        """The levels at which workloads wait in this pass, by index, where they move with time."""
+        self._standings_now: dict[int, Standing] = {}
+        """At what workloads wait in this pass, by index, where their levels move with time."""
         self._dispatch = dispatch
         self._running = running
         self._use_of_tenants = use_of_tenants
@@ -68,7 +68,7 @@ class SimulatedQueuePass:
         self.now = now
         self.refused = []
         self._cpus_of_tenants = []
-        self._levels_now = {}
+        self._standings_now = {}
         self._regions.pass_time(now)
         self._looks_at_heads = False
         self._too_long = set()
@@ -135,10 +135,11 @@ class SimulatedQueuePass:
         """At what it waits now."""
         if not self._one.moves_with_time:
             return work.standing
-        level = self._levels_now.get(work.index)
-        if level is None:
-            level = self._levels_now[work.index] = self._one.queued_level(work, self.now)
-        return Standing(work.standing.priority, level)
+        standing = self._standings_now.get(work.index)
+        if standing is None:
+            standing = Standing(work.standing.priority, self._one.queued_level(work, self.now))
+            self._standings_now[work.index] = standing
+        return standing
 
     def lot_of(self, work: SimulatedWorkload) -> Lot:
         """The workload as it is put up for auction."""

@@ -97,21 +97,20 @@ class RankedQueue:
         if heads is None:
             heads = self._heads = self._open_heads()
         while heads:
-            key, kind = heapq.heappop(heads)
-            if kind in self._blocked:
-                continue
-            first = self._first_of(kind)
+            key, kind = heads[0]
+            first = None if kind in self._blocked else self._first_of(kind)
             if first is None:
-                continue
-            if first[0] is not key:
-                heapq.heappush(heads, (first[0], kind))
-                continue
-            entry = heapq.heappop(self._heaps[kind])
-            self._passed_over.append(entry)
-            following = self._first_of(kind)
-            if following is not None:
-                heapq.heappush(heads, (following[0], kind))
-            return entry[1]
+                heapq.heappop(heads)
+            elif first[0] is not key:
+                heapq.heapreplace(heads, (first[0], kind))
+            else:
+                self._passed_over.append(heapq.heappop(self._heaps[kind]))
+                following = self._first_of(kind)
+                if following is None:
+                    heapq.heappop(heads)
+                else:
+                    heapq.heapreplace(heads, (following[0], kind))
+                return first[1]
         return None
 
     def block(self, work: SimulatedWorkload) -> None:
@@ -149,16 +148,20 @@ class RankedQueue:
 
     def _first_of(self, kind: int) -> _Entry | None:
         """The first of the kind that waits and was not given out; drops from its heap what waits no more."""
-        heap = self._heaps[kind]
+        heap, waiting = self._heaps[kind], self._waiting
         while heap:
             first = heap[0]
-            if self._waits(first):
+            if waiting.get(first[1].index) is first[0]:
                 return first
             heapq.heappop(heap)
         return None
 
     def _push(self, entry: _Entry) -> None:
-        heapq.heappush(self._heaps.setdefault(entry[1].kind, []), entry)
+        kind = entry[1].kind
+        heap = self._heaps.get(kind)
+        if heap is None:
+            heap = self._heaps[kind] = []
+        heapq.heappush(heap, entry)
 
     def _waits(self, entry: _Entry) -> bool:
         return self._waiting.get(entry[1].index) is entry[0]

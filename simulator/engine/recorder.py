@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -72,7 +72,7 @@ class _AttemptRow:
     """The inventory's: per machine, what it holds."""
     since_s: float
     """Since when it holds that."""
-    before: list[tuple[Integers, float, float]] = field(default_factory=list)
+    before: tuple[tuple[Integers, float, float], ...] = ()
     """If it was resized: what it held, from when, until when."""
     started_s: float = math.nan
     ended_s: float = math.nan
@@ -129,7 +129,7 @@ class Recorder:
         """The attempt was resized or retuned: it holds this from now on."""
         row = self._rows[work.row]
         if not np.array_equal(row.entries[:, (MACHINE, GPUS)], entries[:, (MACHINE, GPUS)]):
-            row.before.append((row.entries, row.since_s, now))
+            row.before = (*row.before, (row.entries, row.since_s, now))
             row.since_s = now
         row.entries = entries
 
