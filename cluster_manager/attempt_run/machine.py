@@ -44,7 +44,7 @@ from cluster_manager.attempt_run.events import (
     TaskFailed,
     TaskLost,
 )
-from cluster_manager.attempt_run.run import AttemptRun, Phase, stop_grace_s
+from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, Phase, stop_grace_s
 from domain.events import EvictionCause
 from domain.life_cycle import Happening, State, next_state
 
@@ -150,8 +150,7 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
         return run, ()
     match event:
         case PlaceFreed():
-            moved = _moved(run, event, phase, run.state, run.progress, run.checkpoint_progress, run.started_s)
-            return moved, (SetUp(run.facts.key, run.facts.progress_at_start),)
+            return _place_freed(run, event, phase)
         case Started():
             return _start(run, event, phase)
         case Completed():
@@ -182,30 +181,17 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
             assert_never(event)
 
 
-def _moved(
-    run: AttemptRun,
-    event: AttemptEvent,
-    phase: Phase,
-    state: State,
-    progress: float,
-    saved: float,
-    started_s: float | None,
-) -> AttemptRun:
-    """The attempt in another phase. Written out: simulations take three steps for each attempt, and `_replace` is slow."""
-    return AttemptRun(
-        run.facts,
-        phase,
-        state,
-        progress,
-        saved,
-        run.checkpoint_s,
-        0.0 if phase is Phase.ENDED else run.throughput,
-        started_s,
-        run.eviction,
-        run.cancelled,
-        run.task_failed,
-        (*run.history, event),
+# The three steps that every attempt takes make their states without `_replace`, which costs four times as much: for
+# simulations of many attempts these steps are a good part of all work.
+
+
+def _place_freed(run: AttemptRun, event: PlaceFreed, phase: Phase) -> Step:
+    facts, _, state, progress, saved, saved_s, throughput, started_s, eviction, cancelled, failed, history = run
+    history = (*history, event)
+    moved = AttemptRun(
+        facts, phase, state, progress, saved, saved_s, throughput, started_s, eviction, cancelled, failed, history
     )
+    return moved, (SetUp(facts.key, facts.progress_at_start),)
 
 
 def _reached(run: AttemptRun, event: Progressed | Completed | Gone) -> tuple[float, float]:
@@ -215,13 +201,17 @@ def _reached(run: AttemptRun, event: Progressed | Completed | Gone) -> tuple[flo
 
 
 def _start(run: AttemptRun, event: Started, phase: Phase) -> Step:
-    if run.started_s is not None:
+    facts, _, state, progress, saved, saved_s, throughput, started_s, eviction, cancelled, failed, history = run
+    if started_s is not None:
         return run, ()
-    state, key = run.state, run.facts.key
+    started_s = event.at_s
     if state is State.DISPATCHED:
-        state = next_state(key.workload, state, Happening.STARTED)
-    moved = _moved(run, event, phase, state, run.progress, run.checkpoint_progress, event.at_s)
-    return moved, (RecordStart(key, event.at_s),)
+        state = next_state(facts.key.workload, state, Happening.STARTED)
+    history = (*history, event)
+    moved = AttemptRun(
+        facts, phase, state, progress, saved, saved_s, throughput, started_s, eviction, cancelled, failed, history
+    )
+    return moved, (RecordStart(facts.key, started_s),)
 
 
 def _save(run: AttemptRun, event: CheckpointSaved) -> Step:
@@ -265,29 +255,37 @@ def _ended_as(run: AttemptRun) -> str:
 
 def _end(run: AttemptRun, event: Completed | Gone, ended_as: str) -> Step:
     """The end, with what becomes of the workload. Its own time never goes back, whatever other clocks say."""
-    key, retry, failures = run.facts.key, run.facts.retry, run.facts.failures + 1
-    ended_s = max(run.checkpoint_s, event.at_s)
-    not_before_s = 0.0
+    facts, _, state, reached, saved, saved_s, _, started_s, eviction, cancelled, failed, history = run
+    ended_s = max(saved_s, event.at_s)
+    happening, not_before_s = _becomes(facts, ended_as, ended_s)
+    state = next_state(facts.key.workload, state, happening)
+    if event.progress > reached or event.checkpoint_progress > saved:
+        reached, saved = _reached(run, event)
+    told_as = "failed" if ended_as == "lost" else ended_as
+    counts = ended_as == "failed"
+    end = RecordEnd(facts.key, told_as, event.reason, ended_s, reached, saved, state, counts, not_before_s)
+    history = (*history, event)
+    ended = AttemptRun(
+        facts, Phase.ENDED, state, reached, saved, saved_s, 0.0, started_s, eviction, cancelled, failed, history
+    )
+    return ended, (end,)
+
+
+def _becomes(facts: AttemptFacts, ended_as: str, ended_s: float) -> tuple[Happening, float]:
+    """What happens to the workload at the end of its attempt, and before when it is not tried again."""
+    retry, failures = facts.retry, facts.failures + 1
     match ended_as:
         case "completed":
-            happening = Happening.COMPLETED
+            return Happening.COMPLETED, 0.0
         case "cancelled":
-            happening = Happening.CANCELLED
+            return Happening.CANCELLED, 0.0
         case "lost":
             # A failure, but none of the user's: it is always tried again, after a while in which a machine that is
             # about to be reported lost is.
-            happening = Happening.ATTEMPT_FAILED
-            not_before_s = ended_s + retry.wait_s(1)
+            return Happening.ATTEMPT_FAILED, ended_s + retry.wait_s(1)
         case "failed" if failures > retry.max_retries:
-            happening = Happening.FAILED
+            return Happening.FAILED, 0.0
         case "failed":
-            happening = Happening.ATTEMPT_FAILED
-            not_before_s = ended_s + retry.wait_s(failures)
+            return Happening.ATTEMPT_FAILED, ended_s + retry.wait_s(failures)
         case _:
-            happening = Happening.EVICTED
-    state = next_state(key.workload, run.state, happening)
-    progress, saved = _reached(run, event)
-    told_as = "failed" if ended_as == "lost" else ended_as
-    failed = ended_as == "failed"
-    end = RecordEnd(key, told_as, event.reason, ended_s, progress, saved, state, failed, not_before_s)
-    return _moved(run, event, Phase.ENDED, state, progress, saved, run.started_s), (end,)
+            return Happening.EVICTED, 0.0

@@ -116,7 +116,8 @@ class ClusterCapacity(NeverCopied):
         _check_priority(holding.standing)
         live = HeldAttempt(holding, self._entries(holding.placements))
         self._charge(live, must_fit=True)
-        self._expect_evictable(holding)
+        if holding.evictable_from_s > ALWAYS_S:
+            self._expect_evictable(holding)
         self._note(self._detach, live)
 
     def begin_eviction(self, key: AttemptKey) -> None:
@@ -372,19 +373,12 @@ class ClusterCapacity(NeverCopied):
     def _note(self, undo: Callable[[*Change], None], *change: *Change) -> None:
         """The state is another one from now on; where that is tentative, undoing it brings the old revision back."""
         if self._undo_log.tentative:
-            self._note_undo(undo, change)
-        shared = self.shared
-        self.revision = shared.revision = next(shared.revisions)
+            self._undo_log.note(partial(self._undo, undo, change, self.revision, self.shared.revision))
+        self.revision = self.shared.revision = next(self.shared.revisions)
 
-    def _note_undo(self, undo: Callable[[*Change], None], change: tuple[*Change]) -> None:
-        shared = self.shared
-        old, old_of_all = self.revision, shared.revision
-
-        def undo_change() -> None:
-            undo(*change)
-            self.revision, shared.revision = old, old_of_all
-
-        self._undo_log.note(undo_change)
+    def _undo(self, undo: Callable[[*Change], None], change: tuple[*Change], old: int, old_of_all: int) -> None:
+        undo(*change)
+        self.revision, self.shared.revision = old, old_of_all
 
     def _suppose(self, entries: Integers, sign: int, live: HeldAttempt | None) -> None:
         """Charges (sign 1) or gives back (-1) without a note; the supposition has a revision of its own."""

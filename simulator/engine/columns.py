@@ -118,8 +118,7 @@ class WorkloadColumns:
 
     def start(self, work: SimulatedWorkload) -> None:
         """Its attempt runs from now on."""
-        self._since_s[work.index] = work.started_s
-        self.refresh(work)
+        self._since_s[work.index] = self.started_s[work.index] = work.started_s
 
     def stand(self, work: SimulatedWorkload) -> None:
         """Its attempt's standing, and whether it is within quota, are these from now on."""

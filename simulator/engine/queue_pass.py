@@ -146,7 +146,7 @@ class SimulatedQueuePass:
         position = QueuePosition(
             work.workload.workload, self.standing_of(work), work.credit, work.submitted_s, work.within_quota
         )
-        return Lot(work.workload, position, AttemptNumber(work.attempts + 1), preempted_s=work.preempted_s)
+        return Lot(work.workload, position, AttemptNumber(work.attempts + 1), None, work.preempted_s)
 
     # What tenants have.
 
