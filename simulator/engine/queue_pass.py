@@ -56,6 +56,10 @@ class SimulatedQueuePass:
         self._use_of_tenants = use_of_tenants
         self._facts = facts
         self._cpus_of_tenants: list[float] = []
+        self._releases = -1
+        """How often capacity had been released when the hopeless were last passed over."""
+        self._hopeless: dict[tuple[int, bool], Standing] = {}
+        """By kind and side of the quota: the best standing that is known to find nothing since the last release."""
         self._looks_at_heads = False
         self._too_long: set[tuple[int, int]] = set()
         self._kept_machines: dict[int, frozenset[MachineId]] = {}
@@ -77,10 +81,21 @@ class SimulatedQueuePass:
         self._queue.begin_pass()
 
     def pass_over_hopeless(self) -> None:
+        releases = sum([member.inventory.releases for member in self._regions.members])
+        if releases != self._releases:
+            self._releases = releases
+            self._hopeless.clear()
         self._queue.block_kinds(self._finds_nothing)
 
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:
-        if not self._regions.refuses(work, self.standing_of(work)):
+        # Where nothing was released since, who found nothing then, at this standing or a better one, finds nothing now.
+        alike, standing = (work.kind, work.within_quota), self.standing_of(work)
+        known = self._hopeless.get(alike)
+        if known is not None and known <= standing:
+            self._regions.lookups += len(work.eligible)
+        elif self._regions.refuses(work, standing):
+            self._hopeless[alike] = standing
+        else:
             return False
         self.refused.append(work)
         return True
