@@ -2,7 +2,7 @@
 
 A mechanism decides where in its cluster a job goes, down to the indices of the GPUs, and which attempts leave for it.
 Which cluster is best is the region's business: it compares the places that mechanisms find, which may be different
-ones side by side. A mechanism changes nothing: what it finds is charged by whoever asked.
+ones side by side. A mechanism changes nothing: what it finds is charged by its caller.
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ def _reclassifications(
     level = np.where(running.leaving, running.level, level)
     stands_elsewhere = (priority != running.priority) | (level != running.level)
     moved = np.flatnonzero((running.within_quota == within_quota) & stands_elsewhere & ~running.leaving)
+    # They are stored part by part in this order: demotions release the quota that promotions are charged.
     newest_first = demoted[np.lexsort((-demoted, ~running.leaving[demoted]))]
     return tuple(
         Reclassification(

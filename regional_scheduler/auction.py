@@ -212,6 +212,8 @@ def _decide_prefix(
     verdicts: list[Verdict] = []
     for index, lot in enumerate(lots):
         answers = {region: response.answers[index] for region, response in answered.items()}
+        # A mistaken region planned this lot on a capacity that it does not have; what depends on that says nothing.
+        # The lots from here on are put up again, with better guesses.
         if any(region in mistaken and depends_on_wins(answer) for region, answer in answers.items()):
             break
         verdict = decide_lot(lot, answers, absent)

@@ -51,11 +51,11 @@ class RegionRelease(NamedTuple):
 
 
 class CapacityWatcher(Protocol):
-    """Is told of all that is released in a region, after it has happened; but of nothing that is tentative."""
+    """Hears of all that is released in a region, after it has happened; but of nothing that is tentative."""
 
     @property
     def listens(self) -> bool:
-        """False while no release could mean anything to it: then it need not be told."""
+        """False while no release could mean anything to it: then it need not hear of any."""
         ...
 
     def capacity_released(self, release: RegionRelease) -> None: ...

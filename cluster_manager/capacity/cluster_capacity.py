@@ -56,7 +56,7 @@ from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 Change = TypeVarTuple("Change")
-"""What a primitive change is told."""
+"""What a primitive change is given."""
 
 
 class ClusterCapacity(NeverCopied):
@@ -311,7 +311,7 @@ class ClusterCapacity(NeverCopied):
         if self._supposed:
             raise InvariantBroken(f"cluster {self.cluster}: {len(self._supposed)} suppositions were not ended")
 
-    # The primitive changes: each tells what it releases, and notes how it is undone.
+    # The primitive changes: each reports what it releases, and notes how it is undone.
 
     def _attach(self, live: HeldAttempt) -> None:
         self._charge(live, must_fit=False)

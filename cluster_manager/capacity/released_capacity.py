@@ -33,11 +33,11 @@ class ReleasedCapacity(NamedTuple):
 
 
 class ReleaseListener(Protocol):
-    """Is told of what is released in one cluster, after it has happened; but of nothing that is tentative."""
+    """Hears of what is released in one cluster, after it has happened; but of nothing that is tentative."""
 
     @property
     def listens(self) -> bool:
-        """False while no release could mean anything to it: then it need not be told."""
+        """False while no release could mean anything to it: then it need not hear of any."""
         ...
 
     def capacity_released(self, released: ReleasedCapacity) -> None: ...

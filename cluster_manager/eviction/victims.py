@@ -54,6 +54,7 @@ rule_lets_evict = compiled_copy(may_evict)
 @compiled_part
 def stands_worse(attempts: AttemptArrays, row: int, newcomer: Newcomer) -> bool:
     """Whether the newcomer may evict the attempt once the time for that has come."""
+    # As if nothing spared or protected it: what is left of the rule is the comparison of standings.
     victim = Victim(Standing(attempts.rows[row, PRIORITY], attempts.rows[row, LEVEL]), False, newcomer.now_s)
     return bool(rule_lets_evict(Evictor(newcomer.standing, True), victim, newcomer.now_s))
 
@@ -101,6 +102,7 @@ def scan_group(
         change, touched = suppose_released(
             cluster, newcomer.needs, newcomer.tasks, attempts.entries, first, end, 1 << tier, RELEASE
         )
+        # Nothing that it holds is on a machine of this tier which the newcomer could use.
         if touched == 0:
             continue
         if candidate == count:
@@ -111,6 +113,7 @@ def scan_group(
             count += 1
         candidates[candidate, RELEASED] |= 1 << tier
         room += change
+        # The scan goes through attempts in the order in which they should go: those further on should rather stay.
         if room >= newcomer.tasks:
             break
     return count, room
@@ -195,11 +198,13 @@ def spare_needless(
     """
     entries = attempts.entries
     candidates = space.candidates
+    # An eviction takes an attempt away as a whole, also where the scan looked at one tier only.
     for candidate in range(count):
         room += release_all(cluster, newcomer, entries, candidates, candidate)
     put_in_order_of_sparing(cluster, newcomer, attempts, count, space)
     for index in range(count):
         candidate = space.spare[index]
+        # Room is no sum over attempts (two may free one machine together), so each is tried, not computed.
         change = take_back(cluster, newcomer, entries, candidates, candidate)
         if room + change < newcomer.tasks:
             change += release_all(cluster, newcomer, entries, candidates, candidate)

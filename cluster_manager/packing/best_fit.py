@@ -79,12 +79,14 @@ def tightest_machine(cluster: ClusterArrays, needs: Needs, tier: int, tasks: int
         end = first + 1 if rack_is_whole(cluster, rack) else cluster.racks[rack + 1, FIRST_MACHINE]
         for machine in range(first, end):
             free = cluster.state[machine, GPUS]
+            # The cheap comparison first: most machines that could hold the tasks are no tighter than the best so far.
             if free >= fewest_free or not works_in_tier(cluster, needs, machine, tier):
                 continue
             if tasks_on(cluster, needs.table, machine, tasks) < tasks:
                 continue
             best = machine
             fewest_free = free
+            # Nothing can be tighter than a machine that the tasks fill.
             if free == needs.table[cluster.fixed[machine, SHAPE], GPUS] * tasks:
                 return best
     return best
@@ -104,6 +106,8 @@ def gather_rack(
         if room == 0:
             continue
         left_idle = max(0, cluster.state[machine, GPUS]) - room * newcomer.gpus
+        # Two criteria in one number, the more important one in the upper bits: one sort instead of two. Ties keep the
+        # order of the rack, for the sort is stable.
         if most_room_first:
             space.key[count] = (ROOM_BITS - room) * ROOM_BITS + left_idle
         else:
@@ -201,6 +205,8 @@ def rack_with_fewest_machines(
         for resource in range(RESOURCES):
             if needs.least[resource] > 0:
                 room = min(room, cluster.rack_free[rack, GREATEST + resource] // needs.least[resource])
+        # No machine of the rack has more room than that, so it needs at least so many machines: packing it, to count
+        # them, is worth while only if even these are fewer than the best rack needs.
         if room == 0 or (tasks + room - 1) // room >= fewest:
             continue
         if tasks_in_rack(cluster, needs, rack, tier, tasks) >= tasks:
@@ -208,6 +214,7 @@ def rack_with_fewest_machines(
             if space.choice.length[0] - length < fewest:
                 fewest = space.choice.length[0] - length
                 best = rack
+            # It was packed only to be counted.
             space.choice.length[0] = length
     return best
 
@@ -266,6 +273,7 @@ def choose_machines(cluster: ClusterArrays, newcomer: Newcomer, space: KernelScr
     for resource in range(RESOURCES):
         if needs.least[resource] == MUCH:
             return False
+        # The sum of what is idle refuses full clusters without a look at any machine.
         if cluster.totals[resource] < remaining * needs.least[resource]:
             return False
     for tier in range(newcomer.tiers):

@@ -124,6 +124,7 @@ class RefusalMemory:
         While anything is supposed, it is kept as long as that. If time has passed beyond `now`, it is not kept: some
         victims were not counted.
         """
+        # Without `room` its jobs fail only together. They may fit where less is free, so nothing follows from that.
         if not refusal.room or now < self._region.time_passed_s:
             return
         question = self.question(workload.specification, within_quota=within_quota)
@@ -181,6 +182,7 @@ class RefusalMemory:
         if self._supposed is not None:
             self._supposed.add(entry)
             return
+        # What was released before the first entry concerns none: the log need not keep it.
         if not self._known.count:
             self._releases.clear()
         self._known.add(entry)
