@@ -14,10 +14,9 @@ from typing import TypeAlias
 import grpc
 
 from domain.clock import Clock
-from domain.fleet import Cluster
 from domain.identifiers import ClusterId, JobName, MachineId, RegionId, WorkloadId
 from domain.machine_life_cycle import MachineHappening
-from domain.placement import AttemptKey, machines_of
+from domain.placement import AttemptKey
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
@@ -37,6 +36,7 @@ from services.regional_scheduler.action_requests import (
 )
 from services.regional_scheduler.action_response import action_response
 from services.regional_scheduler.inbox import MachineRequest
+from services.regional_scheduler.inventory_look import look_at_inventory
 from services.regional_scheduler.machine_maintenance import MachineStateRefused
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.session import RegionSession
@@ -69,10 +69,7 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         clusters = [cluster for cluster in memory.region.clusters if request.cluster in ("", str(cluster.cluster))]
         if not clusters:
             raise NotFound("cluster", request.cluster)
-        return messages.GetInventoryResponse(
-            region=self._region,
-            machines=[machine for cluster in clusters for machine in _inventory(memory, cluster)],
-        )
+        return messages.GetInventoryResponse(region=self._region, machines=await look_at_inventory(memory, clusters))
 
     async def PlanWorkload(
         self, request: messages.PlanWorkloadRequest, context: Context
@@ -227,29 +224,3 @@ def _what_it_takes(plan: Plan) -> str:
         return f"fits on {machines} machines without evicting anything"
     victims = ", ".join(attempt_to_text(key) for key in plan.evictions)
     return f"fits on {machines} machines after evicting {len(plan.evictions)} workloads: {victims}"
-
-
-def _inventory(memory: RegionMemory, cluster: Cluster) -> list[messages.MachineInventory]:
-    """What every machine of the cluster has, what of it is free, and which attempts are on it."""
-    inventory: dict[MachineId, messages.MachineInventory] = {}
-    for rack in cluster.racks:
-        for machine in rack.machines:
-            gpus, millicpus, mebibytes = memory.inventory.idle(machine.machine)
-            inventory[machine.machine] = messages.MachineInventory(
-                machine=machine.machine,
-                cluster=cluster.cluster,
-                rack=rack.rack,
-                state=memory.machine_state(machine.machine).value,
-                gpu_model=machine.gpu_model,
-                gpus=machine.gpus,
-                free_gpus=gpus,
-                cpus=machine.cpus,
-                free_cpus=millicpus / 1000,
-                memory_gib=machine.memory_gib,
-                free_memory_gib=mebibytes / 1024,
-            )
-    for holding in memory.inventory.holdings():
-        for machine_id in machines_of(holding.placements):
-            if machine_id in inventory:
-                inventory[machine_id].attempts.append(attempt_to_text(holding.key))
-    return list(inventory.values())
