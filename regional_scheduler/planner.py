@@ -30,6 +30,7 @@ from regional_scheduler.cluster_choice import FoundPlace, find_best_place, place
 from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal, no_room_alone, no_room_together
 from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.victim_gpus import VictimGpus
 
 __all__ = ["Refusal", "plan_workload"]
 
@@ -177,16 +178,33 @@ class _Planning:
         required = self._required(placed, victims)
         candidates = [victim for victim in victims if victim not in required]
         candidates.sort(key=lambda key: order_key(self._holding(key)), reverse=True)
+        needed = [(found.position, demand.query.tasks * demand.query.kind.gpus) for demand, found in placed]
+        victim_gpus = VictimGpus(self.region, needed, [self._holding(key) for key in victims])
         spared = bool(candidates)
         while spared:
             spared = False
             for candidate in candidates:
+                if victim_gpus.lacks_gpus_without(candidate):
+                    continue
                 fewer = [victim for victim in victims if victim != candidate]
+                # Jobs are kept to their clusters: in others than the candidate's nothing changes.
+                near = [
+                    number for number, position in enumerate(positions) if position in victim_gpus.clusters(candidate)
+                ]
+                gone = victim_gpus.beside(candidate, fewer)
+                if near and not self._all_fit([demands[n] for n in near], [positions[n] for n in near], gone):
+                    continue
                 places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=fewer)
                 if len(places) == len(demands):
                     placed, victims, spared = places, fewer, True
+                    victim_gpus.spare(candidate)
             candidates = [candidate for candidate in candidates if candidate in victims]
         return placed, victims
+
+    def _all_fit(self, demands: Sequence[_Demand], positions: Sequence[int], gone: Sequence[AttemptKey]) -> bool:
+        """Whether all find a place in these clusters, one for each, once the attempts are gone; evicting no others."""
+        places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=gone)
+        return len(places) == len(demands)
 
     def _required(self, placed: _Placed, victims: Sequence[AttemptKey]) -> set[AttemptKey]:
         """The victims that surely have to go, each job looked at alone."""
