@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.capacity.tables import GPUS
 from domain.placement import AttemptKey, Holding
 from regional_scheduler.region_capacity import RegionCapacity
 
@@ -15,7 +19,7 @@ class VictimGpus:
         """`needed`: of each job the position of its cluster, and the GPUs of all its tasks."""
         position_of = {cluster: position for position, cluster in enumerate(region.cluster_ids)}
         self._held: dict[AttemptKey, dict[int, int]] = {}
-        self._surplus = {position: region.clusters[position].idle_gpus_at_most() for position, _ in needed}
+        self._surplus = {position: _idle_gpus(region.clusters[position]) for position, _ in needed}
         """How many there are at most beyond what the jobs need, once all victims that are not spared are gone."""
         for position, gpus in needed:
             self._surplus[position] -= gpus
@@ -47,3 +51,9 @@ class VictimGpus:
         for position, gpus in self._held[victim].items():
             if position in self._surplus:
                 self._surplus[position] += sign * gpus
+
+
+def _idle_gpus(cluster: ClusterCapacity) -> int:
+    """Free or being given up, whatever the state of their machines: at least as many as there are for jobs."""
+    arrays = cluster.arrays
+    return int(np.maximum(arrays.state[:, GPUS] + arrays.leaving[:, GPUS], 0).sum())

@@ -204,11 +204,6 @@ class ClusterCapacity(NeverCopied):
         gpus, millicpus, mebibytes = np.maximum(free, 0).tolist()
         return gpus, millicpus, mebibytes
 
-    def idle_gpus_at_most(self) -> int:
-        """GPUs that are free or being given up, whatever the state of their machines."""
-        arrays = self.layout.arrays
-        return int(np.maximum(arrays.state[:, GPUS] + arrays.leaving[:, GPUS], 0).sum())
-
     def number_of(self, machine: MachineId) -> int:
         """The machine's row in the tables. Raises UnknownMachine."""
         try:

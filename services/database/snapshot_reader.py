@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from psycopg.rows import TupleRow
+from sqlalchemy import select
 
 from domain.attained_service import AttainedService
 from domain.events import EvictionCause
@@ -38,8 +40,11 @@ from services.database import (
 from services.database.attempt_store import StoredAttempt
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import preempted_within_the_hour
+from services.database.large_results import all_rows
 from services.database.placement_change_store import StoredRevision
 from services.database.state_guards import quoted
+from services.database.tables.queue import QUEUE_ENTRIES
+from services.database.tables.workloads import WORKLOADS
 from services.database.usage_store import UNCOUNTED_USE
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
@@ -72,16 +77,26 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
         for place in await reservation_store.in_region(connection, region.region)
     }
     preempted_s = await preempted_within_the_hour(connection, now)
-    running: list[RunningAttempt] = []
     received = await _load_received(connection)
+    stored: list[tuple[RegionId, StoredAttempt, StoredRevision | None]] = []
     for region in fleet.regions:
         revisions = await placement_change_store.load_revisions(connection, region.region)
-        for stored in await attempt_store.load_live(connection, region.region):
-            attempt = _running(stored, region.region, ended, preempted_s, now)
-            attempt = _leaving_lost_machines(attempt, states)
-            changed = _changed(attempt, received[stored.key], revisions.get(stored.key), now)
-            running.append(replace(attempt, changed=changed, next_place=next_places.get(stored.key)))
-    running.sort(key=lambda attempt: (attempt.workload.submitted_s, attempt.workload.workload))
+        live = await attempt_store.load_live(connection, region.region)
+        stored += [(region.region, attempt, revisions.get(attempt.key)) for attempt in live]
+
+    def running() -> tuple[RunningAttempt, ...]:
+        found = [
+            _as_now(
+                _leaving_lost_machines(_running(attempt, region, ended, preempted_s, now), states),
+                received[attempt.key],
+                revision,
+                next_places.get(attempt.key),
+                now,
+            )
+            for region, attempt, revision in stored
+        ]
+        return tuple(sorted(found, key=lambda one: (one.workload.submitted_s, one.workload.workload)))
+
     return Snapshot(
         taken_s=now,
         fleet=fleet,
@@ -89,7 +104,8 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
         tenants=await tenant_store.load_tenants(connection),
         machine_states={machine: states[machine] for machine in sorted(states) if states[machine] != MachineState.UP},
         queue=await _load_queue(connection, ended, preempted_s, now),
-        running=tuple(running),
+        # In a thread, as the queue is: who reads this holds a lease, and answers calls.
+        running=await asyncio.to_thread(running),
         use=await _load_use(connection, now),
     )
 
@@ -114,6 +130,16 @@ async def _load_received(connection: AnyConnection) -> Mapping[AttemptKey, _Rece
         AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): _Received(AttainedService(*row[2:5]), row[5])
         for row in rows
     }
+
+
+def _as_now(
+    attempt: RunningAttempt,
+    received: _Received,
+    revision: StoredRevision | None,
+    next_place: NextPlace | None,
+    now: float,
+) -> RunningAttempt:
+    return replace(attempt, changed=_changed(attempt, received, revision, now), next_place=next_place)
 
 
 def _changed(
@@ -153,13 +179,27 @@ async def _load_queue(
     preempted_s: Mapping[str, tuple[float, ...]],
     now: float,
 ) -> tuple[QueuedWorkload, ...]:
-    cursor = await connection.execute(
-        """SELECT w.workload, w.specification, w.submitted_s, q.state, q.not_before_s, q.priority, q.level, q.credit,
-                  q.within_quota, w.attempts, w.failures, w.checkpoint_progress
-             FROM queue_entries q JOIN workloads w USING (workload)
-            ORDER BY w.submitted_s, w.workload"""
+    workload, entry = WORKLOADS.c, QUEUE_ENTRIES.c
+    query = (
+        select(
+            workload.workload,
+            workload.specification,
+            workload.submitted_s,
+            entry.state,
+            entry.not_before_s,
+            entry.priority,
+            entry.level,
+            entry.credit,
+            entry.within_quota,
+            workload.attempts,
+            workload.failures,
+            workload.checkpoint_progress,
+        )
+        .select_from(QUEUE_ENTRIES.join(WORKLOADS, entry.workload == workload.workload))
+        .order_by(workload.submitted_s, workload.workload)
     )
-    return tuple(_queued(row, ended, preempted_s, now) for row in await cursor.fetchall())
+    rows = await all_rows(connection, query)
+    return await asyncio.to_thread(lambda: tuple(_queued(row, ended, preempted_s, now) for row in rows))
 
 
 def _queued(
