@@ -39,8 +39,9 @@ from tests.simulator.contract.test_own_course import SETTINGS, logged_by, rows_o
 from tests.simulator.engine.checked_run import V100, machine, region
 
 WORLDS = 60
+SAVE_S = 200.0
 SLOW_TO_START = SimulationSettings(
-    costs=CostSettings(container_start_s=40.0, checkpoint_save_s=200.0, restore_s=15.0, checkpoint_interval_s=100.0),
+    costs=CostSettings(container_start_s=40.0, checkpoint_save_s=SAVE_S, restore_s=15.0, checkpoint_interval_s=100.0),
     scan_period_s=0.0,
 )
 TENANTS = ("ads", "bio", "cars")
@@ -75,7 +76,8 @@ def _workload(number: int, rng: np.random.Generator) -> Workload:
         jobs.append(JobSpecification(JobName("more"), 1, TaskResources(gpus=2, gpu_model=V100), work))
     tenant = TenantId(str(rng.choice(TENANTS, p=[0.2, 0.3, 0.5])))
     name = f"w{number:02}"
-    return Workload(WorkloadId(name), WorkloadSpecification(name, tenant, tuple(jobs)), float(rng.uniform(0.0, 600.0)))
+    specification = WorkloadSpecification(name, tenant, tuple(jobs), stop_grace_s=SAVE_S)
+    return Workload(WorkloadId(name), specification, float(rng.uniform(0.0, 600.0)))
 
 
 def first_decisions(snapshot: Snapshot) -> tuple[tuple[Reclassified, ...], tuple[DispatchDecision, ...], list[Event]]:
