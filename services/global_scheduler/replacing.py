@@ -6,16 +6,18 @@ ledger of within-quota use change in the same transaction, so that I4 can be kep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from psycopg.types.json import Jsonb
 
-from domain.fleet import Fleet
-from domain.identifiers import TenantId
+from domain.events import Event, EventKind
+from domain.fleet import Fleet, MachineState
+from domain.identifiers import MachineId, TenantId
 from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant, quota_charges
-from services.database import catalog_store, fleet_store, tenant_store
+from services.database import catalog_store, event_store, fleet_store, tenant_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.fleet_store import FleetRefused
@@ -24,15 +26,44 @@ from services.grpc_errors import PreconditionFailed
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
+_UPS = MappingProxyType({MachineState.DOWN: 1, MachineState.DRAINING: 1, MachineState.DRAINING_DOWN: 2})
+"""How often a machine in that state has yet to be said to be up."""
 
-async def replace_fleet(connection: AnyConnection, fleet: Fleet, tables: Sequence[Table]) -> None:
-    """The fleet and the tables of one fleet file. Raises PreconditionFailed while something runs on a machine that would disappear."""
+
+async def replace_fleet(connection: AnyConnection, fleet: Fleet, tables: Sequence[Table], now: float) -> None:
+    """The fleet and the tables of one fleet file. Raises PreconditionFailed while something runs on a machine that would disappear.
+
+    A machine that disappears while it is down or drained ends that in the event log: one that comes later under its name is up.
+    """
+    before, states = await fleet_store.load_fleet(connection)
     try:
         await fleet_store.apply_fleet(connection, fleet)
     except FleetRefused as refused:
         raise PreconditionFailed("MACHINES_IN_USE", "fleet", str(refused)) from refused
+    await event_store.append(connection, _ups_of_disappeared(before, states, fleet, now))
     await catalog_store.apply_tables(connection, tables)
     wake_after_commit(connection, SCAN_CHANNEL)
+
+
+def _ups_of_disappeared(
+    before: Fleet, states: Mapping[MachineId, MachineState], after: Fleet, now: float
+) -> list[Event]:
+    """One event for each thing that the log still says of them."""
+    kept = {machine.machine for region in after.regions for machine in region.machines()}
+    return [
+        Event(
+            now,
+            EventKind.MACHINE_UP,
+            region=region.region,
+            cluster=cluster.cluster,
+            details={"machine": machine.machine, "reason": "it was taken out of the fleet"},
+        )
+        for region in before.regions
+        for cluster in region.clusters
+        for machine in cluster.machines()
+        if machine.machine not in kept
+        for _ in range(_UPS.get(states[machine.machine], 0))
+    ]
 
 
 async def replace_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:

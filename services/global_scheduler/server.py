@@ -202,7 +202,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self._require_ready()
         described = await asyncio.to_thread(checked_fleet, request.fleet)
         fleet = described.fleet
-        await self._run(partial(replace_fleet, fleet=fleet, tables=described.tables))
+        await self._run(partial(replace_fleet, fleet=fleet, tables=described.tables, now=self._clock.now()))
         await self._surroundings.refresh()
         machines = [machine for region in fleet.regions for machine in region.machines()]
         return messages.ApplyFleetResponse(

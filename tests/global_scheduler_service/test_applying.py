@@ -7,12 +7,14 @@ from google.rpc import error_details_pb2
 
 from domain.fleet import Fleet, Region
 from domain.identifiers import ANY_GPU_MODEL, RegionId, TableId, WorkloadId
+from domain.machine_life_cycle import MachineHappening
 from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import TableInput
 from services.database import quota_store
 from services.database.connection import AnyConnection
+from services.regional_scheduler.machine_states import record_machine_happening
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import ADS, EAST, FLEET, TABLES, TENANTS, VISION, cluster, dispatch, specification
@@ -194,3 +196,30 @@ def test_submissions_are_judged_by_the_present_fleet(database_url: str) -> None:
         assert (await service.submit(wanted)).workload
 
     in_service(database_url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("happenings", "ups"), [(("failed",), 1), (("drained",), 1), (("failed", "drained"), 2), ((), 0)]
+)
+def test_a_machine_that_was_down_when_it_was_taken_out_comes_back_up(
+    database_url: str, happenings: tuple[str, ...], ups: int
+) -> None:
+    """In the event log too: else what runs there later would run on a machine that is down."""
+    (east, *others) = FLEET.regions
+    region = replace(east, clusters=east.clusters[1:])
+    machine = next(iter(east.clusters[0].machines())).machine
+
+    async def run() -> None:
+        async with running_service(database_url) as service:
+            await service.apply()
+            async with service.database.transaction() as connection:
+                for happening in happenings:
+                    await record_machine_happening(
+                        connection, east.region, machine, MachineHappening(happening), "tried", 1_000.0
+                    )
+            await service.apply(fleet=Fleet((region, *others)))
+            await service.apply()
+            rows = await service.rows("SELECT count(*) FROM events WHERE event = 'machine_up'")
+            assert rows == [(ups,)]
+
+    asyncio.run(run())
