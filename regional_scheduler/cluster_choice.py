@@ -23,6 +23,7 @@ from domain.workload import JobSpecification
 from regional_scheduler.region_capacity import RegionCapacity
 
 _placement = partial(tuple.__new__, TaskPlacement)
+_NOWHERE: Integers = np.zeros(0, np.int64)
 
 
 class FoundPlace(NamedTuple):
@@ -35,34 +36,45 @@ class FoundPlace(NamedTuple):
     """Share of the region's GPUs (CPUs, for a job without) in use before the job is placed."""
 
 
-def find_best_place(region: RegionCapacity, query: Query, within: int | None = None) -> FoundPlace | tuple[int, ...]:
-    """The best place, in one cluster or anywhere.
+def find_best_place(
+    region: RegionCapacity, query: Query, within: int | None = None, *, evicting: bool = False
+) -> FoundPlace | tuple[int, ...]:
+    """The best place, in one cluster or anywhere; where there is no free one, and if `evicting`, with victims.
 
     Else, per cluster, for how many tasks there is capacity at most, with all evicted that may be; empty where evictions
     were not asked for.
     """
     load = region.share_in_use(of_gpus=query.kind.gpus > 0)
-    positions = _clusters_with_capacity(region, query) if within is None else region.clusters[within].alone
-    free_query = query._replace(may_evict=False) if query.may_evict else query
-    found = _best_of(region, free_query, positions)
-    capacities: tuple[int, ...] = ()
-    if not isinstance(found, BestPlace) and query.may_evict:
-        most = region.most_when_empty(query.kind, query.tasks)
-        positions = (most >= query.tasks).nonzero()[0]
-        found = _best_of(region, query, positions)
-        if not isinstance(found, BestPlace):
-            most[positions] = found
-            capacities = tuple(most.tolist())
-    return FoundPlace(found.position, found.place, load) if isinstance(found, BestPlace) else capacities
+    counts = region.free_counts(query.kind) if within is None else None
+    positions = (
+        _clusters_with_capacity(region, counts, query.tasks) if within is None else region.clusters[within].alone
+    )
+    found = _best_of(region, query, positions)
+    if isinstance(found, BestPlace):
+        return FoundPlace(found.position, found.place, load)
+    if not evicting:
+        return ()
+    if counts is not None and not region.supposing_clusters and not region.any_worse(query.standing):
+        # Nothing is supposed, so the counts are exact; and there is no attempt to evict.
+        return tuple(counts.tolist())
+    most = region.most_when_empty(query.kind, query.tasks)
+    positions = (most >= query.tasks).nonzero()[0]
+    found = _best_of(region, query._replace(may_evict=True), positions)
+    if isinstance(found, BestPlace):
+        return FoundPlace(found.position, found.place, load)
+    most[positions] = found
+    return tuple(most.tolist())
 
 
-def _clusters_with_capacity(region: RegionCapacity, query: Query) -> Integers:
-    """The positions of the clusters that may have a place without evictions."""
-    counts = region.free_counts(query.kind)
+def _clusters_with_capacity(region: RegionCapacity, counts: Integers | None, tasks: int) -> Integers:
+    """The positions of the clusters that may have a place without evictions, by the `free_counts` of the region."""
     if counts is None:
-        return np.arange(len(region.clusters))
-    may_have = counts >= query.tasks
-    for cluster in region.supposing_clusters:
+        return region.positions
+    supposing = region.supposing_clusters
+    if len(counts) == 1:
+        return region.positions if supposing or counts[0] >= tasks else _NOWHERE
+    may_have = counts >= tasks
+    for cluster in supposing:
         # What is supposed is not counted.
         may_have[cluster.position] = True
     return may_have.nonzero()[0]

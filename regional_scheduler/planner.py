@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cluster_manager.capacity.attempts import order_key
 from cluster_manager.mechanism import Query
@@ -44,31 +44,28 @@ def plan_workload(
     guaranteed, else opportunistic. Raises ValueError for a workload without jobs, and for a job that asks for no tasks,
     for negative amounts, or for neither GPUs nor a stated amount of CPUs and memory.
     """
-    if not workload.specification.jobs:
+    specification = workload.specification
+    if not specification.jobs:
         raise ValueError(f"workload {workload.workload} has no jobs")
-    planning = _Planning(region, workload.specification.tenant, standing, now, within_quota)
-    demands = planning.most_demanding_first(workload.specification.jobs)
+    planning = _Planning(region, specification.tenant, standing, now, within_quota)
+    if len(specification.jobs) == 1:
+        return planning.plan_alone(workload)
+    demands = planning.most_demanding_first(specification.jobs)
     for demand in demands:
         if (refusal := planning.refuse_at_once(demand)) is not None:
             return refusal
-    placed: _Placed | _Failure
-    if len(demands) == 1:
-        # The usual case: a job alone evicts only where it finds no place otherwise, and nothing needlessly.
+    placed = planning.place_all(demands, evicting=False)
+    if isinstance(placed, _Failure):
         placed = planning.place_all(demands, evicting=True)
-    else:
-        placed = planning.place_all(demands, evicting=False)
-        if isinstance(placed, _Failure):
-            placed = planning.place_all(demands, evicting=True)
     if isinstance(placed, _Failure):
         return planning.refusal_of(placed)
     victims = [victim.key for _, found in placed for victim in found.place.victims]
-    if len(placed) > 1 and victims:
+    if victims:
         placed, victims = planning.spare_needless(placed, victims)
     return planning.plan_of(workload, placed, victims)
 
 
-@dataclass(frozen=True, slots=True)
-class _Demand:
+class _Demand(NamedTuple):
     """A job of the workload: at which position it was submitted, and what it asks for."""
 
     position: int
@@ -88,8 +85,7 @@ class _Failure:
 _Placed: TypeAlias = list[tuple[_Demand, FoundPlace]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Planning:
+class _Planning(NamedTuple):
     """For whom a plan is made, where and when."""
 
     region: RegionCapacity
@@ -102,18 +98,26 @@ class _Planning:
         """The job as a question to the clusters of this region. Raises ValueError: see `plan_workload`."""
         return query_of(self.region, job, self.tenant, self.standing, self.now_s, within_quota=self.within_quota)
 
+    def plan_alone(self, workload: Workload) -> Plan | Refusal:
+        """The plan for the only job of a workload: it evicts only where it finds no place otherwise, none needlessly."""
+        job = workload.specification.jobs[0]
+        demand = _Demand(0, job, self.query_of(job))
+        found = find_best_place(self.region, demand.query, evicting=True)
+        if not isinstance(found, FoundPlace):
+            return self.refusal_of(_Failure(demand, True, found))
+        return self.plan_of(workload, [(demand, found)], [victim.key for victim in found.place.victims])
+
     def most_demanding_first(self, jobs: Sequence[JobSpecification]) -> list[_Demand]:
         """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted. An open share of CPUs or memory is last."""
         demands = [_Demand(position, job, self.query_of(job)) for position, job in enumerate(jobs)]
-        if len(demands) > 1:
-            demands.sort(
-                key=lambda demand: (
-                    -demand.query.tasks * demand.query.kind.gpus,
-                    -demand.query.tasks * demand.query.kind.millicpus,
-                    -demand.query.tasks * demand.query.kind.mebibytes,
-                    demand.position,
-                )
+        demands.sort(
+            key=lambda demand: (
+                -demand.query.tasks * demand.query.kind.gpus,
+                -demand.query.tasks * demand.query.kind.millicpus,
+                -demand.query.tasks * demand.query.kind.mebibytes,
+                demand.position,
             )
+        )
         return demands
 
     def refuse_at_once(self, demand: _Demand) -> Refusal | None:
@@ -156,8 +160,8 @@ class _Planning:
             for key in gone:
                 self.region.suppose_released(key)
             for number, demand in enumerate(demands):
-                query = demand.query._replace(may_evict=True) if evicting else demand.query
-                found = find_best_place(self.region, query, within[number] if within else None)
+                where = within[number] if within else None
+                found = find_best_place(self.region, demand.query, where, evicting=evicting)
                 if not isinstance(found, FoundPlace):
                     return placed, found
                 placed.append((demand, found))
@@ -228,17 +232,14 @@ class _Planning:
 
     def plan_of(self, workload: Workload, placed: _Placed, victims: Sequence[AttemptKey]) -> Plan:
         """The plan that these places and victims make."""
-        evicted = [self._holding(key) for key in sorted(victims)]
-        in_submitted_order = sorted(placed, key=lambda pair: pair[0].position) if len(placed) > 1 else placed
+        evicted = [self._holding(key) for key in sorted(victims)] if victims else []
+        if len(placed) > 1:
+            placed = sorted(placed, key=_submitted_position)
         placements: list[TaskPlacement] = []
-        for demand, found in in_submitted_order:
+        for demand, found in placed:
             placements += placements_of(self.region, demand.job, found)
-        return Plan(
-            workload=workload.workload,
-            region=self.region.region,
-            actions=_actions(evicted, placements),
-            score=_score([found for _, found in in_submitted_order], evicted, self.now_s),
-        )
+        score = _score([found for _, found in placed], evicted, self.now_s)
+        return Plan(workload.workload, self.region.region, _actions(evicted, placements), score)
 
     def _holding(self, key: AttemptKey) -> Holding:
         """What a victim holds. Raises LookupError."""
@@ -246,6 +247,10 @@ class _Planning:
         if holding is None:
             raise LookupError(f"attempt {key.attempt} of workload {key.workload} holds nothing here")
         return holding
+
+
+def _submitted_position(placed: tuple[_Demand, FoundPlace]) -> int:
+    return placed[0].position
 
 
 def _actions(victims: Sequence[Holding], placements: Sequence[TaskPlacement]) -> tuple[Action, ...]:

@@ -156,6 +156,8 @@ class RegionCapacity(NeverCopied):
             mechanism_called(cluster.mechanism, capacity, mechanisms)
             for cluster, capacity in zip(region.clusters, self.clusters, strict=True)
         )
+        self.positions: Integers = np.arange(len(self.clusters))
+        """Of all clusters, as they are asked for several."""
         self.cluster_ids = tuple(self._position_of)
         self.machine_ids = tuple(self._cluster_of_machine)
         self.number_of_machine = {machine: number for number, machine in enumerate(self.machine_ids)}

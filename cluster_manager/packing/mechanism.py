@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.capacity.cluster_tables import TablesOfClusters
 from cluster_manager.capacity.released_capacity import ReleasedCapacity, most_gained
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.eviction.required_victims import mark_required
@@ -19,6 +20,10 @@ from domain.placement import AttemptKey
 
 _Free: TypeAlias = tuple[int, int, float, Integers, Integers]
 _Evicting: TypeAlias = tuple[int, bool, int, float, Integers, Integers, Integers]
+
+
+NO_CAPACITY = Shortfall(0)
+"""For not even one task, as far as a search without evictions says."""
 
 
 class HardAffinity(ValueError):
@@ -38,32 +43,20 @@ class Packing:
 
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
         """See `packing.best_fit` for the place and `eviction.victims` for the victims. Raises HardAffinity."""
-        found = self._find(query, {view.position: view}, view.alone)
-        return found.place if isinstance(found, BestPlace) else Shortfall(found[0])
+        if query.may_evict:
+            found = _find_evicting(query, {view.position: view}, view.alone)
+            return found.place if isinstance(found, BestPlace) else Shortfall(found[0])
+        position, place = _find_free(query, view.shared.tables, view.alone)
+        return place if position != NO_PLACE else NO_CAPACITY
 
     def find_best(
         self, query: Query, views: Sequence[ClusterCapacity], positions: Integers
     ) -> BestPlace | tuple[int, ...]:
         """All clusters in one kernel call. Raises HardAffinity."""
-        return self._find(query, views, positions)
-
-    def _find(
-        self, query: Query, views: Mapping[int, ClusterCapacity] | Sequence[ClusterCapacity], positions: Integers
-    ) -> BestPlace | tuple[int, ...]:
-        tables = views[positions[0]].shared.tables
         if query.may_evict:
-            rooms = np.zeros(len(positions), np.int64)
-            result: _Evicting = find_place_evicting(tables, positions, newcomer_of(query), rooms)
-            position, on_last_resort, spread, fragmentation, tasks, entries, rows = result
-            if position != NO_PLACE:
-                victims = views[position].victims_in(rows.tolist()) if len(rows) else ()
-                return BestPlace(position, Place(tasks, entries, victims, spread, fragmentation, on_last_resort))
-            return tuple(rooms.tolist())
-        free: _Free = find_free_place(tables, positions, newcomer_of(query), least_spread(query))
-        position, spread, fragmentation, tasks, entries = free
-        if position != NO_PLACE:
-            return BestPlace(position, Place(tasks, entries, (), spread, fragmentation))
-        return (0,) * len(positions)
+            return _find_evicting(query, views, positions)
+        position, place = _find_free(query, views[0].shared.tables, positions)
+        return BestPlace(position, place) if position != NO_PLACE else (0,) * len(positions)
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         """Without evictions standings do not matter, and time only matters where attempts become evictable by it."""
@@ -91,17 +84,46 @@ class Packing:
         return capacity + most_gained(released.arrays, released.machines, released.amounts, table)
 
 
-def newcomer_of(query: Query) -> Newcomer:
-    """The query as kernels take it. Raises HardAffinity."""
+def _find_free(query: Query, tables: TablesOfClusters, positions: Integers) -> tuple[int, Place]:
+    """The position of the best place without evictions, and the place; NO_PLACE, and one without tasks."""
+    kind = query.kind
+    table, least = kind.needs
+    found: _Free = find_free_place(
+        tables, positions, table, least, query.tasks, kind.gpus, is_consolidated(query), kind.tiers, least_spread(query)
+    )
+    position, spread, fragmentation, tasks, entries = found
+    return position, Place(tasks, entries, (), spread, fragmentation)
+
+
+def _find_evicting(
+    query: Query, views: Mapping[int, ClusterCapacity] | Sequence[ClusterCapacity], positions: Integers
+) -> BestPlace | tuple[int, ...]:
+    """The same with evictions where there is no place otherwise; the capacities where there is none with them, too."""
+    rooms = np.zeros(len(positions), np.int64)
+    tables = views[positions[0]].shared.tables
+    found: _Evicting = find_place_evicting(tables, positions, newcomer_of(query), rooms)
+    position, on_last_resort, spread, fragmentation, tasks, entries, rows = found
+    if position == NO_PLACE:
+        return tuple(rooms.tolist())
+    victims = views[position].victims_in(rows.tolist()) if len(rows) else ()
+    return BestPlace(position, Place(tasks, entries, victims, spread, fragmentation, on_last_resort))
+
+
+def is_consolidated(query: Query) -> bool:
+    """Whether the tasks should be close together. Raises HardAffinity."""
     affinity = query.affinity
     if affinity.hard:
         raise HardAffinity(affinity)
+    return affinity.level is not AffinityLevel.CLUSTER
+
+
+def newcomer_of(query: Query) -> Newcomer:
+    """The query as kernels take it. Raises HardAffinity."""
     kind = query.kind
-    consolidate = affinity.level is not AffinityLevel.CLUSTER
     return Newcomer(
         query.tasks,
         kind.gpus,
-        consolidate,
+        is_consolidated(query),
         kind.tiers,
         kind.needs,
         query.standing,

@@ -49,7 +49,8 @@ from cluster_manager.place_rank import (
     SPREAD,
     rank_comes_before,
 )
-from domain.tenant import LOWEST_PRIORITY
+from domain.rank import Standing
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 NO_PLACE = constant(-1)
 """In place of a cluster's position."""
@@ -150,13 +151,32 @@ def handed_out(cluster: ClusterArrays, newcomer: Newcomer, choice: Choice) -> tu
 
 
 @compiled
+def free_newcomer(
+    tasks: int, gpus: int, consolidate: bool, tiers: int, needs_table: Integers, least_needs: Integers
+) -> Newcomer:
+    """One that evicts no attempt: its standing and its time do not matter."""
+    needs = Needs(needs_table, least_needs)
+    return Newcomer(tasks, gpus, consolidate, tiers, needs, Standing(0, 0), 0.0, HIGHEST_PRIORITY, False)
+
+
+@compiled
 def find_free_place(
-    tables: TablesOfClusters, positions: Integers, newcomer: Newcomer, least_spread: int
+    tables: TablesOfClusters,
+    positions: Integers,
+    needs_table: Integers,
+    least_needs: Integers,
+    tasks_asked: int,
+    gpus: int,
+    consolidate: bool,
+    tiers: int,
+    least_spread: int,
 ) -> tuple[int, int, float, Integers, Integers]:
     """The best place in these clusters that evicts no attempt: position, spread, fragmentation, tasks, entries.
 
-    The position is NO_PLACE exactly when there is none. No place has a spread less than `least_spread`.
+    The position is NO_PLACE exactly when there is none. No place has a spread less than `least_spread`. The newcomer is
+    taken field by field: as one argument it would take longer to enter than most searches take.
     """
+    newcomer = free_newcomer(tasks_asked, gpus, consolidate, tiers, needs_table, least_needs)
     sizes = sizes_of(tables, positions, newcomer.tasks, False)
     space = new_kernel_scratch(sizes)
     kept = new_choice(sizes.machines)

@@ -135,7 +135,5 @@ def test_only_guaranteed_newcomers_evict_what_is_spared_from_the_others() -> Non
     inventory, _ = listening_inventory(held(ALWAYS_S)._replace(spared=True))
     whole_machine = JobSpecification(JobName("main"), 1, TaskResources(gpus=8), Emulated(1.0))
     for guaranteed in (False, True, False):
-        query = query_of(
-            inventory, whole_machine, TenantId("tenant"), Standing(0, 0), 0.0, within_quota=guaranteed
-        )._replace(may_evict=True)
-        assert isinstance(find_best_place(inventory, query), FoundPlace) == guaranteed
+        query = query_of(inventory, whole_machine, TenantId("tenant"), Standing(0, 0), 0.0, within_quota=guaranteed)
+        assert isinstance(find_best_place(inventory, query, evicting=True), FoundPlace) == guaranteed

@@ -39,9 +39,9 @@ def test_never_finds_another_place_than_the_plain_twin(
         world.take(step)
     expected = plain_find(region, world.states, world.inventory.holdings(), world.leaving, job, standing, world.now_s)
     tenant = TenantId("tenant")
-    query = query_of(world.inventory, job, tenant, standing, world.now_s, within_quota=False)._replace(may_evict=True)
+    query = query_of(world.inventory, job, tenant, standing, world.now_s, within_quota=False)
     for _ in range(2):  # the second time from memory
-        found = find_best_place(world.inventory, query)
+        found = find_best_place(world.inventory, query, evicting=True)
         event("none" if expected is None else "evicting" if expected.victims else "free")
         assert (as_plain(world, found) if isinstance(found, FoundPlace) else None) == expected
     world.inventory.check()

@@ -132,7 +132,7 @@ def test_never_chooses_another_cluster_where_two_mechanisms_stand_side_by_side(
         world.take(step)
     inventory = world.inventory
     for question in asked:
-        query = question.query(inventory, world.now_s)._replace(victims_from_priority=0)
+        query = question.query(inventory, world.now_s)._replace(may_evict=False, victims_from_priority=0)
         with inventory.supposing():
             question.suppose(inventory, world.now_s)
             best: tuple[int, Place] | None = None
@@ -145,7 +145,7 @@ def test_never_chooses_another_cluster_where_two_mechanisms_stand_side_by_side(
                 ]
                 best = best or one_after_the_other(answers, world.now_s)[0]
             for _ in range(2):  # the second time from memory
-                found = find_best_place(inventory, query)
+                found = find_best_place(inventory, query, evicting=question.may_evict)
                 event("none" if best is None else "evicting" if best[1].victims else "free")
                 if best is None:
                     assert not isinstance(found, FoundPlace)
