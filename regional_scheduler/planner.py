@@ -54,8 +54,10 @@ def plan_workload(
     for demand in demands:
         if (refusal := planning.refuse_at_once(demand)) is not None:
             return refusal
-    placed = planning.place_all(demands, evicting=False)
-    if isinstance(placed, _Failure):
+    placed: _Placed | _Failure | None = None
+    if all(planning.may_be_free(demand) for demand in demands):
+        placed = planning.place_all(demands, evicting=False)
+    if not isinstance(placed, list):
         placed = planning.place_all(demands, evicting=True)
     if isinstance(placed, _Failure):
         return planning.refusal_of(placed)
@@ -126,6 +128,11 @@ class _Planning(NamedTuple):
         if counts is None or not self.region.is_short(counts, demand.query.tasks, self.standing):
             return None
         return self.refusal_of(_Failure(demand, True, tuple(counts.tolist())))
+
+    def may_be_free(self, demand: _Demand) -> bool:
+        """Whether some cluster may have a place for the job without evictions, nothing else of the workload being placed."""
+        counts = self.region.free_counts(demand.query.kind)
+        return counts is None or bool(counts.max(initial=0) >= demand.query.tasks)
 
     def place_all(self, demands: Sequence[_Demand], *, evicting: bool) -> _Placed | _Failure:
         """Places all jobs, in another order where one fails."""
