@@ -29,7 +29,8 @@ class EventKind(StrEnum):
     RESIZED = "resized"
     TUNED = "tuned"
     CHANGE_REFUSED = "change_refused"
-    """A cluster says that it cannot resize or retune its part of an attempt: that holds again what it held before."""
+    """A cluster says that it cannot resize or retune its part of an attempt: that is to hold again what it held before,
+    or to leave."""
     EVICTING = "evicting"
     """The attempt was asked to stop; `evicted` follows when it has."""
     EVICTED = "evicted"
@@ -56,7 +57,8 @@ class EvictionCause(StrEnum):
     MIGRATED = "migrated"
     """It goes on elsewhere, as the next attempt, without going through the queue."""
     CHANGE_REFUSED = "change_refused"
-    """A cluster refused to resize or retune it, and what it was to give up is another attempt's already."""
+    """A cluster refused to resize or retune it, and that cannot be undone: what it was to give up is another attempt's
+    already, or the cluster refused that too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,21 +232,25 @@ class RegionAttempts:
         self._dispatched.pop(key, None)
         self._note_leaving(attempt)
 
-    def begin_change(self, key: AttemptKey, placements: tuple[TaskPlacement, ...], change: PlacementChange) -> None:
+    def begin_change(
+        self, key: AttemptKey, placements: tuple[TaskPlacement, ...], change: PlacementChange
+    ) -> list[AttemptKey]:
         """It is to hold these from now on; what it gives up is not free before `end_change`.
 
-        A change that undoes the last one takes its place.
+        A change that undoes the last one takes its place: returns the attempts that may have waited for that.
         """
         attempt = self._attempts[key]
-        before = attempt.machines
-        for other in attempt.change.waits_for if attempt.change is not None else ():
+        before, undone = attempt.machines, attempt.change
+        kept = frozenset(placement.machine for placement in undone.released) if undone is not None else frozenset()
+        for other in undone.waits_for if undone is not None else ():
             _discard(self._waiting_for, other, key)
-        for placement in attempt.change.released if attempt.change is not None else ():
-            _discard(self._leaving_by_machine, placement.machine, key)
+        for machine in kept:
+            _discard(self._leaving_by_machine, machine, key)
         attempt.placements, attempt.change, attempt.revision = placements, change, attempt.revision + 1
         for machine in before - attempt.machines:
             _discard(self._by_machine, machine, key)
         self._note_change(attempt)
+        return [] if undone is None else self._may_have_waited(kept, key)
 
     def restore_change(
         self,
@@ -274,7 +278,11 @@ class RegionAttempts:
         # One that is leaving gives up the rest of its machines at its end.
         for machine in freed - attempt.machines if attempt.state is State.PREEMPTING else freed:
             _discard(self._leaving_by_machine, machine, key)
-        return [waiting.key for waiting in self.waiting_on(freed)] + self.waiting_for(key)
+        return self._may_have_waited(freed, key)
+
+    def _may_have_waited(self, machines: frozenset[MachineId], key: AttemptKey) -> list[AttemptKey]:
+        """Attempts that are to start on these machines, and those whose changes wait for the attempt."""
+        return [waiting.key for waiting in self.waiting_on(machines)] + self.waiting_for(key)
 
     def waiting_for(self, key: AttemptKey) -> list[AttemptKey]:
         """The attempts whose changes wait for this one to leave or to give something up, sorted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from cluster_manager.attempt_run.events import Eviction
 from cluster_manager.capacity.errors import InventoryError
@@ -71,8 +71,9 @@ class RefusedChanges:
                 leaving = await self._eviction_writer.write(connection, [attempt.key], _REFUSED)
         if goes_back:
             self._memory.inventory.replace_placements(attempt.key, back.before)
-            self._memory.live.begin_change(attempt.key, back.before, back)
-            self._give_orders([attempt, *map(self._memory.live.get, self._memory.live.waiting_for(attempt.key))])
+            waiting = self._memory.live.begin_change(attempt.key, back.before, back)
+            for key in (attempt.key, *waiting):
+                self._due_attempts.give_orders(key)
         self._eviction_writer.begin(leaving, _REFUSED)
 
     def _has_room(self, attempt: LiveAttempt, back: PlacementChange) -> bool:
@@ -90,11 +91,6 @@ class RefusedChanges:
             connection, attempt.key, number, back.before, back, self._clock.now()
         ):
             raise SessionOver(f"{attempt.key} does not run in the database, or was changed meanwhile")
-
-    def _give_orders(self, attempts: Iterable[LiveAttempt | None]) -> None:
-        for attempt in attempts:
-            if attempt is not None:
-                self._due_attempts.give_orders(attempt.key)
 
     def _event(self, attempt: LiveAttempt, change: PlacementChange, refusal: ChangeRefused) -> Event:
         return Event(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.clock import ManualClock
 from domain.events import EventKind, EvictionCause
 from domain.identifiers import JobName
@@ -164,6 +165,24 @@ def test_it_is_undone_and_told_and_the_next_change_may_be_asked_for(
         assert (len(region.held), region.attempt.revision) == (wanted, 3)
 
     in_a_region(database_url, before, story)
+
+
+def test_what_waited_beside_what_it_was_to_give_up_may_start_once_it_keeps_that(database_url: str) -> None:
+    """It is dispatched to the same machine, on GPUs that were free: nothing else would ask for it any more."""
+
+    async def story(region: Region) -> None:
+        await region.resize(2)
+        memory, place = region.memory, (TASKS[3]._replace(task=0),)
+        newcomer = replace(region.attempt, run=new_run(AttemptFacts(NEWCOMER, 0.0)), placements=place, change=None)
+        memory.inventory.hold(Holding(NEWCOMER, Standing(3, 0), NOW_S, place))
+        memory.live.add(newcomer)
+        assert memory.live.blocked(newcomer)
+        region.due.take_orders()
+        await region.refuse(1)
+        assert not memory.live.blocked(newcomer)
+        assert set(region.due.take_orders()) == {FIRST, NEWCOMER}
+
+    in_a_region(database_url, 3, story)
 
 
 def test_it_leaves_when_what_it_was_to_give_up_is_another_ones_already(database_url: str) -> None:
