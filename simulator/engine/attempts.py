@@ -368,7 +368,7 @@ class Attempts:
         return takes_s
 
     def _record_end(self, work: SimulatedWorkload, end: RecordEnd) -> None:
-        """It holds nothing any more; its workload is in the queue again, or has completed."""
+        """It holds nothing any more; its workload is in the queue again, or has ended."""
         world, now = self._world, self._world.clock.now()
         completed = end.next_state is State.COMPLETED
         if completed:
@@ -382,6 +382,16 @@ class Attempts:
             world.recorder.completed(work, now)
             if world.log is not None:
                 world.log.completed(work, now)
+            del world.by_name[work.workload.workload]
+            return
+        if end.next_state is State.CANCELLED:
+            # Nothing is cancelled in a simulation; but one that begins with a snapshot may find it on its way out.
+            self.lose_place(work)
+            work.progress = end.progress
+            world.recorder.cancelled(work, end)
+            if world.log is not None:
+                world.log.cancelled(work, end)
+            world.ended += 1
             del world.by_name[work.workload.workload]
             return
         eviction = work.run.eviction

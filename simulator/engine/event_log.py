@@ -92,6 +92,9 @@ class SimulatedEvents:
             details["successor"] = successor
         self._tell(work, EventKind.EVICTED, end.ended_s, details)
 
+    def cancelled(self, work: SimulatedWorkload, end: RecordEnd) -> None:
+        self._tell(work, EventKind.CANCELLED, end.ended_s, {"progress": end.progress})
+
     def completed(self, work: SimulatedWorkload, now: float) -> None:
         self._tell(work, EventKind.COMPLETED, now, {"progress": work.work_s, "checkpoint_progress": work.work_s})
 

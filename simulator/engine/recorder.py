@@ -17,6 +17,7 @@ from domain.fleet import Fleet, MachineState
 from domain.life_cycle import State
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.results.run_record import (
+    END_OF_CAUSE,
     NO_ROW,
     AttemptEnd,
     AttemptTable,
@@ -31,16 +32,6 @@ from simulator.results.run_record import (
 )
 from simulator.results.table_making import table_of
 
-_ENDS = MappingProxyType(
-    {
-        EvictionCause.PREEMPTED: AttemptEnd.PREEMPTED,
-        EvictionCause.MACHINE_LOST: AttemptEnd.MACHINE_LOST,
-        EvictionCause.DRAINED: AttemptEnd.DRAINED,
-        EvictionCause.RECLAIMED: AttemptEnd.RECLAIMED,
-        EvictionCause.CANCELLED: AttemptEnd.CANCELLED,
-        EvictionCause.MIGRATED: AttemptEnd.MIGRATED,
-    }
-)
 _WORKLOAD_ENDS = MappingProxyType(
     {
         State.PENDING: WorkloadEnd.QUEUED,
@@ -140,8 +131,14 @@ class Recorder:
     def evicted(self, work: SimulatedWorkload, cause: EvictionCause, end: RecordEnd, by: int) -> None:
         """`by`: the workload, by index, that its place was for; NO_ROW when it was for none."""
         row = self._rows[work.row]
-        row.ended_s, row.end, row.evicted_by = end.ended_s, _ENDS[cause], by
+        row.ended_s, row.end, row.evicted_by = end.ended_s, END_OF_CAUSE[cause], by
         row.progress_at_end, row.progress_kept = end.progress, end.checkpoint_progress
+
+    def cancelled(self, work: SimulatedWorkload, end: RecordEnd) -> None:
+        row = self._rows[work.row]
+        row.ended_s, row.end = end.ended_s, AttemptEnd.CANCELLED
+        row.progress_at_end = row.progress_kept = end.progress
+        self._ended_s[work.index] = end.ended_s
 
     def completed(self, work: SimulatedWorkload, now: float) -> None:
         row = self._rows[work.row]

@@ -2,8 +2,8 @@
 
 Queue entries keep their ranks and what their attempts attained; running attempts keep placements, standing, times and
 progress. What no snapshot knows is taken from the run's settings: an attempt that was dispatched and has not started
-does so when its containers are ready, counted from its dispatch; one that is leaving has saved its work after the time
-that a checkpoint takes, counted from when it was asked to.
+does so when its containers are ready, counted from its dispatch; one that is leaving is gone after the time that a
+checkpoint takes, or its grace if that is shorter, counted from when it was asked to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from cluster_manager.capacity.errors import InventoryError
-from domain.events import EventKind
+from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
 from domain.fleet import MachineState
 from domain.identifiers import WorkloadId
@@ -147,6 +147,8 @@ class _Resumption:
         if isinstance(entry, RunningAttempt):
             if self._bindings.keep(work, self._regions[entry.region]):
                 self._intake.bind(work, self._regions[entry.region])
+            if entry.leaving is not None and entry.leaving.cause is EvictionCause.CANCELLED:
+                self._bindings.ended(work)
         elif work.eligible:
             region = self._bindings.region_for(work)
             if region is not None:

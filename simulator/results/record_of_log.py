@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from domain.events import EventKind, EvictionCause, JsonValue
+from domain.events import EventKind, JsonValue
 from domain.fleet import Fleet
 from formats.problems import FieldProblem, FormatError
 from simulator.results.log_tables import AttemptRow, LogTables, WorkloadRow
-from simulator.results.run_record import AttemptEnd, RunRecord, WorkloadEnd
+from simulator.results.run_record import END_OF_CAUSE, AttemptEnd, RunRecord, WorkloadEnd
 from simulator.validation.record_fields import (
     BadField,
     Record,
@@ -25,18 +25,6 @@ from simulator.validation.record_fields import (
     text_field,
     whole_field,
     wholes_field,
-)
-
-_ENDS: MappingProxyType[str, AttemptEnd] = MappingProxyType(
-    {
-        EvictionCause.PREEMPTED.value: AttemptEnd.PREEMPTED,
-        EvictionCause.RECLAIMED.value: AttemptEnd.RECLAIMED,
-        EvictionCause.MACHINE_LOST.value: AttemptEnd.MACHINE_LOST,
-        EvictionCause.DRAINED.value: AttemptEnd.DRAINED,
-        EvictionCause.CANCELLED.value: AttemptEnd.CANCELLED,
-        EvictionCause.MIGRATED.value: AttemptEnd.MIGRATED,
-        EvictionCause.CHANGE_REFUSED.value: AttemptEnd.CHANGE_REFUSED,
-    }
 )
 
 
@@ -174,11 +162,11 @@ class _LogReader:
     def _evicted(self, record: Record, t_s: float) -> None:
         attempt = self._attempt(record)
         cause = text_field(record, "cause")
-        if cause not in _ENDS:
-            raise BadField(f"has cause {cause}; known are {', '.join(sorted(_ENDS))}")
+        if cause not in END_OF_CAUSE:
+            raise BadField(f"has cause {cause}; known are {', '.join(sorted(END_OF_CAUSE))}")
         attempt.evicted_by = optional_text(record, "by")
         kept = number_field(record, "checkpoint_progress")
-        self._end_attempt(attempt, t_s, _ENDS[cause], number_field(record, "progress"), kept)
+        self._end_attempt(attempt, t_s, END_OF_CAUSE[cause], number_field(record, "progress"), kept)
 
     # The end.
 

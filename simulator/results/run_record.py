@@ -8,11 +8,16 @@ Times are seconds on the run's clock; what has not happened is not a number. Pos
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from domain.events import EvictionCause
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -49,7 +54,21 @@ class AttemptEnd(IntEnum):
     MIGRATED = 8
     """It went on elsewhere, as the next attempt."""
     CHANGE_REFUSED = 9
-    """What it was to give up was another's, and a cluster refused to let it go."""
+    """A cluster refused a change of what it holds, and that could not be undone."""
+
+
+END_OF_CAUSE: Final[Mapping[str, AttemptEnd]] = MappingProxyType(
+    {
+        EvictionCause.PREEMPTED: AttemptEnd.PREEMPTED,
+        EvictionCause.RECLAIMED: AttemptEnd.RECLAIMED,
+        EvictionCause.MACHINE_LOST: AttemptEnd.MACHINE_LOST,
+        EvictionCause.DRAINED: AttemptEnd.DRAINED,
+        EvictionCause.CANCELLED: AttemptEnd.CANCELLED,
+        EvictionCause.MIGRATED: AttemptEnd.MIGRATED,
+        EvictionCause.CHANGE_REFUSED: AttemptEnd.CHANGE_REFUSED,
+    }
+)
+"""How an attempt ended that was evicted, by the cause."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from domain.events import EvictionCause
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, TenantId, WorkloadId
 from domain.life_cycle import State
-from domain.snapshot import Snapshot
+from domain.snapshot import Leaving, Snapshot
 from formats.problems import FormatError
 from formats.snapshot_file import dump_snapshot, parse_snapshot, snapshot_document
 from formats.trace import TraceRow
@@ -99,6 +100,24 @@ def test_a_migrating_attempt_finds_the_place_that_is_kept_for_it() -> None:
     _, resumed = run(SimulationInput.of_snapshot(replace(snapshot, running=running), "test"), FIFO)
     (evicted,) = [event for event in resumed if event["event"] == "evicted"]
     assert (evicted["t"], evicted["cause"], evicted["successor"]) == (65.0, "migrated", 2)
+
+
+@pytest.mark.parametrize("cause", sorted(set(EvictionCause) - {EvictionCause.PREEMPTED}))
+def test_an_attempt_that_leaves_for_any_cause_is_gone_soon(cause: EvictionCause) -> None:
+    snapshot, _ = taken_at(30.0, FIFO)
+    (leaves,) = [attempt for attempt in snapshot.running if attempt.key.workload == W]
+    leaving = replace(leaves, state=State.PREEMPTING, leaving=Leaving(cause, None, None))
+    running = tuple(leaving if attempt == leaves else attempt for attempt in snapshot.running)
+    _, resumed = run(SimulationInput.of_snapshot(replace(snapshot, running=running), "test"), FIFO)
+    its_own = [event["event"] for event in resumed if event.get("workload") == W]
+    if cause is EvictionCause.CANCELLED:
+        assert its_own[-2:] == ["evicting", "cancelled"]
+    else:
+        assert its_own[3:5] == ["evicting", "evicted"]
+        assert its_own[-1] == "completed"
+    if cause in {EvictionCause.CANCELLED, EvictionCause.RECLAIMED, EvictionCause.CHANGE_REFUSED}:
+        report = validate(resumed, FLEET, unlimited(ROWS), complete=True)
+        assert report.valid, str(report)
 
 
 @pytest.mark.parametrize(
