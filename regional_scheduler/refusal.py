@@ -52,8 +52,9 @@ def no_room_alone(
         cluster = clusters[empty.index(most)]
     else:
         # A cluster that is too small when empty says nothing about what is in use.
-        most = max(there for there, whole in zip(room, empty, strict=True) if whole >= job.tasks)
-        reason, cluster = Reason.NO_ROOM, clusters[room.index(most)]
+        large_enough = [position for position, whole in enumerate(empty) if whole >= job.tasks]
+        closest = max(large_enough, key=room.__getitem__)
+        reason, most, cluster = Reason.NO_ROOM, room[closest], clusters[closest]
     numbers = (Numbers(Quantity.TASKS, job.tasks, most),)
     diagnosis = Diagnosis(reason, region, cluster, job.name, numbers=numbers, since_s=now)
     return Refusal(diagnosis, sentence_about_capacity(diagnosis, job, standing), room)

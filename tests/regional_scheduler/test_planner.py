@@ -172,6 +172,15 @@ def test_the_emptiest_fit_between_clusters_goes_by_fragmentation_and_then_by_fle
     assert machines_of(planned(inventory, gpu_job(1, 4))) == {"m0": 1}
 
 
+def test_the_closest_cluster_is_one_that_could_hold_the_job() -> None:
+    """Another one that is too small when empty has space for as many tasks, but nothing there could be waited for."""
+    inventory = inventory_of(cluster("small", [gpu_machine("m0", gpus=2)]), cluster("c", [gpu_machine("m1")]))
+    hold(inventory, "w1", tasks_on("m1", range(6)), priority=0)
+    refusal = refused(inventory, gpu_job(4, 1))
+    assert (refusal.reason, refusal.diagnosis.cluster) == (Reason.NO_ROOM, "c")
+    assert "has room for more than 2 (c)" in refusal.sentence
+
+
 def test_a_job_that_finds_no_place_after_the_others_goes_first_in_another_try() -> None:
     inventory = inventory_of(
         cluster("c0", [gpu_machine("m0", gpus=4, model=H100)]), cluster("c1", [gpu_machine("m1", gpus=4, model=A100)])
