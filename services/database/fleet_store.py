@@ -149,6 +149,12 @@ async def load_fleet(
     return Fleet(regions), {MachineId(row[2]): MachineState(row[7]) for row in rows}
 
 
+async def states_of(connection: AnyConnection, machines: Sequence[MachineId]) -> dict[MachineId, MachineState]:
+    """The states of those of these machines that there are."""
+    query = select(MACHINES.c.machine, MACHINES.c.state).where(any_of(MACHINES.c.machine, machines))
+    return {MachineId(row[0]): MachineState(row[1]) for row in await all_rows(connection, query)}
+
+
 async def machines_of_cluster(
     connection: AnyConnection, cluster: ClusterId
 ) -> tuple[RegionId | None, tuple[MachineId, ...]]:

@@ -6,14 +6,14 @@ ledger of within-quota use change in the same transaction, so that I4 can be kep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from psycopg.types.json import Jsonb
 
 from domain.events import Event, EventKind
 from domain.fleet import Fleet, MachineState
-from domain.identifiers import MachineId, TenantId
+from domain.identifiers import TenantId
 from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant, quota_charges
@@ -21,6 +21,8 @@ from services.database import catalog_store, event_store, fleet_store, tenant_st
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.fleet_store import FleetRefused
+from services.database.lease_store import hold_regions
+from services.database.revision_store import Subject, lock_revision
 from services.database.tenant_store import TenantsRefused
 from services.grpc_errors import PreconditionFailed
 from services.wire.workloads import specification_from_proto
@@ -35,34 +37,43 @@ async def replace_fleet(connection: AnyConnection, fleet: Fleet, tables: Sequenc
 
     A machine that disappears while it is down or drained ends that in the event log: one that comes later under its name is up.
     """
-    before, states = await fleet_store.load_fleet(connection)
+    ups = await _ups_of_disappearing(connection, fleet, now)
     try:
         await fleet_store.apply_fleet(connection, fleet)
     except FleetRefused as refused:
         raise PreconditionFailed("MACHINES_IN_USE", "fleet", str(refused)) from refused
-    await event_store.append(connection, _ups_of_disappeared(before, states, fleet, now))
+    await event_store.append(connection, ups)
     await catalog_store.apply_tables(connection, tables)
     wake_after_commit(connection, SCAN_CHANNEL)
 
 
-def _ups_of_disappeared(
-    before: Fleet, states: Mapping[MachineId, MachineState], after: Fleet, now: float
-) -> list[Event]:
-    """One event for each thing that the log still says of them."""
+async def _ups_of_disappearing(connection: AnyConnection, after: Fleet, now: float) -> list[Event]:
+    """One event for each thing that the log still says of them when nothing can happen to them any more."""
+    await lock_revision(connection, Subject.FLEET)
+    before, _ = await fleet_store.load_fleet(connection)
     kept = {machine.machine for region in after.regions for machine in region.machines()}
-    return [
-        Event(
-            now,
-            EventKind.MACHINE_UP,
-            region=region.region,
-            cluster=cluster.cluster,
-            details={"machine": machine.machine, "reason": "it was taken out of the fleet"},
-        )
+    gone = [
+        (region.region, cluster.cluster, machine.machine)
         for region in before.regions
         for cluster in region.clusters
         for machine in cluster.machines()
         if machine.machine not in kept
-        for _ in range(_UPS.get(states[machine.machine], 0))
+    ]
+    if not gone:
+        return []
+    # A region may be writing this very moment that one of them is down.
+    await hold_regions(connection, sorted({region for region, _, _ in gone}))
+    states = await fleet_store.states_of(connection, [machine for _, _, machine in gone])
+    return [
+        Event(
+            now,
+            EventKind.MACHINE_UP,
+            region=region,
+            cluster=cluster,
+            details={"machine": machine, "reason": "it was taken out of the fleet"},
+        )
+        for region, cluster, machine in gone
+        for _ in range(_UPS.get(states[machine], 0))
     ]
 
 

@@ -12,12 +12,23 @@ from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import TableInput
-from services.database import quota_store
+from services.database import lease_store, quota_store
 from services.database.connection import AnyConnection
 from services.regional_scheduler.machine_states import record_machine_happening
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import ADS, EAST, FLEET, TABLES, TENANTS, VISION, cluster, dispatch, specification
+from tests.database.small_world import (
+    ADS,
+    EAST,
+    FLEET,
+    TABLES,
+    TENANTS,
+    VISION,
+    cluster,
+    dispatch,
+    specification,
+    until_somebody_waits,
+)
 from tests.global_scheduler_service.service import (
     Service,
     attempt_of,
@@ -221,5 +232,30 @@ def test_a_machine_that_was_down_when_it_was_taken_out_comes_back_up(
             await service.apply()
             rows = await service.rows("SELECT count(*) FROM events WHERE event = 'machine_up'")
             assert rows == [(ups,)]
+
+    asyncio.run(run())
+
+
+def test_a_machine_that_goes_down_while_it_is_taken_out_comes_back_up(database_url: str) -> None:
+    (east, *others) = FLEET.regions
+    region = replace(east, clusters=east.clusters[1:])
+    machine = next(iter(east.clusters[0].machines())).machine
+
+    async def run() -> None:
+        async with running_service(database_url) as service:
+            await service.apply()
+            async with service.database.transaction() as connection:
+                lease = await lease_store.acquire(connection, "regional/east", "it", "nowhere", 1, 600.0)
+            assert lease is not None
+            async with service.database.transaction() as connection:
+                await lease_store.assert_held(connection, lease)
+                await record_machine_happening(
+                    connection, east.region, machine, MachineHappening.FAILED, "tried", 1_000.0
+                )
+                applying = asyncio.ensure_future(service.apply(fleet=Fleet((region, *others))))
+                await until_somebody_waits(service.database)
+            await applying
+            rows = await service.rows("SELECT event FROM events WHERE event LIKE 'machine%%' ORDER BY sequence")
+            assert rows == [("machine_down",), ("machine_up",)]
 
     asyncio.run(run())
