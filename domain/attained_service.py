@@ -25,7 +25,8 @@ class AttainedService(NamedTuple):
 
     def holding(self, gpus: int, now: float) -> AttainedService:
         """From now on so many GPUs are at work: an attempt has started, or was resized."""
-        return AttainedService(self.at(now), gpus, now)
+        since_s = now if self.held_since_s is None else max(now, self.held_since_s)
+        return AttainedService(self.at(now), gpus, since_s)
 
     def settled(self, now: float) -> AttainedService:
         """From now on none is at work: the attempt was asked to leave, or has ended."""

@@ -55,7 +55,7 @@ async def begin_change(
     # The row is locked: counting skips rows that another transaction holds, and this one must not be skipped.
     await usage_store.count_use_of(connection, [key], now)
     await connection.execute(
-        """UPDATE attempts SET gpus = %s, cpus = %s, received_to_s = %s,
+        """UPDATE attempts SET gpus = %s, cpus = %s, received_to_s = greatest(coalesce(received_to_s, started_s), %s),
                   received_gpu_s = received_gpu_s + gpus * greatest(%s - coalesce(received_to_s, started_s), 0)
             WHERE workload = %s AND attempt = %s""",
         (

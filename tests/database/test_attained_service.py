@@ -112,6 +112,21 @@ def test_never_does_a_requeue_lose_attained_service(database_url: str) -> None:
     in_one_transaction(database_url, story)
 
 
+def test_a_clock_that_is_behind_counts_no_second_twice(database_url: str) -> None:
+    """A region's next session may be on another host, and clusters have clocks of their own."""
+
+    async def story(connection: AnyConnection) -> None:
+        await submit(connection, [submission(1)])
+        await dispatch(connection, new_attempt(W1))
+        key = await start(connection, 1, 2100.0)
+        smaller, service = (placement(gpus=2),), AttainedService().holding(8, 2100.0).holding(2, 2090.0)
+        change = PlacementChange(ChangeKind.RESIZED, (placement(),))
+        assert await placement_change_store.begin_change(connection, key, 1, smaller, change, 2090.0)
+        assert await live_service(connection, 2150.0) == service.at(2150.0) == 2 * 50
+
+    in_one_transaction(database_url, story)
+
+
 def test_service_is_counted_by_the_gpus_that_were_held_when(database_url: str) -> None:
     async def story(connection: AnyConnection) -> None:
         await submit(connection, [submission(1)])

@@ -11,6 +11,7 @@ def test_service_is_received_only_while_gpus_are_at_work() -> None:
     service = AttainedService().holding(8, 100.0).holding(2, 150.0)
     assert service.at(160.0) == 8 * 50 + 2 * 10
     assert service.at(140.0) == 8 * 50, "nothing that was settled is taken back"
+    assert service.holding(4, 140.0).at(160.0) == 8 * 50 + 4 * 10, "a clock that is behind counts no second twice"
     ended = service.settled(170.0)
     assert ended.at(1e9) == ended.holding(4, 2e9).at(2e9) == 8 * 50 + 2 * 20
 
