@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from domain.identifiers import MachineId
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
+from domain.plan import Plan
 from services.regional_scheduler.action_requests import ActionRequest
 from services.regional_scheduler.cluster_link import LinkMessage
 from services.regional_scheduler.session_over import SessionOver
@@ -36,6 +37,8 @@ class Inbox:
         self._messages: list[LinkMessage] = []
         self._machine_requests: list[MachineRequest] = []
         self._action_requests: list[ActionRequest] = []
+        self._awaited: list[asyncio.Future[list[AttemptKey]] | asyncio.Future[Plan]] = []
+        """The answers to all requests; the loop may end while it works on one, or before it has begun with the next."""
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -48,13 +51,18 @@ class Inbox:
         if self._closed:
             raise SessionOver("it ended before it could be asked")
         self._machine_requests.append(request)
-        self._changed.set()
+        self._await(request.evicted)
 
     def request_action(self, request: ActionRequest) -> None:
         """Has the loop answer the request. Raises SessionOver when there is no loop any more."""
         if self._closed:
             raise SessionOver("it ended before it could be asked")
         self._action_requests.append(request)
+        self._await(request.plan)
+
+    def _await(self, answer: asyncio.Future[list[AttemptKey]] | asyncio.Future[Plan]) -> None:
+        self._awaited = [earlier for earlier in self._awaited if not earlier.done()]
+        self._awaited.append(answer)
         self._changed.set()
 
     def wake(self) -> None:
@@ -86,9 +94,6 @@ class Inbox:
     def close(self) -> None:
         """The loop has ended: requests that wait for an answer get that as an error."""
         self._closed = True
-        for request in self.take_machine_requests():
-            if not request.evicted.done():
-                request.evicted.set_exception(SessionOver("it ended before it had answered"))
-        for action in self.take_action_requests():
-            if not action.plan.done():
-                action.plan.set_exception(SessionOver("it ended before it had answered"))
+        for answer in self._awaited:
+            if not answer.done():
+                answer.set_exception(SessionOver("it ended before it had answered"))
