@@ -16,8 +16,8 @@ from domain.plan import Plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 
-FREE_BUDGET = "p50 <= 0.2 ms, p99 <= 1 ms with nothing to evict"
-EVICTING_BUDGET = "p50 <= 0.8 ms, p99 <= 4 ms with preemption, 3,000 running workloads"
+FREE_BUDGET = "p50 <= 0.1 ms, p99 <= 0.5 ms with nothing to evict"
+EVICTING_BUDGET = "p50 <= 0.2 ms, p99 <= 1 ms with preemption, 3,000 running workloads"
 RUNNING = 3_000
 SEED = 1
 

@@ -21,7 +21,7 @@ from services.runtime.in_process import run_in_process
 from services.wire.workloads import specification_to_proto
 from topmast import AsyncClient
 
-BUDGET = "<= 10 s to the first decision with 100,000 pending, 10,000 running"
+BUDGET = "<= 3 s to the first decision with 100,000 pending, 10,000 running"
 _BATCH = 1_000
 _FOREVER_S = 1e7
 _LOOK_EVERY_S = 0.02

@@ -29,8 +29,8 @@ _MODELS = (GpuModel("A100"), GpuModel("H100"), GpuModel("V100"))
 _PRIORITY_SHARES = (0.03, 0.20, 0.16, 0.54, 0.002, 0.005, 0.063)
 """MAST §4.2: workloads by priority, highest first; those without one are at the lowest."""
 _BUDGETS = {
-    100_000: "scan pass, in memory: 100,000 pending, 500 tenants: <= 50 ms p50",
-    1_000_000: "scan pass, in memory: 1,000,000 pending: <= 1 s",
+    100_000: "scan pass, in memory: 100,000 pending, 500 tenants: <= 15 ms p50",
+    1_000_000: "scan pass, in memory: 1,000,000 pending: <= 0.2 s",
 }
 
 

@@ -36,7 +36,7 @@ from services.global_scheduler.scan_record import record_ranks
 
 _NOW_S: Final = 1_700_000_000.0
 _REPETITIONS: Final = 20
-_BUDGET: Final = "scan pass, stored: 100,000 pending, 5 % of tuples changed: <= 2 s"
+_BUDGET: Final = "scan pass, stored: 100,000 pending, 5 % of tuples changed: <= 0.5 s"
 _SETTINGS: Final = ScanSettings()
 
 

@@ -27,7 +27,7 @@ from services.runtime.local import down, up
 from services.wire.workloads import specification_to_proto
 from topmast import Client
 
-BUDGET = ">= 200 workloads/s sustained, 1,000 tenants, 50,000 pending"
+BUDGET = ">= 500 workloads/s sustained, 1,000 tenants, 50,000 pending"
 _BATCH = 1_000
 
 
