@@ -1,0 +1,1 @@
+"""Cells: virtual clusters that share one cluster safely (HiveD §3), the second placement mechanism."""

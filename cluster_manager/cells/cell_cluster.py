@@ -1,0 +1,266 @@
+"""The state of a cluster divided into cells: what is bound, what is held, what is out of use.
+
+Decisions (`cluster_manager.cells.decisions`) leave it as it was; `commit` carries one out, `release` ends work. Each
+change is checked before it is made: where it raises, nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+
+from cluster_manager.cells.assignment import VirtualCluster, assigned_cells, owned_levels
+from cluster_manager.cells.binding import CellPair
+from cluster_manager.cells.buddy import BuddyCells
+from cluster_manager.cells.hierarchy import Chain
+from cluster_manager.cells.nodes import Nodes
+from cluster_manager.cells.occupancy import Occupancy, Occupant
+from cluster_manager.cells.requests import CellRequest, InvalidRequest
+from cluster_manager.cells.virtual_view import NodeUse, ViewKey, VirtualView
+from cluster_manager.cells.work import Placement, TaskCells, Work
+from domain.identifiers import MachineId, VirtualClusterId
+
+
+class UnknownCells(InvalidRequest):
+    """A virtual cluster, a pinned cell or a GPU model that is not there."""
+
+
+class StalePlacement(ValueError):
+    """The cells have changed since the placement was found: decide again."""
+
+
+class CellCluster:
+    """One cluster's chains, virtual clusters, and the work on them."""
+
+    def __init__(self, chains: Sequence[Chain], virtual_clusters: Sequence[VirtualCluster] = ()) -> None:
+        """Nothing is held. Raises AssignmentProblem where virtual clusters own more than there is."""
+        self.chains = tuple(chains)
+        self.virtual_clusters = {owner.virtual_cluster: owner for owner in virtual_clusters}
+        self.buddies: tuple[BuddyCells, ...] = assigned_cells(chains, virtual_clusters)
+        """[chain] its free cells."""
+        self.machines = tuple(Nodes(chain, [chain.top] * chain.counts[chain.top]) for chain in chains)
+        """[chain] its machines, as a search for places sees them."""
+        self.views: dict[ViewKey, VirtualView] = {}
+        for number, chain in enumerate(self.chains):
+            for owner in virtual_clusters:
+                self._add_views(owner, chain, self.buddies[number])
+        self.work: dict[Hashable, Work] = {}
+        """By its key, in the order in which it came."""
+        self.revision = 0
+        """Grows with every change."""
+        self._number_of = {
+            machine: (chain, number)
+            for chain, of_chain in enumerate(self.chains)
+            for number, machine in enumerate(of_chain.machines)
+        }
+        self._sequence = 0
+
+    def _add_views(self, owner: VirtualCluster, chain: Chain, buddy: BuddyCells) -> None:
+        name = owner.virtual_cluster
+        levels = owned_levels(chain, owner)
+        if levels:
+            key = ViewKey(name, chain.name)
+            self.views[key] = VirtualView(key, levels, buddy)
+        for pinned in owner.pinned:
+            if pinned.chain == chain.name:
+                key = ViewKey(name, chain.name, pinned.name)
+                level, cell = pinned.address
+                self.views[key] = VirtualView(key, (level,), buddy, cell)
+
+    # What there is.
+
+    def occupancy(self, chain: int) -> Occupancy:
+        """What is on the machines of the chain."""
+        return self.buddies[chain].occupancy
+
+    def number_of(self, machine: MachineId) -> tuple[int, int]:
+        """The chain of the machine, and its number there. Raises KeyError."""
+        return self._number_of[machine]
+
+    def has_machine(self, machine: MachineId) -> bool:
+        """Whether the machine is in any chain."""
+        return machine in self._number_of
+
+    def chain_number(self, name: str) -> int | None:
+        """The number of the chain of that name; None where there is none."""
+        return next((number for number, chain in enumerate(self.chains) if chain.name == name), None)
+
+    def views_for(self, request: CellRequest) -> list[tuple[int, VirtualView]]:
+        """The cells that may serve a guaranteed request, with their chains. Raises UnknownCells where there are none."""
+        name = request.virtual_cluster
+        if name is None or name not in self.virtual_clusters:
+            there = ", ".join(sorted(self.virtual_clusters)) or "none"
+            raise UnknownCells(f"{request.key}: there is no virtual cluster {name}; there is {there}")
+        views = [
+            (number, view)
+            for number, chain in enumerate(self.chains)
+            if request.gpu_model in {None, chain.gpu_model}
+            and (view := self.views.get(ViewKey(name, chain.name, request.pinned_cell))) is not None
+        ]
+        if not views:
+            what = f"pinned cell {request.pinned_cell}" if request.pinned_cell is not None else "cell"
+            of_model = f" of GPU model {request.gpu_model}" if request.gpu_model is not None else ""
+            raise UnknownCells(f"{request.key}: virtual cluster {name} has no {what}{of_model}")
+        return views
+
+    def chains_for(self, request: CellRequest) -> list[int]:
+        """The chains that may serve an opportunistic request. Raises UnknownCells where there are none."""
+        chains = [n for n, chain in enumerate(self.chains) if request.gpu_model in {None, chain.gpu_model}]
+        if not chains:
+            raise UnknownCells(f"{request.key}: there is no machine of GPU model {request.gpu_model}")
+        return chains
+
+    # Changes.
+
+    def commit(self, placement: Placement) -> None:
+        """Carries the decision out: the request holds its cells, victims are asked to leave, others are downgraded.
+
+        Raises StalePlacement where anything has changed since the decision.
+        """
+        request = placement.request
+        if placement.revision != self.revision or request.key in self.work:
+            raise StalePlacement(f"{request.key}: the cells have changed since its place was found")
+        for key in placement.downgraded:
+            self.unseat(self.work[key])
+        for key in placement.victims:
+            self.work[key].leaving = True
+        self.add(request, placement.view, placement.tasks)
+
+    def release(self, key: Hashable) -> None:
+        """The work is gone. Raises KeyError."""
+        work = self.work[key]
+        if work.view is not None:
+            self.unseat(work)
+        for task in work.tasks:
+            self._remove(work, task)
+        del self.work[key]
+        self.revision += 1
+
+    def begin_eviction(self, key: Hashable) -> None:
+        """The work is asked to leave. Raises KeyError."""
+        self.work[key].leaving = True
+        self.revision += 1
+
+    def cancel_eviction(self, key: Hashable) -> None:
+        """The work may stay after all. Raises KeyError."""
+        self.work[key].leaving = False
+        self.revision += 1
+
+    def set_usable(self, machine: MachineId, *, usable: bool) -> tuple[Hashable, ...]:
+        """Whether the machine takes new work from now on; returns what is on it. Raises KeyError."""
+        chain, number = self._number_of[machine]
+        occupancy = self.occupancy(chain)
+        if occupancy.set_usable(number, usable=usable):
+            self.buddies[chain].machine_changed(number)
+            self.revision += 1
+        return tuple(dict.fromkeys(occupant.key for occupant in occupancy.occupants[number]))
+
+    def add(self, request: CellRequest, view: ViewKey | None, tasks: tuple[TaskCells, ...]) -> Work:
+        """Work that holds these cells. Raises Inconsistent where it cannot hold them in that view."""
+        work = Work(request, None, tasks, self._sequence)
+        if view is not None:
+            self.views[view].binding.use(pair for task in tasks for pair in task.pairs)
+        self._sequence += 1
+        self.work[request.key] = work
+        for task in tasks:
+            self._occupy(work, task, guaranteed=view is not None)
+        if view is not None:
+            self._hold_view(work, view)
+        self.revision += 1
+        return work
+
+    def seat(self, work: Work, view: ViewKey, pairs: Sequence[tuple[CellPair, ...]]) -> None:
+        """The work, which is here opportunistically, holds these virtual cells. Raises Inconsistent."""
+        self.views[view].binding.use(pair for of_task in pairs for pair in of_task)
+        for task in work.tasks:
+            self._remove(work, task)
+        work.tasks = tuple(task._replace(pairs=of_task) for task, of_task in zip(work.tasks, pairs, strict=True))
+        for task in work.tasks:
+            self._occupy(work, task, guaranteed=True)
+        self._hold_view(work, view)
+        self.revision += 1
+
+    def unseat(self, work: Work) -> None:
+        """The work loses its virtual cells and goes on opportunistically where it is."""
+        if work.view is None:
+            return
+        view = self.views[work.view]
+        for task in work.tasks:
+            for node, bits in _per_node(view, task):
+                view.let_go(node, NodeUse(work.request.key, bits))
+        for task in work.tasks:
+            self._remove(work, task)
+        work.view = None
+        for task in work.tasks:
+            self._occupy(work, task, guaranteed=False)
+        view.binding.stop_using(pair for task in work.tasks for pair in task.pairs)
+        self.revision += 1
+
+    def _hold_view(self, work: Work, key: ViewKey) -> None:
+        view = self.views[key]
+        levels: list[str] = []
+        for task in work.tasks:
+            for node, bits in _per_node(view, task):
+                view.hold(node, NodeUse(work.request.key, bits))
+            level, virtual, _ = task.pairs[0]
+            levels.append(view.nodes.chain.name_of(view.binding.owned_level(level, virtual)))
+        work.view, work.owned_levels = key, tuple(levels)
+
+    def _occupy(self, work: Work, task: TaskCells, *, guaranteed: bool) -> None:
+        occupancy = self.occupancy(task.chain)
+        taken_back = occupancy.taken_back[task.machine]
+        occupancy.add(task.machine, Occupant(work.request.key, task.bits, guaranteed))
+        if occupancy.taken_back[task.machine] != taken_back:
+            self.buddies[task.chain].machine_changed(task.machine)
+
+    def _remove(self, work: Work, task: TaskCells) -> None:
+        occupancy = self.occupancy(task.chain)
+        taken_back = occupancy.taken_back[task.machine]
+        occupancy.remove(task.machine, Occupant(work.request.key, task.bits, work.view is not None))
+        if occupancy.taken_back[task.machine] != taken_back:
+            self.buddies[task.chain].machine_changed(task.machine)
+
+    # What is on GPUs.
+
+    def on(self, tasks: Iterable[TaskCells]) -> tuple[Hashable, ...]:
+        """Whatever holds any of these GPUs, in the order in which it came."""
+        keys = {
+            occupant.key: None
+            for task in tasks
+            for occupant in self.occupancy(task.chain).occupants[task.machine]
+            if occupant.bits & task.bits
+        }
+        return tuple(sorted(keys, key=lambda key: self.work[key].sequence))
+
+    def waiting_for(self, key: Hashable) -> tuple[Hashable, ...]:
+        """What has yet to leave the GPUs that this work holds."""
+        work = self.work[key]
+        return tuple(
+            other
+            for other in self.on(work.tasks)
+            if self.work[other].leaving and self.work[other].sequence < work.sequence
+        )
+
+    def blocked(self, chain: int, barred: Collection[MachineId]) -> Collection[int] | None:
+        """The machines of the chain that new work must not use; None where these are just those that are unusable."""
+        if not barred:
+            return None
+        numbers = dict.fromkeys(self.occupancy(chain).unusable)
+        for machine in barred:
+            of_chain, number = self._number_of[machine]
+            if of_chain == chain:
+                numbers[number] = None
+        return numbers
+
+    @property
+    def own_virtual_clusters(self) -> tuple[VirtualClusterId, ...]:
+        """Their names, in the order of the assignment."""
+        return tuple(self.virtual_clusters)
+
+
+def _per_node(view: VirtualView, task: TaskCells) -> Iterable[tuple[int, int]]:
+    """The task's GPUs of each virtual node, as bits: all in one."""
+    bits_of: dict[int, int] = {}
+    for pair in task.pairs:
+        node, bits = view.node_of(pair)
+        bits_of[node] = bits_of.get(node, 0) | bits
+    return bits_of.items()

@@ -1,0 +1,64 @@
+"""One question to a cluster divided into cells, and its answer: a place, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from cluster_manager.cells.cell_cluster import CellCluster
+from cluster_manager.cells.gang import find_places
+from cluster_manager.cells.guaranteed import place_guaranteed
+from cluster_manager.cells.opportunistic import place_opportunistic
+from cluster_manager.cells.requests import CellRequest
+from cluster_manager.cells.work import Placement, Wait, WaitReason
+from domain.identifiers import MachineId
+
+
+def decide(cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = ()) -> Placement | Wait:
+    """Where the request would go, on none of the barred machines. The cells are as before, whatever the answer.
+
+    Raises UnknownCells for a virtual cluster, a pinned cell or a GPU model that is not there.
+    """
+    if not request.guaranteed:
+        return place_opportunistic(cells, request, barred) or Wait(
+            WaitReason.NOTHING_IDLE, f"asks for {_asked(request)}; not enough GPUs are idle and close enough"
+        )
+    return place_guaranteed(cells, request, barred) or _why(cells, request, barred)
+
+
+def _why(cells: CellCluster, request: CellRequest, barred: Collection[MachineId]) -> Wait:
+    views = cells.views_for(request)
+    asked = f"asks for {_asked(request)}; virtual cluster {request.virtual_cluster} owns {owned_cells(cells, request)}"
+    if all(find_places(request.gang, view.empty()) is None for _, view in views):
+        return Wait(WaitReason.TOPOLOGY, f"{asked}, which could never hold that")
+    if not request.may_evict and place_guaranteed(cells, replace(request, may_evict=True), barred) is not None:
+        return Wait(WaitReason.NEEDS_EVICTION, f"{asked}, and other work is there that it might evict")
+    lower = [
+        key for key, work in cells.work.items() if work.view is not None and request.standing < work.request.standing
+    ]
+    for _, view in views:
+        if find_places(request.gang, view.free(lower if request.may_evict else (), ())) is not None:
+            return Wait(WaitReason.BAD_HARDWARE, f"{asked}, of which too many are on machines that are out of use")
+    return Wait(WaitReason.IN_USE, f"{asked}, of which too many are in use")
+
+
+def owned_cells(cells: CellCluster, request: CellRequest) -> str:
+    """The cells that may serve the request, in words: "2 node and 1 socket of chain V100"."""
+    words: list[str] = []
+    for number, view in cells.views_for(request):
+        chain = cells.chains[number]
+        levels = view.owned_levels
+        counts = [f"{levels.count(k)} {chain.name_of(k)}" for k in range(chain.top, 0, -1) if k in levels]
+        pinned = f" (pinned cell {view.key.pinned})" if view.key.pinned is not None else ""
+        words.append(f"{' and '.join(counts)} of chain {chain.name}{pinned}")
+    return "; ".join(words)
+
+
+def _asked(request: CellRequest) -> str:
+    """The gang in words: "3 tasks of 8 GPUs within one rack"."""
+    tasks = [
+        f"{tasks.count} task{'s' if tasks.count > 1 else ''} of {tasks.gpus} GPU{'s' if tasks.gpus > 1 else ''}"
+        for tasks in request.gang.all_tasks()
+    ]
+    hard = list(dict.fromkeys(affinity.level for affinity in request.gang.affinities() if affinity.hard))
+    return " and ".join(tasks) + (f" within one {', one '.join(hard)}" if hard else "")
