@@ -119,7 +119,7 @@ class CellCluster:
         request = placement.request
         if placement.revision != self.revision or request.key in self.work:
             raise StalePlacement(f"{request.key}: the cells have changed since its place was found")
-        for key in placement.downgraded:
+        for key in placement.unseated:
             self.unseat(self.work[key])
         for key in placement.victims:
             self.work[key].leaving = True

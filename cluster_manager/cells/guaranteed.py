@@ -159,8 +159,9 @@ class _ViewSearch:
         victims = tuple(key for key in present if not cells.work[key].leaving)
         if victims and not self.request.may_evict:
             return None
-        losing = tuple(work.request.key for work in downgraded if work.request.key not in victims)
-        return Placement(self.request, self.view.key, tuple(tasks), victims, losing, tuple(present), revision)
+        unseated = tuple(work.request.key for work in downgraded)
+        losing = tuple(key for key in unseated if key not in victims)
+        return Placement(self.request, self.view.key, tuple(tasks), victims, losing, unseated, tuple(present), revision)
 
 
 def physical_task(cells: CellCluster, chain: int, pairs: tuple[CellPair, ...]) -> TaskCells:

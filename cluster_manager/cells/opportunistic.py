@@ -26,7 +26,7 @@ def place_opportunistic(cells: CellCluster, request: CellRequest, barred: Collec
         places = find_places(request.gang, free)
         if places is not None:
             tasks = tuple(TaskCells(chain, place.node, place.bits) for place in places)
-            return Placement(request, None, tasks, (), (), (), cells.revision)
+            return Placement(request, None, tasks, (), (), (), (), cells.revision)
     return None
 
 

@@ -37,6 +37,8 @@ class Placement:
     """Work that must leave: opportunistic work on these GPUs, and work of worse standing in the same virtual cluster."""
     downgraded: tuple[Hashable, ...]
     """Work of the same virtual cluster that loses its cells to this one and goes on opportunistically where it is."""
+    unseated: tuple[Hashable, ...]
+    """All work that loses its cells: whatever is downgraded, and victims that were to be, but are in the way all the same."""
     waits_for: tuple[Hashable, ...]
     """All that is on these GPUs: the victims, and what is leaving already."""
     revision: int
