@@ -26,7 +26,8 @@ class HeldTask(NamedTuple):
     bits: int
     """The GPUs of the machine."""
     owned_level: str | None = None
-    """The name of the level of the owned cell that it stands in; None for opportunistic use."""
+    """The name of the level of the owned cell that it stands in, or stood in before it was downgraded; None for work that
+    was never guaranteed."""
     pairs: tuple[CellPair, ...] = ()
     """The virtual cells that these are; without them, any that are alike will do."""
 
@@ -38,6 +39,8 @@ class CellHolding(NamedTuple):
     chain: str
     tasks: tuple[HeldTask, ...]
     leaving: bool = False
+    downgraded: bool = False
+    """It asked for guaranteed cells and does without at the moment."""
 
 
 def holdings(cells: CellCluster) -> tuple[CellHolding, ...]:
@@ -47,13 +50,14 @@ def holdings(cells: CellCluster) -> tuple[CellHolding, ...]:
 
 def _holding(cells: CellCluster, work: Work) -> CellHolding:
     seated = work.view is not None
-    levels: Sequence[str | None] = work.owned_levels if seated else [None] * len(work.tasks)
+    known = len(work.owned_levels) == len(work.tasks)
+    levels: Sequence[str | None] = work.owned_levels if known else [None] * len(work.tasks)
     tasks = tuple(
         HeldTask(cells.chains[task.chain].machines[task.machine], task.bits, level, task.pairs if seated else ())
         for task, level in zip(work.tasks, levels, strict=True)
     )
     chain = cells.chains[work.tasks[0].chain].name if work.tasks else ""
-    return CellHolding(work.request, chain, tasks, work.leaving)
+    return CellHolding(work.request, chain, tasks, work.leaving, work.downgraded)
 
 
 def rebuilt(
@@ -84,6 +88,9 @@ def restored(cells: CellCluster, holding: CellHolding) -> Work:
     )
     work = cells.add(holding.request, None, tasks)
     work.leaving = holding.leaving
+    levels = tuple(task.owned_level for task in holding.tasks if task.owned_level is not None)
+    if len(levels) == len(tasks) == len(holding.tasks):
+        work.owned_levels = levels
     return work
 
 
@@ -93,8 +100,7 @@ def seat_as_held(cells: CellCluster, work: Work, holding: CellHolding) -> bool:
     Virtual cells of one level are alike, and so are the cells within them: it is enough that each physical cell it
     stands in is bound to one of its virtual cluster's of the same level.
     """
-    levels = [task.owned_level for task in holding.tasks]
-    if not holding.request.guaranteed or None in levels or len(work.tasks) < len(holding.tasks):
+    if not holding.request.guaranteed or holding.downgraded or len(work.owned_levels) < len(holding.tasks):
         return False
     view = _view_of(cells, work)
     if view is None or view.nodes.chain.name != holding.chain:
@@ -107,7 +113,7 @@ def seat_as_held(cells: CellCluster, work: Work, holding: CellHolding) -> bool:
             pass  # Others came first, or cells were renumbered: then such as are alike.
         else:
             return True
-    return _seat_alike(cells, work, view, [level for level in levels if level is not None])
+    return _seat_alike(cells, work, view, work.owned_levels)
 
 
 def restore(cells: CellCluster) -> tuple[Hashable, ...]:
