@@ -7,7 +7,8 @@ of a virtual cluster has the topology in the physical cluster that it has in the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cluster_manager.cells.buddy import BuddyCells
 from cluster_manager.cells.nodes import Nodes
@@ -22,8 +23,14 @@ class CellPair(NamedTuple):
     physical: int
 
 
-Trail: TypeAlias = list[tuple[int, int]]
-"""Levels and virtual cells that were bound for a trial, in the order of binding."""
+@dataclass(slots=True, eq=False)
+class Trail:
+    """What was bound for a trial, to be undone at its end."""
+
+    bound: list[tuple[int, int]] = field(default_factory=list)
+    """Levels and virtual cells, in the order of binding."""
+    ranked: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """The cells within a physical one, the best last: for a large gang they are put in order only once."""
 
 
 class Inconsistent(ValueError):
@@ -110,9 +117,9 @@ class Binding:
             physical = self._choose_owned(level, blocked)
         else:
             parent = self._reach(level + 1, virtual // self.buddy.chain.splits[level + 1], blocked, trail)
-            physical = self._free_child(level, parent, virtual, blocked)
+            physical = self._free_child(level, parent, virtual, blocked, trail)
         self._bind(level, virtual, physical)
-        trail.append((level, virtual))
+        trail.bound.append((level, virtual))
         return physical
 
     def _choose_owned(self, level: int, blocked: Collection[int] | None) -> int:
@@ -127,29 +134,37 @@ class Binding:
                 return partly
         return buddy.choose(level, blocked)
 
-    def _free_child(self, level: int, parent: int, virtual: int, blocked: Collection[int] | None) -> int:
+    def _free_child(self, level: int, parent: int, virtual: int, blocked: Collection[int] | None, trail: Trail) -> int:
         """The best cell within the physical parent that no virtual one is bound to; its counterpart if all are equal."""
         chain, occupancy, taken = self.buddy.chain, self.buddy.occupancy, self._virtual[level]
-        out_of_use = occupancy.unusable if blocked is None else blocked
-        children = chain.children(level + 1, parent)
-        all_usable = occupancy.whole_usable(level + 1, parent, level, out_of_use) == len(children)
-        if all_usable and not occupancy.cost(level + 1, parent)[1]:
-            counterpart = children[virtual % len(children)]
-            return counterpart if counterpart not in taken else next(c for c in children if c not in taken)
-        return min(
-            (child for child in children if child not in taken),
-            key=lambda child: (
-                -occupancy.whole_usable(level, child, min(level, chain.machine_level), out_of_use),
-                occupancy.cost(level, child)[1],
-                child,
-            ),
-        )
+        ranked = trail.ranked.get((level, parent))
+        if ranked is None:
+            out_of_use = occupancy.unusable if blocked is None else blocked
+            children = chain.children(level + 1, parent)
+            all_usable = not out_of_use or occupancy.whole_usable(level + 1, parent, level, out_of_use) == len(children)
+            if all_usable and not occupancy.cost(level + 1, parent)[1]:
+                counterpart = children[virtual % len(children)]
+                return counterpart if counterpart not in taken else next(c for c in children if c not in taken)
+            merits = {
+                child: (
+                    occupancy.whole_usable(level, child, min(level, chain.machine_level), out_of_use),
+                    -occupancy.cost(level, child)[1],
+                    -child,
+                )
+                for child in children
+                if child not in taken
+            }
+            ranked = trail.ranked[level, parent] = sorted(merits, key=merits.__getitem__)
+        while ranked[-1] in taken:
+            ranked.pop()
+        return ranked.pop()
 
     def undo(self, trail: Trail) -> None:
         """Unbinds what was bound for a trial."""
-        for level, virtual in reversed(trail):
+        for level, virtual in reversed(trail.bound):
             self._unbind(level, virtual)
-        trail.clear()
+        trail.bound.clear()
+        trail.ranked.clear()
 
     # Using cells.
 
@@ -197,7 +212,7 @@ class Binding:
             if virtual is None:
                 raise Inconsistent(f"all cells of level {chain.name_of(level)} in virtual cell {parent} are bound")
         self._bind(level, virtual, physical)
-        trail.append((level, virtual))
+        trail.bound.append((level, virtual))
         return virtual
 
     def _unbound_owned(self, level: int) -> int:

@@ -128,10 +128,9 @@ class CellCluster:
     def release(self, key: Hashable) -> None:
         """The work is gone. Raises KeyError."""
         work = self.work[key]
-        if work.view is not None:
-            self.unseat(work)
         for task in work.tasks:
             self._remove(work, task)
+        self._leave_view(work)
         del self.work[key]
         self.revision += 1
 
@@ -183,17 +182,22 @@ class CellCluster:
         """The work loses its virtual cells and goes on opportunistically where it is."""
         if work.view is None:
             return
+        for task in work.tasks:
+            self._remove(work, task)
+        self._leave_view(work)
+        for task in work.tasks:
+            self._occupy(work, task, guaranteed=False)
+        self.revision += 1
+
+    def _leave_view(self, work: Work) -> None:
+        if work.view is None:
+            return
         view = self.views[work.view]
         for task in work.tasks:
             for node, bits in _per_node(view, task):
                 view.let_go(node, NodeUse(work.request.key, bits))
-        for task in work.tasks:
-            self._remove(work, task)
         work.view = None
-        for task in work.tasks:
-            self._occupy(work, task, guaranteed=False)
         view.binding.stop_using(pair for task in work.tasks for pair in task.pairs)
-        self.revision += 1
 
     def _hold_view(self, work: Work, key: ViewKey) -> None:
         view = self.views[key]
@@ -259,6 +263,8 @@ class CellCluster:
 
 def _per_node(view: VirtualView, task: TaskCells) -> Iterable[tuple[int, int]]:
     """The task's GPUs of each virtual node, as bits: all in one."""
+    if len(task.pairs) == 1:
+        return (view.node_of(task.pairs[0]),)
     bits_of: dict[int, int] = {}
     for pair in task.pairs:
         node, bits = view.node_of(pair)

@@ -210,10 +210,8 @@ class _Search:
         if int(fit.sum()) < part.count:
             return False
         candidates = nodes[fit > 0]
-        fullness = self._fullness(candidates)
-        order = candidates[[int(fullness.argmin())]] if part.count == 1 else candidates[fullness.argsort(kind="stable")]
         slot, end = part.slot, part.slot + part.count
-        for node in order.tolist():
+        for node in [self._fullest(candidates)] if part.count == 1 else self._fullest_first(candidates):
             while slot < end and (bits := self._choose(node, part, region.mask)):
                 self._take(slot, node, bits)
                 slot += 1
@@ -221,17 +219,29 @@ class _Search:
                 break
         return True
 
-    def _fullness(self, nodes: Integers) -> Integers:
-        """The smaller, the rather it is used: its rank, its own free GPUs, those of the cells around it."""
-        key = self._counts[nodes]
-        if self._rank is not None:
-            key = key + (self._rank[nodes] << 6)
+    def _fullness(self, nodes: Integers) -> Iterator[Integers]:
+        """What nodes are compared by, the smaller the better: rank and own free GPUs, then those of each cell around."""
+        yield self._counts[nodes] if self._rank is None else self._counts[nodes] + (self._rank[nodes] << 6)
         chain = self._nodes.chain
-        for level in range(chain.machine_level + 1, min(chain.top, chain.machine_level + 2) + 1):
+        for level in range(chain.machine_level + 1, chain.top + 1):
             firsts, _ = self._nodes.cells(level)
             free = np.add.reduceat(self._counts, firsts)
-            key = (key << 17) + np.minimum(free[np.searchsorted(firsts, nodes, "right") - 1], (1 << 17) - 1)
-        return key
+            yield free[np.searchsorted(firsts, nodes, "right") - 1]
+
+    def _fullest(self, nodes: Integers) -> int:
+        """The first of the fullest of these nodes."""
+        left = np.arange(len(nodes))
+        for fullness in self._fullness(nodes):
+            of_these = fullness[left]
+            left = left[of_these == of_these.min()]
+            if len(left) == 1:
+                break
+        return int(nodes[left[0]])
+
+    def _fullest_first(self, nodes: Integers) -> list[int]:
+        """These nodes in the order in which they are used."""
+        order: list[int] = nodes[np.lexsort((nodes, *reversed(tuple(self._fullness(nodes)))))].tolist()
+        return order
 
     def _one_by_one(self, part: _TaskPart, task: int, region: _Region, first: int) -> Iterator[None]:
         """The tasks of a part placed in every other way, apart from which of them goes where."""
@@ -282,7 +292,7 @@ class _Search:
     def _parts_of_nodes(self, group: _GroupPart, region: _Region) -> Iterator[_Region]:
         """The same for levels below the machine."""
         nodes = np.flatnonzero(self._counts[region.first : region.end] >= group.gpus) + region.first
-        for node in nodes[self._fullness(nodes).argsort(kind="stable")].tolist():
+        for node in self._fullest_first(nodes):
             masks = [mask & region.mask for mask in cell_masks(self._nodes.shape[node], group.level)]
             free = [((self._bits[node] & mask).bit_count(), mask) for mask in masks]
             for count, mask in sorted(free):

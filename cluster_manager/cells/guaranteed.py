@@ -101,7 +101,7 @@ class _ViewSearch:
     def try_without(self, gone: Collection[Hashable]) -> Placement | None:
         """A place if this work of the view were gone. The cells are as before."""
         revision = self.cells.revision
-        trail: Trail = []
+        trail = Trail()
         downgraded: list[Work] = []
         try:
             return self._search(gone, trail, downgraded, revision)

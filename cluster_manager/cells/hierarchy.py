@@ -58,6 +58,7 @@ class Chain:
     """[level] how many cells there are; entry 0 is unused."""
     splits: tuple[int, ...] = field(init=False)
     """[level] cells of the level below in one cell; entry 0 is unused."""
+    gpus_per_machine: int = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises HierarchyProblem, which names the level and what would divide."""
@@ -80,6 +81,7 @@ class Chain:
             if below % split:
                 raise _does_not_divide(self, number, below, split)
             counts[number] = below // split
+        object.__setattr__(self, "gpus_per_machine", gpus)
         object.__setattr__(self, "sizes", tuple(sizes))
         object.__setattr__(self, "counts", tuple(counts))
         object.__setattr__(self, "splits", (0, *(level.split for level in self.levels)))
@@ -92,10 +94,6 @@ class Chain:
     @property
     def gpus(self) -> int:
         return self.counts[GPU_LEVEL]
-
-    @property
-    def gpus_per_machine(self) -> int:
-        return self.sizes[self.machine_level]
 
     def name_of(self, level: int) -> str:
         """What the level is called."""

@@ -32,7 +32,9 @@ class Occupancy:
     """
 
     __slots__ = (
+        "_all_gpus",
         "_guaranteed",
+        "_machines_per_cell",
         "_opportunistic",
         "_unusable",
         "chain",
@@ -46,9 +48,10 @@ class Occupancy:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         machines = len(chain.machines)
+        self._all_gpus = (1 << chain.gpus_per_machine) - 1
         self.occupants: list[list[Occupant]] = [[] for _ in range(machines)]
         """[machine] who holds something there."""
-        self.idle = [(1 << chain.gpus_per_machine) - 1] * machines
+        self.idle = [self._all_gpus] * machines
         """[machine] the GPUs that nothing holds, as bits."""
         self.idle_gpus: Integers = np.full(machines, chain.gpus_per_machine, np.int64)
         """[machine] how many these are."""
@@ -57,6 +60,9 @@ class Occupancy:
         self.unusable: dict[int, None] = {}
         """The machines that take no new work, because they are bad or being drained."""
         levels = range(len(chain.counts))
+        self._machines_per_cell = [
+            (level, chain.sizes[level] // chain.gpus_per_machine) for level in levels if level >= chain.machine_level
+        ]
         self._opportunistic = [[0] * (chain.counts[k] if k >= chain.machine_level else 0) for k in levels]
         self._guaranteed: list[Integers] = [
             np.zeros(chain.counts[k] if k >= chain.machine_level else 0, np.int64) for k in levels
@@ -113,21 +119,22 @@ class Occupancy:
 
     def _sum_up(self, machine: int) -> None:
         guaranteed = opportunistic = 0
-        for occupant in self.occupants[machine]:
-            if occupant.guaranteed:
-                guaranteed |= occupant.bits
+        for _, bits, is_guaranteed in self.occupants[machine]:
+            if is_guaranteed:
+                guaranteed |= bits
             else:
-                opportunistic |= occupant.bits
-        was_opportunistic = self.taken_back[machine].bit_count()
-        was_guaranteed = int(self._guaranteed[self.chain.machine_level][machine])
-        idle = self.idle[machine] = ((1 << self.chain.gpus_per_machine) - 1) & ~(guaranteed | opportunistic)
-        self.idle_gpus[machine] = idle.bit_count()
-        self.taken_back[machine] = opportunistic
-        self._shift(self._opportunistic, machine, opportunistic.bit_count() - was_opportunistic)
-        self._shift(self._guaranteed, machine, guaranteed.bit_count() - was_guaranteed)
+                opportunistic |= bits
+        idle = self._all_gpus & ~(guaranteed | opportunistic)
+        if idle != self.idle[machine]:
+            self.idle[machine] = idle
+            self.idle_gpus[machine] = idle.bit_count()
+        level = self.chain.machine_level
+        if opportunistic != self.taken_back[machine]:
+            self.taken_back[machine] = opportunistic
+            self._shift(self._opportunistic, machine, opportunistic.bit_count() - self._opportunistic[level][machine])
+        self._shift(self._guaranteed, machine, guaranteed.bit_count() - int(self._guaranteed[level][machine]))
 
     def _shift(self, sums: list[list[int]] | list[Integers], machine: int, change: int) -> None:
         if change:
-            sizes, gpus = self.chain.sizes, self.chain.gpus_per_machine
-            for level in range(self.chain.machine_level, len(sizes)):
-                sums[level][machine * gpus // sizes[level]] += change
+            for level, machines in self._machines_per_cell:
+                sums[level][machine // machines] += change

@@ -47,9 +47,8 @@ def closeness(cells: CellCluster, chain: int) -> Integers:
     Who owns the lowest such cell may want more of it: the higher it is, the less likely that is this machine.
     """
     of_chain, occupancy = cells.chains[chain], cells.occupancy(chain)
-    machines = np.arange(len(of_chain.machines))
-    close = np.zeros(len(machines), np.int64)
+    close: Integers = np.zeros(len(of_chain.machines), np.int64)
     for level in range(of_chain.machine_level, of_chain.top + 1):
         per_cell = of_chain.sizes[level] // of_chain.gpus_per_machine
-        close += occupancy.guaranteed_gpus(level)[machines // per_cell] > 0
+        close += np.repeat(occupancy.guaranteed_gpus(level) > 0, per_cell)
     return close

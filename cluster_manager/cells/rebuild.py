@@ -161,7 +161,7 @@ def _are_the_same(view: VirtualView, work: Work, holding: CellHolding) -> bool:
 
 
 def _seat_alike(cells: CellCluster, work: Work, view: VirtualView, levels: Sequence[str]) -> bool:
-    trail: Trail = []
+    trail = Trail()
     try:
         pairs = [
             _pairs_for(view.binding, task, view.nodes.chain.level_called(level), trail)

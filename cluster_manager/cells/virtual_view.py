@@ -36,7 +36,7 @@ class NodeUse(NamedTuple):
 class VirtualView:
     """The cells of one virtual cluster in one chain, or one pinned cell of it."""
 
-    __slots__ = ("_counts", "_free", "_uses", "binding", "key", "nodes", "owned_levels")
+    __slots__ = ("_counts", "_free", "_node_levels", "_uses", "binding", "key", "nodes", "owned_levels")
 
     def __init__(
         self, key: ViewKey, owned_levels: tuple[int, ...], buddy: BuddyCells, pinned: int | None = None
@@ -48,6 +48,7 @@ class VirtualView:
         self.binding = Binding(self.nodes, buddy, pinned)
         self._uses: list[list[NodeUse]] = [[] for _ in range(self.nodes.count)]
         self._free = list(self.nodes.full)
+        self._node_levels = tuple(sorted(set(self.nodes.level)))
         self._counts: Integers = self.nodes.sizes.copy()
 
     @property
@@ -98,9 +99,8 @@ class VirtualView:
     def bound_to(self, machines: Iterable[int]) -> list[int]:
         """The nodes that are bound to these machines or to parts of them."""
         chain, found = self.nodes.chain, []
-        levels = sorted({min(level, chain.machine_level) for level in self.owned_levels})
         for machine in machines:
-            for level in levels:
+            for level in self._node_levels:
                 per_machine = chain.gpus_per_machine // chain.sizes[level]
                 for physical in range(machine * per_machine, (machine + 1) * per_machine):
                     virtual = self.binding.virtual_of(level, physical)
