@@ -13,20 +13,26 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.measurement import report, summary_of
-from cluster_manager.cells.assignment import OwnedCells, VirtualCluster
 from cluster_manager.cells.buddy import BuddyCells, NotFree
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.decisions import decide
-from cluster_manager.cells.hierarchy import Chain, Level
+from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.occupancy import Occupancy
 from cluster_manager.cells.rebuild import holdings, rebuilt
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
 from cluster_manager.cells.work import Placement
+from domain.cells import CellLevel, OwnedCells, VirtualCluster
 from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing
 
 RACKS, MACHINES_PER_RACK = 8, 1_024
-LEVELS = (Level("gpu"), Level("switch", 2), Level("socket", 2), Level("machine", 2), Level("rack", MACHINES_PER_RACK))
+LEVELS = (
+    CellLevel("gpu"),
+    CellLevel("switch", 2),
+    CellLevel("socket", 2),
+    CellLevel("machine", 2),
+    CellLevel("rack", MACHINES_PER_RACK),
+)
 SEED = 1
 TENANTS = 8
 

@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cluster_manager.cells.buddy import BuddyCells, NotFree
 from cluster_manager.cells.hierarchy import CellAddress, Chain, UnknownLevel
 from cluster_manager.cells.occupancy import Occupancy
-from domain.identifiers import VirtualClusterId
+from domain.cells import OwnedCells, PinnedCell, VirtualCluster
 
 
 class AssignmentProblem(ValueError):
     """Virtual clusters own what the cluster does not have."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedCells:
-    """So many cells of a level of a chain: r[t,k]."""
-
-    chain: str
-    level: str
-    cells: int
-
-
-@dataclass(frozen=True, slots=True)
-class PinnedCell:
-    """One very cell of the physical cluster, for work that asks for it by name."""
-
-    name: str
-    chain: str
-    address: CellAddress
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualCluster:
-    """What a tenant may count on."""
-
-    virtual_cluster: VirtualClusterId
-    cells: tuple[OwnedCells, ...] = ()
-    pinned: tuple[PinnedCell, ...] = ()
 
 
 def machines_as_cells(chain: Chain, gpus: int, machines: int) -> OwnedCells:
@@ -81,6 +53,11 @@ def owned_levels(chain: Chain, virtual_cluster: VirtualCluster) -> tuple[int, ..
     return tuple(sorted(levels))
 
 
+def pinned_address(chain: Chain, pinned: PinnedCell) -> CellAddress:
+    """The pinned cell in its chain. Raises LookupError for a level, a machine or a GPU that the chain has not."""
+    return chain.cell_of(chain.level_called(pinned.level), pinned.machine, pinned.gpu)
+
+
 def assigned_cells(chains: Sequence[Chain], virtual_clusters: Sequence[VirtualCluster]) -> tuple[BuddyCells, ...]:
     """The free cells of each chain once pinned cells are taken out of them, with what is owed to virtual clusters.
 
@@ -117,12 +94,11 @@ def _assigned(chain: Chain, virtual_clusters: Sequence[VirtualCluster]) -> Buddy
 
 
 def _pin(cells: BuddyCells, virtual_cluster: VirtualCluster, pinned: PinnedCell) -> None:
-    chain, (level, cell) = cells.chain, pinned.address
     where = f"virtual cluster {virtual_cluster.virtual_cluster}, pinned cell {pinned.name}"
-    if not 1 <= level <= chain.top or not 0 <= cell < chain.counts[level]:
-        raise AssignmentProblem(f"{where}: chain {chain.name} has no cell {cell} of level {level}")
     try:
-        cells.allocate(level, cell)
+        cells.allocate(*pinned_address(cells.chain, pinned))
+    except LookupError as unknown:
+        raise AssignmentProblem(f"{where}: {unknown}") from None
     except NotFree:
         raise AssignmentProblem(f"{where}: the cell, or a part of it, is pinned already") from None
 

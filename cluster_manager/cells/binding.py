@@ -8,19 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from cluster_manager.cells.buddy import BuddyCells
 from cluster_manager.cells.nodes import Nodes
 from cluster_manager.cells.safety import stays_safe
-
-
-class CellPair(NamedTuple):
-    """A virtual cell, the whole of which a task uses, and the physical cell that it is bound to."""
-
-    level: int
-    virtual: int
-    physical: int
+from domain.cells import CellPair
 
 
 @dataclass(slots=True, eq=False)

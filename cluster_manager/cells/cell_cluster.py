@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
-from cluster_manager.cells.assignment import VirtualCluster, assigned_cells, owned_levels
-from cluster_manager.cells.binding import CellPair
+from cluster_manager.cells.assignment import assigned_cells, owned_levels, pinned_address
 from cluster_manager.cells.buddy import BuddyCells
 from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.nodes import Nodes
@@ -17,7 +16,8 @@ from cluster_manager.cells.occupancy import Occupancy, Occupant
 from cluster_manager.cells.requests import CellRequest, InvalidRequest
 from cluster_manager.cells.virtual_view import NodeUse, ViewKey, VirtualView
 from cluster_manager.cells.work import Placement, TaskCells, Work
-from domain.identifiers import MachineId, VirtualClusterId
+from domain.cells import CellPair, VirtualCluster
+from domain.identifiers import MachineId
 
 
 class UnknownCells(InvalidRequest):
@@ -63,7 +63,7 @@ class CellCluster:
         for pinned in owner.pinned:
             if pinned.chain == chain.name:
                 key = ViewKey(name, chain.name, pinned.name)
-                level, cell = pinned.address
+                level, cell = pinned_address(chain, pinned)
                 self.views[key] = VirtualView(key, (level,), buddy, cell)
 
     # What there is.
@@ -254,11 +254,6 @@ class CellCluster:
             if of_chain == chain:
                 numbers[number] = None
         return numbers
-
-    @property
-    def own_virtual_clusters(self) -> tuple[VirtualClusterId, ...]:
-        """Their names, in the order of the assignment."""
-        return tuple(self.virtual_clusters)
 
 
 def _per_node(view: VirtualView, task: TaskCells) -> Iterable[tuple[int, int]]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
-from cluster_manager.cells.binding import CellPair, Trail
+from cluster_manager.cells.binding import Trail
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.gang import NodePlace, find_places
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.virtual_view import VirtualView
 from cluster_manager.cells.work import Placement, TaskCells, Work
+from domain.cells import CellPair
 from domain.identifiers import MachineId
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from domain.cells import CellHierarchy, CellLevel
 from domain.fleet import Cluster, Machine
 from domain.identifiers import GpuModel, MachineId
 
@@ -26,14 +27,6 @@ class UnknownLevel(LookupError):
     """A chain has no level of that name."""
 
 
-class Level(NamedTuple):
-    """One level of a hierarchy."""
-
-    name: str
-    split: int = 1
-    """Into how many cells of the level below a cell of this one splits; 1 for the lowest."""
-
-
 class CellAddress(NamedTuple):
     """One cell of a chain."""
 
@@ -47,7 +40,7 @@ class Chain:
 
     name: str
     gpu_model: GpuModel
-    levels: tuple[Level, ...]
+    levels: tuple[CellLevel, ...]
     """From the lowest on."""
     machines: tuple[MachineId, ...]
     """In the order of their cells."""
@@ -138,18 +131,7 @@ class Chain:
         return CellAddress(level, (number * self.gpus_per_machine + gpu) // self.sizes[level])
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
-    """A declared hierarchy (HiveD Fig. 4): names and split factors; the machines are those of its GPU model."""
-
-    name: str
-    gpu_model: GpuModel
-    levels: tuple[Level, ...]
-    machines: tuple[MachineId, ...] | None = None
-    """None: all machines of the GPU model that have as many GPUs as one of the levels, in the order of the fleet."""
-
-
-def declared_chain(hierarchy: Hierarchy, cluster: Cluster) -> Chain:
+def declared_chain(hierarchy: CellHierarchy, cluster: Cluster) -> Chain:
     """The chain of a declared hierarchy. Raises HierarchyProblem."""
     _check_levels(hierarchy.name, hierarchy.levels)
     chosen = _machines_of(hierarchy, cluster)
@@ -184,21 +166,21 @@ def derived_chains(cluster: Cluster) -> tuple[Chain, ...]:
             for rack in cluster.racks
         ]
         per_rack = [machines for machines in per_rack if machines]
-        levels = [Level("gpu")]
+        levels = [CellLevel("gpu")]
         if gpus > 1:
-            levels.append(Level("machine", gpus))
+            levels.append(CellLevel("machine", gpus))
         else:
-            levels = [Level("machine")]
+            levels = [CellLevel("machine")]
         machine_level = len(levels)
         in_rack = len(per_rack[0])
         if len(per_rack) > 1 and in_rack > 1 and all(len(machines) == in_rack for machines in per_rack):
-            levels.append(Level("rack", in_rack))
+            levels.append(CellLevel("rack", in_rack))
         name = str(model) if models.count(model) == 1 else f"{model}-{gpus}"
         chains.append(Chain(name, model, tuple(levels), tuple(m for rack in per_rack for m in rack), machine_level))
     return tuple(chains)
 
 
-def chains_of(cluster: Cluster, declared: Iterable[Hierarchy] = ()) -> tuple[Chain, ...]:
+def chains_of(cluster: Cluster, declared: Iterable[CellHierarchy] = ()) -> tuple[Chain, ...]:
     """The declared hierarchies, and derived ones for the GPU models that none was declared for.
 
     Raises HierarchyProblem, also where two hierarchies have one name or one machine.
@@ -219,7 +201,7 @@ def chains_of(cluster: Cluster, declared: Iterable[Hierarchy] = ()) -> tuple[Cha
     return tuple(chains)
 
 
-def _machines_of(hierarchy: Hierarchy, cluster: Cluster) -> list[Machine]:
+def _machines_of(hierarchy: CellHierarchy, cluster: Cluster) -> list[Machine]:
     if hierarchy.machines is None:
         return [machine for machine in cluster.machines() if machine.gpu_model == hierarchy.gpu_model and machine.gpus]
     there = {machine.machine: machine for machine in cluster.machines()}
@@ -229,7 +211,7 @@ def _machines_of(hierarchy: Hierarchy, cluster: Cluster) -> list[Machine]:
     return [there[name] for name in hierarchy.machines]
 
 
-def _check_levels(chain: str, levels: Sequence[Level]) -> None:
+def _check_levels(chain: str, levels: Sequence[CellLevel]) -> None:
     if not levels:
         raise HierarchyProblem(f"chain {chain} has no levels; the lowest is a single GPU")
     if levels[0].split != 1:

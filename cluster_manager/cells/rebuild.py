@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from cluster_manager.cells.assignment import VirtualCluster
-from cluster_manager.cells.binding import Binding, CellPair, Inconsistent, Trail
+from cluster_manager.cells.binding import Binding, Inconsistent, Trail
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.hierarchy import Chain, UnknownLevel
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.virtual_view import ViewKey, VirtualView
 from cluster_manager.cells.work import TaskCells, Work
+from domain.cells import CellPair, VirtualCluster
 from domain.identifiers import MachineId
 
 

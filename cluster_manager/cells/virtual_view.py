@@ -10,10 +10,11 @@ from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable
 from typing import NamedTuple
 
-from cluster_manager.cells.binding import Binding, CellPair
+from cluster_manager.cells.binding import Binding
 from cluster_manager.cells.buddy import BuddyCells
 from cluster_manager.cells.gang import FreeGpus
 from cluster_manager.cells.nodes import Integers, Nodes
+from domain.cells import CellPair
 from domain.identifiers import VirtualClusterId
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from cluster_manager.cells.binding import CellPair
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.virtual_view import ViewKey
+from domain.cells import CellPair
 
 
 class TaskCells(NamedTuple):

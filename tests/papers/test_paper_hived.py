@@ -5,26 +5,27 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from cluster_manager.cells.assignment import AssignmentProblem, OwnedCells, VirtualCluster
+from cluster_manager.cells.assignment import AssignmentProblem
 from cluster_manager.cells.buddy import BuddyCells
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.decisions import decide
-from cluster_manager.cells.hierarchy import Chain, Hierarchy, Level, chains_of
+from cluster_manager.cells.hierarchy import Chain, chains_of
 from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.occupancy import Occupancy
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
 from cluster_manager.cells.virtual_view import ViewKey
 from cluster_manager.cells.work import Placement, Wait, WaitReason
+from domain.cells import CellHierarchy, CellLevel, OwnedCells, VirtualCluster
 from domain.fleet import Cluster, Machine, Rack
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, TenantId, VirtualClusterId
 from domain.rank import Standing
 from tests.cluster_manager.cells.worlds import Choices, choices, random_chain
 
 V100, P100 = GpuModel("V100"), GpuModel("P100")
-LEVELS = (Level("GPU"), Level("PCIE-SWITCH", 2), Level("CPU-SOCKET", 2), Level("NODE", 2))
+LEVELS = (CellLevel("GPU"), CellLevel("PCIE-SWITCH", 2), CellLevel("CPU-SOCKET", 2), CellLevel("NODE", 2))
 
 
-def nodes(count: int, *above: Level) -> Chain:
+def nodes(count: int, *above: CellLevel) -> Chain:
     """So many nodes of eight GPUs, with the levels of Fig. 3."""
     return Chain("V100", V100, (*LEVELS, *above), tuple(MachineId(f"n{n}") for n in range(count)), 4)
 
@@ -110,10 +111,10 @@ def test_the_specification_of_figure_4() -> None:
         for r, model in enumerate((V100, V100, P100), 1)
     )
     levels = [
-        (*(Level(f"{model}-{level.name}", level.split) for level in LEVELS), Level(f"{model}-RACK", 8))
+        (*(CellLevel(f"{model}-{level.name}", level.split) for level in LEVELS), CellLevel(f"{model}-RACK", 8))
         for model in (V100, P100)
     ]
-    declared = [Hierarchy(f"{model}-RACK", model, own) for model, own in zip((V100, P100), levels, strict=True)]
+    declared = [CellHierarchy(f"{model}-RACK", model, own) for model, own in zip((V100, P100), levels, strict=True)]
     chains = chains_of(Cluster(ClusterId("c"), racks), declared)
     owned = (OwnedCells("P100-RACK", "P100-RACK", 1), OwnedCells("V100-RACK", "V100-NODE", 4))
     cells = CellCluster(chains, [VirtualCluster(VirtualClusterId("vc1"), owned)])
@@ -235,7 +236,7 @@ def test_binding_avoids_cells_used_by_low_priority_jobs() -> None:
 
 def test_low_priority_jobs_choose_the_cells_farthest_from_high_priority_ones() -> None:
     """For example, a non-buddy cell of a high-priority cell (§3.3)."""
-    cells = CellCluster([nodes(4, Level("PAIR", 2))], [tenant("A", l4=2)])
+    cells = CellCluster([nodes(4, CellLevel("PAIR", 2))], [tenant("A", l4=2)])
     high = start(cells, job("high", "A", 1, 8)).tasks[0].machine
     low = start(cells, job("low", None, 1, 8)).tasks[0].machine
     assert high // 2 != low // 2

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from cluster_manager.cells.assignment import OwnedCells, PinnedCell, VirtualCluster
-from cluster_manager.cells.hierarchy import CellAddress, Chain, Level
+from cluster_manager.cells.hierarchy import CellAddress, Chain
+from domain.cells import CellLevel, OwnedCells, PinnedCell, VirtualCluster
 from domain.identifiers import GpuModel, MachineId, VirtualClusterId
+from tests.cluster_manager.cells.worlds import pinned_cell
 
 Json: TypeAlias = Any
 """What json.load returns; the cases are read only here and in the drivers."""
@@ -44,7 +45,11 @@ def cluster_of(description: Json, shape: Json) -> HivedCluster:
     indices: dict[MachineId, tuple[int, ...]] = {}
     chains = tuple(_chain(name, types, tops[name], addresses, indices) for name in searched if name in tops)
     assert len(chains) == len(tops)
-    pins = {name: addresses[pin["physicalCell"]] for name, pin in physical["pinnedCells"].items()}
+    pins: dict[str, PinnedCell] = {}
+    for name, pin in physical["pinnedCells"].items():
+        chain_name, address = addresses[pin["physicalCell"]]
+        chain = next(chain for chain in chains if chain.name == chain_name)
+        pins[name] = pinned_cell(name, chain, *address)
     return HivedCluster(chains, _virtual_clusters(description["virtualClusters"], pins), indices)
 
 
@@ -55,16 +60,16 @@ def _chain(
     addresses: dict[str, tuple[str, CellAddress]],
     indices: dict[MachineId, tuple[int, ...]],
 ) -> Chain:
-    levels: list[Level] = []
+    levels: list[CellLevel] = []
     machine_level, cell_type = 0, name
     names: list[str] = []
     while cell_type in types:
         names.append(cell_type)
-        levels.append(Level(cell_type, types[cell_type]["childCellNumber"]))
+        levels.append(CellLevel(cell_type, types[cell_type]["childCellNumber"]))
         if types[cell_type]["isNodeLevel"]:
             machine_level = len(levels)
         cell_type = types[cell_type]["childCellType"]
-    levels.append(Level(cell_type))
+    levels.append(CellLevel(cell_type))
     top = len(levels)
     machines: list[MachineId] = []
     numbers = [0] * (top + 1)
@@ -85,13 +90,13 @@ def _chain(
     return Chain(name, GpuModel(cell_type), tuple(reversed(levels)), tuple(machines), top - machine_level + 1)
 
 
-def _virtual_clusters(described: Json, pins: Mapping[str, tuple[str, CellAddress]]) -> tuple[VirtualCluster, ...]:
+def _virtual_clusters(described: Json, pins: Mapping[str, PinnedCell]) -> tuple[VirtualCluster, ...]:
     owners: list[VirtualCluster] = []
     for name, owner in described.items():
         cells: list[OwnedCells] = []
         for owned in owner["virtualCells"]:
             path = owned["cellType"].split(".")
             cells.append(OwnedCells(path[0], path[-1], owned["cellNumber"]))
-        pinned = tuple(PinnedCell(pin, *pins[pin]) for pin in owner.get("pinnedCells", []))
+        pinned = tuple(pins[pin] for pin in owner.get("pinnedCells", []))
         owners.append(VirtualCluster(VirtualClusterId(name), tuple(cells), pinned))
     return tuple(owners)

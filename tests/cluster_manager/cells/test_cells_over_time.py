@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from cluster_manager.cells.assignment import OwnedCells, VirtualCluster
 from cluster_manager.cells.cell_cluster import CellCluster, StalePlacement
 from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.health import doomed_cells, owned_cell_states, usage_of
@@ -17,6 +16,7 @@ from cluster_manager.cells.rebuild import CellHolding, holdings, rebuilt, restor
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, InvalidRequest, Tasks
 from cluster_manager.cells.virtual_view import ViewKey
 from cluster_manager.cells.work import Placement, Wait, WaitReason
+from domain.cells import OwnedCells, VirtualCluster
 from domain.identifiers import MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing
 from tests.cluster_manager.cells.worlds import (

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_manager.cells.assignment import (
-    AssignmentProblem,
-    OwnedCells,
-    PinnedCell,
-    VirtualCluster,
-    machines_as_cells,
-)
+from cluster_manager.cells.assignment import AssignmentProblem, machines_as_cells
 from cluster_manager.cells.cell_cluster import CellCluster, UnknownCells
 from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.hierarchy import (
     CellAddress,
     Chain,
-    Hierarchy,
     HierarchyProblem,
-    Level,
     UnknownLevel,
     chains_of,
     derived_chains,
 )
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, InvalidRequest, Tasks
+from domain.cells import CellHierarchy, CellLevel, OwnedCells, PinnedCell, VirtualCluster
 from domain.fleet import Cluster, Machine, Rack
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, TenantId, VirtualClusterId
 from domain.rank import Standing
-from tests.cluster_manager.cells.worlds import chain_of
+from tests.cluster_manager.cells.worlds import chain_of, pinned_cell
 
 V100, P100 = GpuModel("V100"), GpuModel("P100")
 
@@ -75,10 +68,16 @@ def test_each_model_and_shape_is_a_chain_of_its_own() -> None:
     ]
 
 
-DECLARED = Hierarchy(
+DECLARED = CellHierarchy(
     "V100-RACK",
     V100,
-    (Level("GPU"), Level("PCIE-SWITCH", 2), Level("CPU-SOCKET", 2), Level("NODE", 2), Level("RACK", 4)),
+    (
+        CellLevel("GPU"),
+        CellLevel("PCIE-SWITCH", 2),
+        CellLevel("CPU-SOCKET", 2),
+        CellLevel("NODE", 2),
+        CellLevel("RACK", 4),
+    ),
 )
 
 
@@ -95,26 +94,34 @@ def test_a_declared_hierarchy_takes_the_machines_of_its_model() -> None:
         (cluster([(V100, 8)] * 6), DECLARED, "level RACK: 6 cells of level NODE do not divide .* 4 or 8 of them would"),
         (cluster([(V100, 6)] * 4), DECLARED, "machine r0m0 has 6 GPUs; .* one level has .*NODE 8"),
         (cluster([(P100, 8)] * 4), DECLARED, "has no machine with V100"),
-        (cluster([(V100, 1)]), Hierarchy("x", V100, (Level("a", 2),)), "level a: the lowest level is one GPU"),
-        (cluster([(V100, 1)]), Hierarchy("x", V100, (Level("a"), Level("a", 2))), "two levels are called a"),
+        (cluster([(V100, 1)]), CellHierarchy("x", V100, (CellLevel("a", 2),)), "level a: the lowest level is one GPU"),
         (
             cluster([(V100, 1)]),
-            Hierarchy("x", V100, (Level("a"), Level("b", 0))),
+            CellHierarchy("x", V100, (CellLevel("a"), CellLevel("a", 2))),
+            "two levels are called a",
+        ),
+        (
+            cluster([(V100, 1)]),
+            CellHierarchy("x", V100, (CellLevel("a"), CellLevel("b", 0))),
             "level b: a split factor is at least 1",
         ),
-        (cluster([(V100, 1)]), Hierarchy("x", V100, ()), "has no levels"),
-        (cluster([(V100, 1)]), Hierarchy("x", V100, (Level("a"),), (MachineId("m"),)), "no machine m with V100"),
+        (cluster([(V100, 1)]), CellHierarchy("x", V100, ()), "has no levels"),
+        (
+            cluster([(V100, 1)]),
+            CellHierarchy("x", V100, (CellLevel("a"),), (MachineId("m"),)),
+            "no machine m with V100",
+        ),
     ],
 )
-def test_what_makes_no_hierarchy_is_refused(described: Cluster, hierarchy: Hierarchy, problem: str) -> None:
+def test_what_makes_no_hierarchy_is_refused(described: Cluster, hierarchy: CellHierarchy, problem: str) -> None:
     with pytest.raises(HierarchyProblem, match=problem):
         chains_of(described, [hierarchy])
 
 
 def test_a_machine_is_in_one_hierarchy_only() -> None:
-    one = Hierarchy("one", V100, (Level("GPU"),), (MachineId("r0m0"),))
+    one = CellHierarchy("one", V100, (CellLevel("GPU"),), (MachineId("r0m0"),))
     with pytest.raises(HierarchyProblem, match="machine r0m0 is in the hierarchies one and two"):
-        chains_of(cluster([(V100, 1)]), [one, Hierarchy("two", V100, (Level("GPU"),))])
+        chains_of(cluster([(V100, 1)]), [one, CellHierarchy("two", V100, (CellLevel("GPU"),))])
     with pytest.raises(HierarchyProblem, match="two hierarchies are called one"):
         chains_of(cluster([(V100, 1)]), [one, one])
     with pytest.raises(UnknownLevel, match="has no level RACK; it has GPU"):
@@ -132,7 +139,11 @@ def owner(name: str, *cells: tuple[str, int], pinned: tuple[PinnedCell, ...] = (
 
 
 def pin(name: str, level: int, cell: int) -> PinnedCell:
-    return PinnedCell(name, "chain", CellAddress(level, cell))
+    return pinned_cell(name, CHAIN, level, cell)
+
+
+NO_MACHINE = PinnedCell("p", "chain", "node", MachineId("m99"))
+NO_LEVEL = PinnedCell("p", "chain", "row", CHAIN.machines[0])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +156,8 @@ def pin(name: str, level: int, cell: int) -> PinnedCell:
         ((owner("a", ("rack", 1), ("node", 4), ("gpu", 3)),), r"level gpu: .* own 3 cells \(a 3\), 3 more than the 0"),
         ((owner("a", ("rack", 2), pinned=(pin("p", 1, 0),)),), r"level rack: .* 1 more than the 1 that are left"),
         ((owner("a", pinned=(pin("p", 4, 0), pin("q", 1, 7))),), "pinned cell q: the cell, or a part of it, is pinned"),
-        ((owner("a", pinned=(pin("p", 4, 8),)),), "pinned cell p: chain chain has no cell 8 of level 4"),
+        ((owner("a", pinned=(NO_MACHINE,)),), "pinned cell p: machine m99 is not in chain chain"),
+        ((owner("a", pinned=(NO_LEVEL,)),), "pinned cell p: chain chain has no level row; it has gpu"),
         ((owner("a", pinned=(pin("p", 4, 0), pin("p", 4, 1))),), "two pinned cells have one name"),
         ((owner("a", ("row", 1)),), "virtual cluster a: chain chain has no level row; it has gpu, switch"),
         ((owner("a", ("node", -1)),), "-1 cells of level node .* 0 or more"),

@@ -11,13 +11,13 @@ from itertools import combinations
 
 import pytest
 
-from cluster_manager.cells.assignment import OwnedCells, VirtualCluster
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.decisions import decide
-from cluster_manager.cells.hierarchy import Chain, Level
+from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
 from cluster_manager.cells.work import Placement, TaskCells, Wait
+from domain.cells import CellLevel, OwnedCells, VirtualCluster
 from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing
 from tests.cluster_manager.cells.conftest import ABSENT, CASES
@@ -35,14 +35,14 @@ def _chains(group: Json) -> list[Chain]:
         tops.setdefault(cell["cellType"], []).extend(child["cellAddress"] for child in cell["cellChildren"])
     chains: list[Chain] = []
     for name, nodes in tops.items():
-        levels: list[Level] = []
+        levels: list[CellLevel] = []
         cell_type, from_top = name, 0
         while cell_type in types:
-            levels.append(Level(cell_type, types[cell_type]["childCellNumber"]))
+            levels.append(CellLevel(cell_type, types[cell_type]["childCellNumber"]))
             if types[cell_type].get("isNodeLevel"):
                 from_top = len(levels)
             cell_type = types[cell_type]["childCellType"]
-        levels.append(Level(cell_type))
+        levels.append(CellLevel(cell_type))
         machines = tuple(MachineId(node) for node in nodes)
         chains.append(Chain(name, GpuModel(cell_type), tuple(reversed(levels)), machines, len(levels) - from_top + 1))
     return chains

@@ -9,17 +9,12 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from cluster_manager.cells.assignment import (
-    AssignmentProblem,
-    OwnedCells,
-    PinnedCell,
-    VirtualCluster,
-    assigned_cells,
-)
+from cluster_manager.cells.assignment import AssignmentProblem, assigned_cells
 from cluster_manager.cells.cell_cluster import CellCluster
-from cluster_manager.cells.hierarchy import CellAddress, Chain, Level
+from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.rebuild import holdings
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
+from domain.cells import CellLevel, OwnedCells, PinnedCell, VirtualCluster
 from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing
 
@@ -30,7 +25,7 @@ MOST_GPUS = 32
 
 def chain_of(splits: Sequence[int], machine_level: int, tops: int, name: str = "chain") -> Chain:
     """A chain with these split factors from the second level on."""
-    levels = (Level(LEVEL_NAMES[0]), *(Level(LEVEL_NAMES[n + 1], split) for n, split in enumerate(splits)))
+    levels = (CellLevel(LEVEL_NAMES[0]), *(CellLevel(LEVEL_NAMES[n + 1], split) for n, split in enumerate(splits)))
     machines = tops
     for split in splits[machine_level - 1 :]:
         machines *= split
@@ -74,6 +69,12 @@ def random_chain(choose: Choices, name: str) -> Chain:
     return chain_of(splits, machine_level, 1 + choose.below(max(1, min(3, MOST_GPUS // gpus))), name)
 
 
+def pinned_cell(name: str, chain: Chain, level: int, cell: int) -> PinnedCell:
+    """This very cell, pinned."""
+    gpu = cell * chain.sizes[level] % chain.gpus_per_machine
+    return PinnedCell(name, chain.name, chain.name_of(level), chain.machines[chain.machines_in(level, cell)[0]], gpu)
+
+
 @dataclass(frozen=True)
 class Setting:
     """Chains and who owns what."""
@@ -101,7 +102,7 @@ def random_setting(choose: Choices) -> Setting:
         number = choose.below(tenants)
         owner = owners[number]
         if choose.one_in(10):
-            pin = PinnedCell(f"p{wish}", chain.name, CellAddress(level, choose.below(chain.counts[level])))
+            pin = pinned_cell(f"p{wish}", chain, level, choose.below(chain.counts[level]))
             wished = VirtualCluster(owner.virtual_cluster, owner.cells, (*owner.pinned, pin))
         else:
             more = OwnedCells(chain.name, chain.name_of(level), 1)
