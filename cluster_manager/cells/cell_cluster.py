@@ -93,7 +93,7 @@ class CellCluster:
         views = [
             (number, view)
             for number, chain in enumerate(self.chains)
-            if request.gpu_model in {None, chain.gpu_model}
+            if _may_use(request, chain)
             and (view := self.views.get(ViewKey(name, chain.name, request.pinned_cell))) is not None
         ]
         if not views:
@@ -104,7 +104,7 @@ class CellCluster:
 
     def chains_for(self, request: CellRequest) -> list[int]:
         """The chains that may serve an opportunistic request. Raises UnknownCells where there are none."""
-        chains = [n for n, chain in enumerate(self.chains) if request.gpu_model in {None, chain.gpu_model}]
+        chains = [number for number, chain in enumerate(self.chains) if _may_use(request, chain)]
         if not chains:
             raise UnknownCells(f"{request.key}: there is no machine of GPU model {request.gpu_model}")
         return chains
@@ -248,12 +248,12 @@ class CellCluster:
         """The machines of the chain that new work must not use; None where these are just those that are unusable."""
         if not barred:
             return None
-        numbers = dict.fromkeys(self.occupancy(chain).unusable)
-        for machine in barred:
-            of_chain, number = self._number_of[machine]
-            if of_chain == chain:
-                numbers[number] = None
-        return numbers
+        here = [number for of_chain, number in map(self._number_of.__getitem__, barred) if of_chain == chain]
+        return dict.fromkeys([*self.occupancy(chain).unusable, *here]) if here else None
+
+
+def _may_use(request: CellRequest, chain: Chain) -> bool:
+    return request.gpu_model in {None, chain.gpu_model} and (request.chains is None or chain.name in request.chains)
 
 
 def _per_node(view: VirtualView, task: TaskCells) -> Iterable[tuple[int, int]]:

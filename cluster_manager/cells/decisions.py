@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from cluster_manager.cells.cell_cluster import CellCluster
@@ -14,8 +14,15 @@ from cluster_manager.cells.work import Placement, Wait, WaitReason
 from domain.identifiers import MachineId
 
 
-def decide(cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = ()) -> Placement | Wait:
+def decide(
+    cells: CellCluster,
+    request: CellRequest,
+    barred: Collection[MachineId] = (),
+    protected: Collection[Hashable] = (),
+) -> Placement | Wait:
     """Where the request would go, on none of the barred machines. The cells are as before, whatever the answer.
+
+    Work of its own virtual cluster that is protected is not evicted for it.
 
     Raises UnknownCells for a virtual cluster, a pinned cell or a GPU model that is not there.
     """
@@ -23,7 +30,7 @@ def decide(cells: CellCluster, request: CellRequest, barred: Collection[MachineI
         return place_opportunistic(cells, request, barred) or Wait(
             WaitReason.NOTHING_IDLE, f"asks for {_asked(request)}; not enough GPUs are idle and close enough"
         )
-    return place_guaranteed(cells, request, barred) or _why(cells, request, barred)
+    return place_guaranteed(cells, request, barred, protected) or _why(cells, request, barred)
 
 
 def _why(cells: CellCluster, request: CellRequest, barred: Collection[MachineId]) -> Wait:

@@ -20,13 +20,17 @@ from domain.cells import CellPair
 from domain.identifiers import MachineId
 
 
-def place_guaranteed(cells: CellCluster, request: CellRequest, barred: Collection[MachineId]) -> Placement | None:
+def place_guaranteed(
+    cells: CellCluster, request: CellRequest, barred: Collection[MachineId], protected: Collection[Hashable] = ()
+) -> Placement | None:
     """The place in the request's virtual cluster, on none of the barred machines; None where there is none.
+
+    Of its virtual cluster's work, what is protected is not evicted, except if it is leaving already.
 
     Raises UnknownCells. The cells are as before.
     """
     views = cells.views_for(request)
-    searches = [_ViewSearch(cells, request, chain, view, cells.blocked(chain, barred)) for chain, view in views]
+    searches = [_ViewSearch(cells, request, chain, view, cells.blocked(chain, barred), protected) for chain, view in views]
     for search in searches:
         placement = search.try_without(())
         if placement is not None:
@@ -37,10 +41,14 @@ def place_guaranteed(cells: CellCluster, request: CellRequest, barred: Collectio
     return min(found, key=lambda placement: _harm(cells, placement)) if found else None
 
 
-def _harm(cells: CellCluster, placement: Placement) -> tuple[int, int, int]:
-    """Guaranteed victims, guaranteed work that is downgraded, opportunistic victims."""
-    guaranteed = sum(cells.work[key].view is not None for key in placement.victims)
-    return guaranteed, len(placement.downgraded), len(placement.victims) - guaranteed
+def _harm(cells: CellCluster, placement: Placement) -> tuple[int, int]:
+    """Work of the virtual cluster that loses its cells: such as must be evicted, then such as may be downgraded.
+
+    What else is in the way does not count: the choice is to be that of a private cluster.
+    """
+    losing = [cells.work[key] for key in (*placement.victims, *placement.downgraded)]
+    own = [work.request.yields_to_downgrade for work in losing if work.view is not None]
+    return own.count(False), own.count(True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +60,7 @@ class _ViewSearch:
     chain: int
     view: VirtualView
     blocked: Collection[int] | None
+    protected: Collection[Hashable]
 
     def try_evicting(self) -> Placement | None:
         """A place with the fewest and least important of the owner's work gone."""
@@ -77,7 +86,13 @@ class _ViewSearch:
     def _lower(self) -> list[Work]:
         """The work in the view that may be evicted for the request, worst standing and longest there first."""
         standing, key = self.request.standing, self.view.key
-        lower = [work for work in self.cells.work.values() if work.view == key and standing < work.request.standing]
+        lower = [
+            work
+            for work in self.cells.work.values()
+            if work.view == key
+            and standing < work.request.standing
+            and (work.leaving or work.request.key not in self.protected)
+        ]
         return sorted(
             lower, key=lambda work: (-work.request.standing.priority, -work.request.standing.level, work.sequence)
         )

@@ -78,6 +78,8 @@ class CellRequest:
     yields_to_downgrade: bool = False
     """Instead of being evicted by its own virtual cluster it may lose its cells and go on opportunistically."""
     may_evict: bool = True
+    chains: tuple[str, ...] | None = None
+    """Only in these chains; None: any."""
 
     @property
     def guaranteed(self) -> bool:

@@ -284,6 +284,20 @@ def test_guaranteed_work_takes_the_cells_with_the_fewest_opportunistic_gpus() ->
     assert answer.victims == ()
 
 
+def test_whom_an_owner_evicts_does_not_depend_on_opportunistic_work() -> None:
+    chains = [chain_of((2, 2, 2), 4, 1, name) for name in ("first", "second")]
+    owners = [VirtualCluster(TEAM, (OwnedCells("first", "node", 1), OwnedCells("second", "node", 1)))]
+    taken = []
+    for opportunistic in (False, True):
+        cells = CellCluster(chains, owners)
+        placed(cells, request("a", 1, 4))
+        placed(cells, request("b", 1, 8))
+        if opportunistic:
+            placed(cells, request("o", 1, 4, None))
+        taken.append(placed(cells, request("c", 1, 8, priority=1)).tasks)
+    assert taken[0] == taken[1]
+
+
 def test_a_machine_that_drains_keeps_its_work_and_takes_no_more() -> None:
     cells = racks()
     where = placed(cells, request("a", 1, 2)).tasks[0].machine
