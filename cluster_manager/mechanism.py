@@ -16,6 +16,7 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import TaskKind
+from domain.cells import CellUse
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
@@ -86,6 +87,10 @@ class Place(NamedTuple):
     last_resort: bool = False
     """Whether victims on machines that such a job leaves to others had to be considered; a cluster where they had not
     is better, if the best priority of its victims is the same."""
+    cells: CellUse | None = None
+    """The cells of a virtual cluster that it uses, to be written down with it."""
+    downgraded: tuple[AttemptKey, ...] = ()
+    """Attempts that lose their cells to the job and go on opportunistically where they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from domain.identifiers import GpuModel, JobName, MachineId, TenantId, VirtualClusterId
+from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
 
 
 class CellLevel(NamedTuple):
@@ -88,7 +88,6 @@ class TaskCellUse(NamedTuple):
 class CellUse(NamedTuple):
     """The cells of one job in one cluster, where it uses its virtual cluster's."""
 
-    job: JobName
     tenant: TenantId
     virtual_cluster: VirtualClusterId
     chain: str

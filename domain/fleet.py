@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from domain.cells import ClusterCells
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 
 NO_GPU_MODEL = GpuModel("")
@@ -99,6 +100,8 @@ class Cluster:
     racks: tuple[Rack, ...]
     mechanism: str = DEFAULT_MECHANISM
     """What places jobs in it: a name of `cluster_manager.mechanisms`."""
+    cells: ClusterCells = ClusterCells()
+    """How it is divided, for the mechanism that places jobs in cells."""
 
     def machines(self) -> Iterator[Machine]:
         for rack in self.racks:

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cluster_manager.capacity.charging import ENTRY_COLUMNS, MACHINE, ROW
-from cluster_manager.capacity.tables import Integers, Reals
+from cluster_manager.capacity.charging import ENTRY_COLUMNS, GPU_BITS, MACHINE, ROW
+from cluster_manager.capacity.tables import RESOURCES, Integers, Reals
 from cluster_manager.kernels.compiled import compiled_part
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
@@ -265,3 +265,12 @@ def _no_entries(size: int) -> Integers:
     entries = np.zeros((size, ENTRY_COLUMNS), np.int64)
     entries[:, ROW] = NO_ATTEMPT
     return entries
+
+
+def is_part_of(entries: Integers, whole: Integers) -> bool:
+    """Whether everything in these entries is held by the others too."""
+    if not np.all(np.isin(entries[:, MACHINE], whole[:, MACHINE])):
+        return False
+    there = whole[np.searchsorted(whole[:, MACHINE], entries[:, MACHINE])]
+    same_gpus = np.all((entries[:, GPU_BITS] & ~there[:, GPU_BITS]) == 0)
+    return bool(same_gpus and np.all(entries[:, :RESOURCES] <= there[:, :RESOURCES]))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVarTuple
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import AttemptArrays, HeldAttempt, HeldAttempts
+from cluster_manager.capacity.attempts import AttemptArrays, HeldAttempt, HeldAttempts, is_part_of
 from cluster_manager.capacity.charging import (
     ALL_FITS,
     ENTRY_COLUMNS,
-    GPU_BITS,
     GPU_HELD,
     GPU_MISSING,
     MACHINE,
@@ -80,6 +79,8 @@ class ClusterCapacity(NeverCopied):
         Clusters that are asked the same questions share their tables, each at its position.
         """
         self.cluster = cluster.cluster
+        self.description = cluster
+        """What it consists of, apart from what machines are doing."""
         self.rule = rule
         """How far evictions are bounded here."""
         self.shared = shared if shared is not None else SharedTables((cluster,))
@@ -156,7 +157,7 @@ class ClusterCapacity(NeverCopied):
         live = self._live(key)
         entries = self._entries(placements)
         if live.leaving:
-            if not _is_part_of(entries, live.entries):
+            if not is_part_of(entries, live.entries):
                 raise GrowsWhileLeaving(key)
         else:
             tables, position = self._tables, self.position
@@ -173,6 +174,10 @@ class ClusterCapacity(NeverCopied):
         """What the attempt holds in this cluster; None when it holds nothing here."""
         live = self._attempts.by_key.get(key)
         return live.holding if live is not None else None
+
+    def held(self) -> Iterator[tuple[Holding, bool]]:
+        """What every live attempt holds here, and whether its eviction has begun; in no particular order."""
+        return ((live.holding, live.leaving) for live in self._attempts.by_key.values())
 
     def entries_of(self, key: AttemptKey) -> Integers:
         """What it holds, summed up per machine: the table `entries` of `AttemptArrays`. Raises UnexpectedHolding."""
@@ -290,6 +295,10 @@ class ClusterCapacity(NeverCopied):
         live = self._live(key)
         self._suppose(live.entries, -1, live)
         self._attempts.set_evictable(live, evictable=False)
+
+    def suppositions(self) -> Iterator[tuple[Integers, AttemptKey | None]]:
+        """What is supposed at the moment, in order: entries that are charged, or those of an attempt that is released."""
+        return ((entries, None if live is None else live.holding.key) for entries, _, live, _ in self._supposed)
 
     def end_supposing(self) -> None:
         """Everything is again as it was before the first supposition."""
@@ -484,12 +493,3 @@ class ClusterCapacity(NeverCopied):
 def _check_priority(standing: Standing) -> None:
     if not HIGHEST_PRIORITY <= standing.priority <= LOWEST_PRIORITY:
         raise ValueError(f"priority {standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")
-
-
-def _is_part_of(entries: Integers, whole: Integers) -> bool:
-    """Whether everything in these entries is held by the others too."""
-    if not np.all(np.isin(entries[:, MACHINE], whole[:, MACHINE])):
-        return False
-    there = whole[np.searchsorted(whole[:, MACHINE], entries[:, MACHINE])]
-    same_gpus = np.all((entries[:, GPU_BITS] & ~there[:, GPU_BITS]) == 0)
-    return bool(same_gpus and np.all(entries[:, :RESOURCES] <= there[:, :RESOURCES]))

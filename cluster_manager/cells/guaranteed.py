@@ -30,7 +30,9 @@ def place_guaranteed(
     Raises UnknownCells. The cells are as before.
     """
     views = cells.views_for(request)
-    searches = [_ViewSearch(cells, request, chain, view, cells.blocked(chain, barred), protected) for chain, view in views]
+    searches = [
+        _ViewSearch(cells, request, chain, view, cells.blocked(chain, barred), protected) for chain, view in views
+    ]
     for search in searches:
         placement = search.try_without(())
         if placement is not None:

@@ -16,6 +16,9 @@ from domain.identifiers import GpuModel, MachineId
 
 GPU_LEVEL = 1
 """The lowest level: a single GPU."""
+MACHINE_LEVEL, RACK_LEVEL = "machine", "rack"
+"""What the levels of derived hierarchies are called. In every other one `machine` is the level of its machines too,
+whatever it is called there, and `rack` the next one up, if there is one."""
 MOST_GPUS_PER_MACHINE = 62
 
 
@@ -93,10 +96,14 @@ class Chain:
         return self.levels[level - 1].name
 
     def level_called(self, name: str) -> int:
-        """The level of that name. Raises UnknownLevel with those that there are."""
+        """The level of that name, or what `machine` and `rack` stand for. Raises UnknownLevel with those that there are."""
         for number, level in enumerate(self.levels, 1):
             if level.name == name:
                 return number
+        if name == MACHINE_LEVEL:
+            return self.machine_level
+        if name == RACK_LEVEL and self.machine_level < self.top:
+            return self.machine_level + 1
         there = ", ".join(level.name for level in self.levels)
         raise UnknownLevel(f"chain {self.name} has no level {name}; it has {there}")
 
@@ -168,13 +175,13 @@ def derived_chains(cluster: Cluster) -> tuple[Chain, ...]:
         per_rack = [machines for machines in per_rack if machines]
         levels = [CellLevel("gpu")]
         if gpus > 1:
-            levels.append(CellLevel("machine", gpus))
+            levels.append(CellLevel(MACHINE_LEVEL, gpus))
         else:
-            levels = [CellLevel("machine")]
+            levels = [CellLevel(MACHINE_LEVEL)]
         machine_level = len(levels)
         in_rack = len(per_rack[0])
         if len(per_rack) > 1 and in_rack > 1 and all(len(machines) == in_rack for machines in per_rack):
-            levels.append(CellLevel("rack", in_rack))
+            levels.append(CellLevel(RACK_LEVEL, in_rack))
         name = str(model) if models.count(model) == 1 else f"{model}-{gpus}"
         chains.append(Chain(name, model, tuple(levels), tuple(m for rack in per_rack for m in rack), machine_level))
     return tuple(chains)

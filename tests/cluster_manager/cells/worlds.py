@@ -156,7 +156,7 @@ def random_request(choose: Choices, setting: Setting, key: str) -> CellRequest:
     )
 
 
-def state_of(cells: CellCluster) -> object:
+def state_of(cells: CellCluster) -> tuple[object, ...]:
     """Everything that decisions depend on; equal states decide alike."""
     return (
         [buddy.layout() for buddy in cells.buddies],

@@ -1,0 +1,189 @@
+"""The attempts of a cluster as work in cells: brought up to date with the cluster's capacity whenever that has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, Integers
+from cluster_manager.cells.binding import Inconsistent
+from cluster_manager.cells.cell_cluster import CellCluster
+from cluster_manager.cells.hierarchy import chains_of
+from cluster_manager.cells.rebuild import CellHolding, HeldTask, restored, seat_as_held
+from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
+from cluster_manager.cells.work import Placement
+from cluster_manager.recently_used import RecentlyUsed
+from domain.cells import CellUse
+from domain.identifiers import MachineId, TenantId
+from domain.placement import AttemptKey, Holding, TaskPlacement, order_of_holding
+
+_NOBODY = TenantId("")
+_NO_REVISION = -1
+
+
+class WorkKey(NamedTuple):
+    """One job's part of an attempt, or all of it that uses no cells of a virtual cluster."""
+
+    attempt: AttemptKey
+    part: int
+
+
+class _Supposed(NamedTuple):
+    """The key of work that is only supposed."""
+
+    number: int
+
+
+class HeldWork:
+    """The cells of one cluster with what its attempts hold.
+
+    It can be made anew from the capacity at any time; between two questions only what has changed is done.
+    """
+
+    __slots__ = ("_held", "_parts", "_revision", "_supposed", "_takes_work", "cells", "rows")
+
+    def __init__(self, view: ClusterCapacity) -> None:
+        """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
+        declared = view.description.cells
+        self.cells = CellCluster(chains_of(view.description, declared.hierarchies), declared.virtual_clusters)
+        self.rows: list[Integers] = [
+            np.array([view.number_of(machine) for machine in chain.machines], np.int64) for chain in self.cells.chains
+        ]
+        """[chain][machine] its row in the tables of the capacity."""
+        self._takes_work = [np.ones(len(rows), np.bool_) for rows in self.rows]
+        self._held: dict[AttemptKey, tuple[Holding, bool]] = {}
+        self._parts: dict[AttemptKey, int] = {}
+        self._revision = _NO_REVISION
+        self._supposed: list[_Supposed] = []
+
+    def bring_up_to_date(self, view: ClusterCapacity) -> None:
+        """The cells are as the capacity says, what is supposed at the moment not counted."""
+        if view.revision == self._revision:
+            return
+        self._revision = view.revision
+        for supposed in self._supposed:
+            self.cells.release(supposed)
+        self._supposed.clear()
+        self._take_machines(view)
+        left = dict.fromkeys(self._held)
+        new: list[tuple[Holding, bool]] = []
+        for holding, leaving in view.held():
+            left.pop(holding.key, None)
+            known = self._held.get(holding.key)
+            if known is None or known[0] is not holding:
+                new.append((holding, leaving))
+            elif known[1] != leaving:
+                self._held[holding.key] = holding, leaving
+                for key in self.keys_of(holding.key):
+                    self.cells.work[key].leaving = leaving
+        for attempt in left:
+            self.forget(attempt)
+        for holding, _ in new:
+            self.forget(holding.key)
+        self._take_in(sorted(new, key=lambda one: order_of_holding(one[0].key, one[0].started_s, one[1])))
+
+    def forget(self, attempt: AttemptKey) -> None:
+        """The attempt holds nothing as far as the cells are concerned, until they are brought up to date again."""
+        for key in self.keys_of(attempt):
+            self.cells.release(key)
+        self._held.pop(attempt, None)
+        self._parts.pop(attempt, None)
+
+    def keys_of(self, attempt: AttemptKey) -> Iterator[WorkKey]:
+        """The keys of the attempt's work."""
+        return (WorkKey(attempt, part) for part in range(self._parts.get(attempt, 0)))
+
+    def holding(self, attempt: AttemptKey) -> Holding:
+        """What the attempt holds. Raises KeyError."""
+        return self._held[attempt][0]
+
+    def suppose(self, view: ClusterCapacity, found: RecentlyUsed[bytes, Placement]) -> list[MachineId]:
+        """Does as if what is supposed in the capacity were so, until the cells are brought up to date again.
+
+        `found` are places that were found before, by the entries that they take: so it is known whose cells these are.
+        Returns the machines that something else is charged on, of which that is not known.
+        """
+        self._revision = _NO_REVISION
+        unknown: list[MachineId] = []
+        for entries, released in view.suppositions():
+            if released is not None:
+                self.forget(released)
+                continue
+            placement = found.get(entries.tobytes())
+            if placement is None or not self._suppose_placed(placement):
+                unknown += [view.layout.machine_ids[row] for row in entries[:, MACHINE].tolist()]
+        return unknown
+
+    def _suppose_placed(self, placement: Placement) -> bool:
+        """False, with nothing done, where its cells are not free any more."""
+        key = _Supposed(len(self._supposed))
+        try:
+            self.cells.add(replace(placement.request, key=key), placement.view, placement.tasks)
+        except Inconsistent:
+            return False
+        self._supposed.append(key)
+        return True
+
+    def _take_machines(self, view: ClusterCapacity) -> None:
+        for number, chain in enumerate(self.cells.chains):
+            takes_work = view.arrays.state[self.rows[number], WORKS_AS] != NO_WORK
+            for machine in np.flatnonzero(takes_work != self._takes_work[number]).tolist():
+                self.cells.set_usable(chain.machines[machine], usable=bool(takes_work[machine]))
+            self._takes_work[number] = takes_work
+
+    def _take_in(self, new: list[tuple[Holding, bool]]) -> None:
+        seats = []
+        for holding, leaving in new:
+            parts = list(_parts_of(holding, leaving))
+            self._held[holding.key] = holding, leaving
+            self._parts[holding.key] = len(parts)
+            seats += [(restored(self.cells, part), part) for part in parts]
+        for work, part in sorted(seats, key=lambda seat: (seat[0].request.standing, seat[0].sequence)):
+            seat_as_held(self.cells, work, part)
+
+
+def _parts_of(holding: Holding, leaving: bool) -> Iterator[CellHolding]:
+    """The attempt's work: each job that uses cells of its virtual cluster, and the rest that holds GPUs."""
+    number = 0
+    in_cells = {job for job, _ in holding.cells}
+    for job, use in holding.cells:
+        placements = [placement for placement in holding.placements if placement.job == job]
+        tasks = tuple(
+            HeldTask(placement.machine, _bits(placement), task.owned_level, task.pairs)
+            for placement, task in zip(placements, use.tasks, strict=True)
+        )
+        request = _request(WorkKey(holding.key, number), holding, use, tasks)
+        yield CellHolding(request, use.chain, tasks, leaving, use.downgraded)
+        number += 1
+    rest = tuple(
+        HeldTask(placement.machine, _bits(placement))
+        for placement in holding.placements
+        if placement.gpu_indices and placement.job not in in_cells
+    )
+    if rest:
+        yield CellHolding(_request(WorkKey(holding.key, number), holding, None, rest), "", rest, leaving)
+
+
+def _request(key: WorkKey, holding: Holding, use: CellUse | None, tasks: tuple[HeldTask, ...]) -> CellRequest:
+    """What the work asked for, as far as it matters once it is placed."""
+    gang = AffinityGroup((Tasks(len(tasks), max(task.bits.bit_count() for task in tasks)),))
+    if use is None:
+        return CellRequest(key, gang, _NOBODY, None, holding.standing)
+    return CellRequest(
+        key,
+        gang,
+        use.tenant,
+        use.virtual_cluster,
+        holding.standing,
+        pinned_cell=use.pinned_cell,
+        yields_to_downgrade=use.yields_to_downgrade,
+    )
+
+
+def _bits(placement: TaskPlacement) -> int:
+    return sum(1 << gpu for gpu in placement.gpu_indices)

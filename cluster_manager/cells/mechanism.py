@@ -1,0 +1,246 @@
+"""Cells as a placement mechanism (HiveD §3): guaranteed jobs in their virtual clusters, others on what is idle.
+
+A guaranteed query of a tenant that owns no cells in the cluster is placed opportunistically. Jobs without GPUs own no
+cells: packing places them, on the machines of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster_manager.capacity.charging import ENTRY_COLUMNS, GPU_BITS, MACHINE
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.capacity.released_capacity import ReleasedCapacity
+from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
+from cluster_manager.capacity.task_kinds import TIER, UNFIT
+from cluster_manager.cells.decisions import decide
+from cluster_manager.cells.held_work import HeldWork, WorkKey
+from cluster_manager.cells.hierarchy import MACHINE_LEVEL, RACK_LEVEL
+from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
+from cluster_manager.cells.work import Placement, TaskCells, Wait
+from cluster_manager.mechanism import TASK_COLUMNS, Affinity, AffinityLevel, Place, Query, Shortfall
+from cluster_manager.packing.locality_score import RACK_WEIGHT
+from cluster_manager.packing.mechanism import Packing
+from cluster_manager.recently_used import RecentlyUsed
+from domain.cells import CellUse, TaskCellUse
+from domain.eviction import Evictor, Victim, may_evict
+from domain.identifiers import MachineId
+from domain.placement import AttemptKey, Holding
+
+PLACES_REMEMBERED = 1024
+"""Places found last: which cells the places are that the region supposes to be taken while it tries further jobs."""
+MOST_ROUNDS = 16
+"""Places tried for one query because machines lack CPUs or memory for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OnMachine:
+    """What a place takes of one machine."""
+
+    row: int
+    tasks: int
+    gpu_bits: int
+    takes: tuple[int, ...]
+    """Of each resource."""
+
+
+class Cells:
+    """The mechanism of one cluster."""
+
+    __slots__ = ("_found", "_packing", "_work")
+
+    def __init__(self, view: ClusterCapacity) -> None:
+        """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
+        self._work = HeldWork(view)
+        self._packing = Packing()
+        self._found: RecentlyUsed[bytes, Placement] = RecentlyUsed(PLACES_REMEMBERED)
+
+    def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
+        """See `cells.guaranteed` and `cells.opportunistic` for the place and its victims."""
+        if query.kind.gpus == 0:
+            return self._packing.find(query, view)
+        self._work.bring_up_to_date(view)
+        barred = dict.fromkeys(self._work.suppose(view, self._found) if view.supposes else ())
+        chains, unfit = self._where_it_fits(query, view)
+        barred |= dict.fromkeys(unfit)
+        if chains:
+            request, protected = self._request(query, chains), self._protected(query)
+            for _ in range(MOST_ROUNDS):
+                answer = decide(self._work.cells, request, barred, protected)
+                if isinstance(answer, Wait):
+                    break
+                lacking = self._lacking(query, answer, view)
+                if not lacking:
+                    return self._place(query, answer, view) or Shortfall(query.tasks - 1)
+                barred |= dict.fromkeys(lacking)
+        return Shortfall(query.tasks - 1)
+
+    def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
+        asks = query.kind.number, query.tasks, query.affinity, query.guaranteed, query.virtual_cluster
+        if not query.may_evict:
+            return asks
+        now_s = query.now_s if view.time_matters else 0.0
+        return *asks, query.standing, now_s, query.victims_from_priority
+
+    def refusal_scope(self, query: Query, view: ClusterCapacity) -> Hashable:
+        """Every virtual cluster has cells of its own; a preferred affinity only chooses between places."""
+        return query.virtual_cluster if query.guaranteed else None, query.affinity if query.affinity.hard else None
+
+    def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
+        """Victims that need not leave are spared when a place is found; of those that are left it says nothing."""
+        return tuple(False for _ in victims)
+
+    def capacity_after(self, query: Query, capacity: int, released: ReleasedCapacity) -> int:
+        """It keeps no count: any release may have been enough."""
+        return query.tasks
+
+    def _where_it_fits(self, query: Query, view: ClusterCapacity) -> tuple[tuple[str, ...], list[MachineId]]:
+        """The chains on which the tasks fit when they are empty, and the machines of these on which they do not."""
+        fits_shape = query.kind.needs.table[:, TIER] != UNFIT
+        names: list[str] = []
+        unfit: list[MachineId] = []
+        for chain, rows in zip(self._work.cells.chains, self._work.rows, strict=True):
+            fits = fits_shape[view.arrays.fixed[rows, SHAPE]]
+            if fits.any():
+                names.append(chain.name)
+                unfit += [chain.machines[machine] for machine in np.flatnonzero(~fits).tolist()]
+        return tuple(names), unfit
+
+    def _request(self, query: Query, chains: tuple[str, ...]) -> CellRequest:
+        owns = query.guaranteed and query.virtual_cluster in self._work.cells.virtual_clusters
+        gang = AffinityGroup((Tasks(query.tasks, query.kind.gpus),), _affinity(query.affinity))
+        return CellRequest(
+            "query",
+            gang,
+            query.tenant,
+            query.virtual_cluster if owns and self._owns_any(query, chains) else None,
+            query.standing,
+            may_evict=query.may_evict,
+            chains=chains,
+        )
+
+    def _owns_any(self, query: Query, chains: Collection[str]) -> bool:
+        """Whether the virtual cluster has cells that are not pinned in any of these chains."""
+        return any(
+            key.virtual_cluster == query.virtual_cluster and key.chain in chains and key.pinned is None
+            for key in self._work.cells.views
+        )
+
+    def _protected(self, query: Query) -> set[Hashable]:
+        """The guaranteed work that may not be evicted for the query at the moment (`domain.eviction`)."""
+        newcomer = Evictor(query.standing, query.guaranteed)
+        protected: set[Hashable] = set()
+        for key, work in self._work.cells.work.items():
+            if work.view is None or not isinstance(key, WorkKey) or not query.standing < work.request.standing:
+                continue
+            holding = self._work.holding(key.attempt)
+            victim = Victim(holding.standing, holding.spared, holding.evictable_from_s)
+            if holding.standing.priority < query.victims_from_priority or not may_evict(newcomer, victim, query.now_s):
+                protected.add(key)
+        return protected
+
+    def _on_machines(self, query: Query, placement: Placement, view: ClusterCapacity) -> list[_OnMachine]:
+        """What the place takes of each machine, in machine order."""
+        table, shapes = query.kind.needs.table, view.arrays.fixed[:, SHAPE]
+        held: dict[int, tuple[int, int]] = {}
+        for task in placement.tasks:
+            row = int(self._work.rows[task.chain][task.machine])
+            tasks, bits = held.get(row, (0, 0))
+            held[row] = tasks + 1, bits | task.bits
+        return [
+            _OnMachine(row, tasks, bits, tuple((tasks * table[shapes[row], :RESOURCES]).tolist()))
+            for row, (tasks, bits) in sorted(held.items())
+        ]
+
+    def _lacking(self, query: Query, placement: Placement, view: ClusterCapacity) -> list[MachineId]:
+        """The machines that have too few CPUs or too little memory even after all that leave have left."""
+        freed: dict[int, Integers] = {}
+        for attempt in attempts_of(placement.victims):
+            for entry in view.entries_of(attempt):
+                row = int(entry[MACHINE])
+                freed[row] = freed.get(row, np.zeros(RESOURCES, np.int64)) + entry[:RESOURCES]
+        arrays, lacking = view.arrays, []
+        for there in self._on_machines(query, placement, view):
+            available = arrays.state[there.row, :RESOURCES] + arrays.leaving[there.row, :RESOURCES]
+            if there.row in freed:
+                available = available + freed[there.row]
+            if any(there.takes[resource] > available[resource] for resource in (MILLICPUS, MEBIBYTES)):
+                lacking.append(view.layout.machine_ids[there.row])
+        return lacking
+
+    def _place(self, query: Query, placement: Placement, view: ClusterCapacity) -> Place | None:
+        """The placement as the region compares it; None where a victim is of a better priority than it may be."""
+        attempts = attempts_of(placement.victims)
+        victims = tuple(self._work.holding(attempt) for attempt in attempts)
+        if any(victim.standing.priority < query.victims_from_priority for victim in victims):
+            return None
+        table, fixed = query.kind.needs.table, view.arrays.fixed
+        in_order = sorted(
+            placement.tasks, key=lambda task: (self._work.rows[task.chain][task.machine], task.bits & -task.bits)
+        )
+        tasks = np.zeros((len(in_order), TASK_COLUMNS), np.int64)
+        for number, task in enumerate(in_order):
+            row = int(self._work.rows[task.chain][task.machine])
+            need = table[fixed[row, SHAPE]]
+            tasks[number] = row, need[MILLICPUS], need[MEBIBYTES], task.bits
+        there = self._on_machines(query, placement, view)
+        entries = np.zeros((len(there), ENTRY_COLUMNS), np.int64)
+        for number, on_machine in enumerate(there):
+            entries[number, :RESOURCES] = on_machine.takes
+            entries[number, MACHINE], entries[number, GPU_BITS] = on_machine.row, on_machine.gpu_bits
+        self._found.put(entries.tobytes(), placement)
+        return Place(
+            tasks,
+            entries,
+            victims,
+            _spread(query, there, view),
+            _left_idle(there, victims, view),
+            cells=self._cell_use(placement, in_order),
+            downgraded=attempts_of(placement.downgraded),
+        )
+
+    def _cell_use(self, placement: Placement, in_order: Sequence[TaskCells]) -> CellUse | None:
+        """The cells of the tasks, in this order; None for opportunistic use."""
+        request = placement.request
+        if placement.view is None or request.virtual_cluster is None:
+            return None
+        view = self._work.cells.views[placement.view]
+        chain = view.nodes.chain
+        levels = [view.binding.owned_level(*task.pairs[0][:2]) for task in in_order]
+        uses = tuple(
+            TaskCellUse(chain.name_of(level), task.pairs) for level, task in zip(levels, in_order, strict=True)
+        )
+        return CellUse(request.tenant, request.virtual_cluster, chain.name, uses, request.pinned_cell)
+
+
+def attempts_of(work: Sequence[Hashable]) -> tuple[AttemptKey, ...]:
+    """The attempts that this work belongs to, each once."""
+    return tuple(dict.fromkeys(key.attempt for key in work if isinstance(key, WorkKey)))
+
+
+def _affinity(affinity: Affinity) -> CellAffinity | None:
+    """Every hierarchy has machines, and most have racks."""
+    if affinity.level is AffinityLevel.CLUSTER:
+        return None
+    name = MACHINE_LEVEL if affinity.level is AffinityLevel.MACHINE else RACK_LEVEL
+    return CellAffinity(name, affinity.hard)
+
+
+def _spread(query: Query, there: Sequence[_OnMachine], view: ClusterCapacity) -> int:
+    """As `packing.locality_score.spread_of`."""
+    if query.affinity.level is AffinityLevel.CLUSTER:
+        return 0
+    racks = {int(view.arrays.fixed[on_machine.row, RACK]) for on_machine in there}
+    return (len(racks) - 1) * RACK_WEIGHT + len(there) - 1
+
+
+def _left_idle(there: Sequence[_OnMachine], victims: Sequence[Holding], view: ClusterCapacity) -> float:
+    """GPUs that are idle on these machines once the victims have left and the place is taken."""
+    rows = {on_machine.row: on_machine.takes[GPUS] for on_machine in there}
+    idle = sum(int(view.arrays.state[row, GPUS]) - takes for row, takes in rows.items())
+    for victim in victims:
+        idle += sum(int(entry[GPUS]) for entry in view.entries_of(victim.key) if int(entry[MACHINE]) in rows)
+    return float(idle)
