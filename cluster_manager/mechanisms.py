@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeGuard
 
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
+from cluster_manager.cells.mechanism import Cells
 from cluster_manager.mechanism import PlacementMechanism
 from cluster_manager.packing.mechanism import Packing
 from domain.fleet import DEFAULT_MECHANISM
@@ -43,7 +44,12 @@ PACKING = MechanismEntry(
     "best fit, consolidation where it pays, the fewest and least important victims (MAST §4.3)",
     lambda _view: _PACKING,
 )
-BUILT_IN: tuple[MechanismEntry, ...] = (PACKING,)
+CELLS = MechanismEntry(
+    "cells",
+    "guaranteed jobs in the cells of their virtual cluster, others on what is idle (HiveD §3)",
+    Cells,
+)
+BUILT_IN: tuple[MechanismEntry, ...] = (PACKING, CELLS)
 """Their names are those of `domain.fleet.PLACEMENT_MECHANISMS`."""
 MECHANISMS: Mapping[str, MakeMechanism] = MappingProxyType({entry.name: entry.make for entry in BUILT_IN})
 

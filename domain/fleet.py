@@ -11,7 +11,7 @@ from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 
 NO_GPU_MODEL = GpuModel("")
 DEFAULT_MECHANISM = "packing"
-PLACEMENT_MECHANISMS = (DEFAULT_MECHANISM,)
+PLACEMENT_MECHANISMS = (DEFAULT_MECHANISM, "cells")
 """The names that a cluster's mechanism may have; `cluster_manager.mechanisms` says what each of them is."""
 
 

@@ -54,7 +54,7 @@ def test_every_name_of_a_fleet_file_is_a_mechanism() -> None:
 
 def test_a_cluster_with_an_unknown_mechanism_is_refused_with_those_that_exist() -> None:
     wrong = replace(cluster("c", [gpu_machine("m0")]), mechanism="tetris")
-    with pytest.raises(ValueError, match="cluster c: there is no placement mechanism tetris; there is packing"):
+    with pytest.raises(ValueError, match="cluster c: there is no placement mechanism tetris; there is cells, packing"):
         RegionCapacity(region(wrong))
 
 

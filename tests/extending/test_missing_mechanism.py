@@ -18,7 +18,9 @@ EAST = region(replace(cluster("reserved", [gpu_machine("r0", 8)]), mechanism="of
 
 
 def test_a_region_without_its_mechanism_waits_for_it(database_url: str) -> None:
-    told = "cluster reserved: there is no placement mechanism of_a_package; there is packing; install the package"
+    told = (
+        "cluster reserved: there is no placement mechanism of_a_package; there is cells, packing; install the package"
+    )
 
     async def run() -> None:
         async with Database(database_url) as database:

@@ -124,6 +124,7 @@ def test_it_is_listed(install: Install) -> None:
     topmast = [sys.executable, "-c", "from services.command_line.main import main; main()"]
     done = subprocess.run([*topmast, "mechanisms", "--json"], check=True, capture_output=True, text=True)
     assert [(entry["mechanism"], entry["built_in"]) for entry in json.loads(done.stdout)] == [
+        ("cells", True),
         ("guaranteed_only", False),
         ("packing", True),
     ]

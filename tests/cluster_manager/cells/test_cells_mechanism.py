@@ -10,6 +10,7 @@ from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.mechanism import Cells
 from cluster_manager.gpu_bits import indices_of
 from cluster_manager.mechanism import NO_AFFINITY, Affinity, AffinityLevel, Place, Query, Shortfall
+from cluster_manager.mechanisms import MECHANISMS
 from domain.cells import CellHierarchy, CellLevel, ClusterCells, OwnedCells, VirtualCluster
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import JobName, MachineId, TenantId, VirtualClusterId
@@ -107,6 +108,11 @@ class World:
 
 def machines(place: Place, world: World) -> list[str]:
     return [str(world.view.layout.machine_ids[machine]) for machine in place.tasks[:, 0]]
+
+
+def test_it_is_one_of_the_mechanisms() -> None:
+    world = World(owner(A, ("H100", "node", 2)))
+    assert isinstance(MECHANISMS["cells"](world.view), Cells)
 
 
 def test_guaranteed_jobs_get_their_cells_and_write_them_down() -> None:
