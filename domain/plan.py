@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
+from domain.cells import CellUse
 from domain.identifiers import JobName, MachineId, RegionId, WorkloadId
 from domain.placement import AttemptKey, Score, TaskPlacement
 
@@ -35,6 +36,8 @@ class Start(NamedTuple):
     """The plan's own workload begins an attempt here: all base tasks, as a gang."""
 
     placements: tuple[TaskPlacement, ...]
+    cells: tuple[tuple[JobName, CellUse], ...] = ()
+    """Of the jobs that use cells of a virtual cluster."""
 
 
 class Evict(NamedTuple):

@@ -21,7 +21,8 @@ from typing import NamedTuple, TypeAlias
 from cluster_manager.capacity.attempts import order_key
 from cluster_manager.mechanism import Query
 from cluster_manager.place_rank import by_priority, running_s
-from domain.identifiers import TenantId
+from domain.cells import CellUse
+from domain.identifiers import JobName, TenantId
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
 from domain.plan import PREEMPTS, Action, Evict, Plan, Start
 from domain.rank import Standing
@@ -246,7 +247,8 @@ class _Planning(NamedTuple):
         for demand, found in placed:
             placements += placements_of(self.region, demand.job, found)
         score = _score([found for _, found in placed], evicted, self.now_s)
-        return Plan(workload.workload, self.region.region, _actions(evicted, placements), score)
+        cells = tuple([(demand.job.name, use) for demand, found in placed if (use := found.place.cells) is not None])
+        return Plan(workload.workload, self.region.region, _actions(evicted, placements, cells), score)
 
     def _holding(self, key: AttemptKey) -> Holding:
         """What a victim holds. Raises LookupError."""
@@ -260,9 +262,11 @@ def _submitted_position(placed: tuple[_Demand, FoundPlace]) -> int:
     return placed[0].position
 
 
-def _actions(victims: Sequence[Holding], placements: Sequence[TaskPlacement]) -> tuple[Action, ...]:
+def _actions(
+    victims: Sequence[Holding], placements: Sequence[TaskPlacement], cells: tuple[tuple[JobName, CellUse], ...]
+) -> tuple[Action, ...]:
     """Victims first: a newcomer may only be charged beyond what is free where an attempt is leaving."""
-    return (*[Evict(victim.key) for victim in victims], Start(tuple(placements)))
+    return (*[Evict(victim.key) for victim in victims], Start(tuple(placements), cells))
 
 
 def _score(places: Sequence[FoundPlace], victims: Sequence[Holding], now: float) -> Score:

@@ -18,7 +18,7 @@ from cluster_manager.cells.rebuild import CellHolding, HeldTask, restored, seat_
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
 from cluster_manager.cells.work import Placement
 from cluster_manager.recently_used import RecentlyUsed
-from domain.cells import CellUse
+from domain.cells import CellUse, TaskCellUse
 from domain.identifiers import MachineId, TenantId
 from domain.placement import AttemptKey, Holding, TaskPlacement, order_of_holding
 
@@ -153,9 +153,11 @@ def _parts_of(holding: Holding, leaving: bool) -> Iterator[CellHolding]:
     in_cells = {job for job, _ in holding.cells}
     for job, use in holding.cells:
         placements = [placement for placement in holding.placements if placement.job == job]
+        if not placements:
+            continue  # The job is in another cluster.
         tasks = tuple(
             HeldTask(placement.machine, _bits(placement), task.owned_level, task.pairs)
-            for placement, task in zip(placements, use.tasks, strict=True)
+            for placement, task in zip(placements, _uses_of(use, len(placements)), strict=True)
         )
         request = _request(WorkKey(holding.key, number), holding, use, tasks)
         yield CellHolding(request, use.chain, tasks, leaving, use.downgraded)
@@ -167,6 +169,13 @@ def _parts_of(holding: Holding, leaving: bool) -> Iterator[CellHolding]:
     )
     if rest:
         yield CellHolding(_request(WorkKey(holding.key, number), holding, None, rest), "", rest, leaving)
+
+
+def _uses_of(use: CellUse, tasks: int) -> tuple[TaskCellUse, ...]:
+    """The cells of each task; of a job that was resized since these were written down, such as are alike."""
+    if len(use.tasks) == tasks:
+        return use.tasks
+    return (TaskCellUse(use.tasks[0].owned_level),) * tasks
 
 
 def _request(key: WorkKey, holding: Holding, use: CellUse | None, tasks: tuple[HeldTask, ...]) -> CellRequest:
