@@ -6,11 +6,12 @@ cells: packing places them, on the machines of all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from cluster_manager.capacity.attempts import order_key
 from cluster_manager.capacity.charging import ENTRY_COLUMNS, GPU_BITS, MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
@@ -20,7 +21,7 @@ from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.hierarchy import MACHINE_LEVEL, RACK_LEVEL
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
-from cluster_manager.cells.work import Placement, TaskCells, Wait
+from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
 from cluster_manager.mechanism import TASK_COLUMNS, Affinity, AffinityLevel, Place, Query, Shortfall
 from cluster_manager.packing.locality_score import RACK_WEIGHT
 from cluster_manager.packing.mechanism import Packing
@@ -61,22 +62,37 @@ class Cells:
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
         """See `cells.guaranteed` and `cells.opportunistic` for the place and its victims."""
         if query.kind.gpus == 0:
-            return self._packing.find(query, view)
+            found = self._packing.find(query, view)
+            evicts_owner = isinstance(found, Place) and any(victim.cells for victim in found.victims)
+            return Shortfall(query.tasks - 1) if evicts_owner else found
+        answer = self._answer(query, view)
+        return Shortfall(query.tasks - 1) if isinstance(answer, Wait) else answer
+
+    def explain(self, query: Query, view: ClusterCapacity) -> Wait | None:
+        """Why the query, which asks for GPUs, has no place, with the cells asked for and owned; None if it has one."""
+        answer = self._answer(query, view)
+        return answer if isinstance(answer, Wait) else None
+
+    def _answer(self, query: Query, view: ClusterCapacity) -> Place | Wait:
         self._work.bring_up_to_date(view)
         barred = dict.fromkeys(self._work.suppose(view, self._found) if view.supposes else ())
         chains, unfit = self._where_it_fits(query, view)
         barred |= dict.fromkeys(unfit)
-        if chains:
-            request, protected = self._request(query, chains), self._protected(query)
-            for _ in range(MOST_ROUNDS):
-                answer = decide(self._work.cells, request, barred, protected)
-                if isinstance(answer, Wait):
-                    break
-                lacking = self._lacking(query, answer, view)
-                if not lacking:
-                    return self._place(query, answer, view) or Shortfall(query.tasks - 1)
-                barred |= dict.fromkeys(lacking)
-        return Shortfall(query.tasks - 1)
+        if not chains:
+            return Wait(WaitReason.TOPOLOGY, "no machine with GPUs of this cluster could hold one of the tasks")
+        request, protected = self._request(query, chains), self._protected(query)
+        for _ in range(MOST_ROUNDS):
+            answer = decide(self._work.cells, request, barred, protected)
+            if isinstance(answer, Wait):
+                return answer
+            victims = attempts_of(answer.victims)
+            lacking = self._lacking(query, answer, victims, view)
+            more = self._without_gpus(query, lacking, view)
+            lacking = self._lacking(query, answer, (*victims, *more), view) if more else lacking
+            if not lacking:
+                return self._place(query, answer, (*victims, *more), view)
+            barred |= dict.fromkeys(view.layout.machine_ids[row] for row in lacking)
+        return Wait(WaitReason.IN_USE, "machines whose GPUs are free have too few CPUs or too little memory left")
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         asks = query.kind.number, query.tasks, query.affinity, query.guaranteed, query.virtual_cluster
@@ -131,14 +147,13 @@ class Cells:
 
     def _protected(self, query: Query) -> set[Hashable]:
         """The guaranteed work that may not be evicted for the query at the moment (`domain.eviction`)."""
-        newcomer = Evictor(query.standing, query.guaranteed)
         protected: set[Hashable] = set()
+        if not query.may_evict:
+            return protected
         for key, work in self._work.cells.work.items():
             if work.view is None or not isinstance(key, WorkKey) or not query.standing < work.request.standing:
                 continue
-            holding = self._work.holding(key.attempt)
-            victim = Victim(holding.standing, holding.spared, holding.evictable_from_s)
-            if holding.standing.priority < query.victims_from_priority or not may_evict(newcomer, victim, query.now_s):
+            if not _may_evict(query, self._work.holding(key.attempt)):
                 protected.add(key)
         return protected
 
@@ -155,28 +170,60 @@ class Cells:
             for row, (tasks, bits) in sorted(held.items())
         ]
 
-    def _lacking(self, query: Query, placement: Placement, view: ClusterCapacity) -> list[MachineId]:
-        """The machines that have too few CPUs or too little memory even after all that leave have left."""
+    def _lacking(
+        self, query: Query, placement: Placement, victims: Sequence[AttemptKey], view: ClusterCapacity
+    ) -> dict[int, Integers]:
+        """What machines, by row, lack of CPUs or memory even after all that leave have left."""
         freed: dict[int, Integers] = {}
-        for attempt in attempts_of(placement.victims):
+        for attempt in victims:
             for entry in view.entries_of(attempt):
                 row = int(entry[MACHINE])
                 freed[row] = freed.get(row, np.zeros(RESOURCES, np.int64)) + entry[:RESOURCES]
-        arrays, lacking = view.arrays, []
+        arrays = view.arrays
+        lacking: dict[int, Integers] = {}
         for there in self._on_machines(query, placement, view):
             available = arrays.state[there.row, :RESOURCES] + arrays.leaving[there.row, :RESOURCES]
             if there.row in freed:
                 available = available + freed[there.row]
-            if any(there.takes[resource] > available[resource] for resource in (MILLICPUS, MEBIBYTES)):
-                lacking.append(view.layout.machine_ids[there.row])
+            lack = np.array(there.takes, np.int64) - available
+            if lack[MILLICPUS] > 0 or lack[MEBIBYTES] > 0:
+                lacking[there.row] = lack
         return lacking
 
-    def _place(self, query: Query, placement: Placement, view: ClusterCapacity) -> Place | None:
-        """The placement as the region compares it; None where a victim is of a better priority than it may be."""
-        attempts = attempts_of(placement.victims)
+    def _without_gpus(
+        self, query: Query, lacking: Mapping[int, Integers], view: ClusterCapacity
+    ) -> tuple[AttemptKey, ...]:
+        """The attempts without GPUs that leave so that these machines lack nothing, as far as the query may evict them.
+
+        They share the machines of those who own the GPUs, and must not keep owners from using these. They leave in the
+        order of eviction, each only where something is lacking still.
+        """
+        if not lacking or not (query.guaranteed and query.may_evict):
+            return ()
+        lack = {row: still.copy() for row, still in lacking.items()}
+        candidates = [
+            holding
+            for holding, leaving in view.held()
+            if not leaving
+            and not any(placement.gpu_indices for placement in holding.placements)
+            and _may_evict(query, holding)
+        ]
+        going: list[AttemptKey] = []
+        for holding in sorted(candidates, key=order_key):
+            entries = [entry for entry in view.entries_of(holding.key) if int(entry[MACHINE]) in lack]
+            if any((lack[int(entry[MACHINE])][MILLICPUS:] > 0).any() for entry in entries):
+                going.append(holding.key)
+                for entry in entries:
+                    lack[int(entry[MACHINE])] -= entry[:RESOURCES]
+        return tuple(going)
+
+    def _place(
+        self, query: Query, placement: Placement, attempts: Sequence[AttemptKey], view: ClusterCapacity
+    ) -> Place | Wait:
+        """The placement as the region compares it, unless one of the victims is of a better priority than it may be."""
         victims = tuple(self._work.holding(attempt) for attempt in attempts)
         if any(victim.standing.priority < query.victims_from_priority for victim in victims):
-            return None
+            return Wait(WaitReason.IN_USE, "another cluster needs victims of lower priority only")
         table, fixed = query.kind.needs.table, view.arrays.fixed
         in_order = sorted(
             placement.tasks, key=lambda task: (self._work.rows[task.chain][task.machine], task.bits & -task.bits)
@@ -214,6 +261,14 @@ class Cells:
             TaskCellUse(chain.name_of(level), task.pairs) for level, task in zip(levels, in_order, strict=True)
         )
         return CellUse(request.tenant, request.virtual_cluster, chain.name, uses, request.pinned_cell)
+
+
+def _may_evict(query: Query, holding: Holding) -> bool:
+    """Whether the attempt may be evicted for the query at the moment (`domain.eviction`)."""
+    victim = Victim(holding.standing, holding.spared, holding.evictable_from_s)
+    return holding.standing.priority >= query.victims_from_priority and may_evict(
+        Evictor(query.standing, query.guaranteed), victim, query.now_s
+    )
 
 
 def attempts_of(work: Sequence[Hashable]) -> tuple[AttemptKey, ...]:

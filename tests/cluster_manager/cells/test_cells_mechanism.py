@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.mechanism import Cells
+from cluster_manager.cells.work import WaitReason
 from cluster_manager.gpu_bits import indices_of
 from cluster_manager.mechanism import NO_AFFINITY, Affinity, AffinityLevel, Place, Query, Shortfall
 from cluster_manager.mechanisms import MECHANISMS
@@ -159,6 +160,41 @@ def test_a_machine_without_enough_cpus_is_left_out() -> None:
     second = world.find(query)
     assert isinstance(second, Place)
     assert machines(second, world) != [name]
+
+
+def test_jobs_without_gpus_leave_for_whoever_owns_the_gpus() -> None:
+    world = World(owner(A, ("H100", "node", 4)))
+    for number in range(4):
+        busy = TaskPlacement(JobName("cpus"), 0, world.view.cluster, MachineId(f"h{number}"), (), 90_000, 0)
+        world.view.hold(Holding(key_of(f"cpus{number}"), Standing(5, 0), 0.0, (busy,)))
+        small = TaskPlacement(JobName("cpus"), 0, world.view.cluster, MachineId(f"h{number}"), (), 1_000, 0)
+        world.view.hold(Holding(key_of(f"small{number}"), Standing(4, 0), 0.0, (small,)))
+    assert isinstance(world.find(world.query(1, 7, "a", evict=False)), Shortfall)
+    place = world.start("a", world.query(1, 7, "a"))
+    assert [victim.key for victim in place.victims] == [key_of("cpus0")], "the other leaves enough"
+
+
+def test_jobs_without_gpus_never_evict_who_owns_the_gpus() -> None:
+    world = World(owner(A, ("H100", "node", 4)))
+    world.start("a", world.query(4, 8, "a", priority=5))
+    low = TaskPlacement(JobName("cpus"), 0, world.view.cluster, MachineId("c0"), (), 64_000, 0)
+    world.view.hold(Holding(key_of("low"), Standing(1, 0), 0.0, (low,)))
+    for machine in ("a0", "a1"):
+        world.view.set_machine_state(MachineId(machine), MachineState.DOWN)
+    assert isinstance(world.find(world.query(1, 0, "b", priority=1, cpus=40.0)), Shortfall)
+
+
+def test_a_wait_is_explained_with_the_cells_asked_for_and_owned() -> None:
+    world = World(owner(A, ("H100", "node", 2)))
+    hard = Affinity(AffinityLevel.RACK, hard=True)
+    wait = world.mechanism.explain(world.query(2, 8, "a", affinity=hard), world.view)
+    assert wait is not None
+    assert wait.reason is WaitReason.TOPOLOGY
+    assert "2 tasks of 8 GPUs within one rack; virtual cluster a owns 2 node of chain H100" in wait.sentence
+    assert world.mechanism.explain(world.query(2, 8, "a"), world.view) is None
+    wait = world.mechanism.explain(world.query(1, 16, "a"), world.view)
+    assert wait is not None
+    assert wait.reason is WaitReason.TOPOLOGY
 
 
 def test_hard_affinities_are_kept_and_preferred_ones_given_up() -> None:

@@ -6,11 +6,13 @@ from itertools import combinations
 
 from hypothesis import given, settings
 
+from cluster_manager.cells.closeness import closest_level
 from cluster_manager.cells.gang import FreeGpus, NodePlace, find_places
 from cluster_manager.cells.hierarchy import Chain, UnknownLevel
 from cluster_manager.cells.node_gpus import NodeShape, choose_gpus, tasks_that_fit
 from cluster_manager.cells.nodes import Nodes
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, Tasks
+from cluster_manager.cells.work import TaskCells
 from tests.cluster_manager.cells.worlds import Choices, chain_of, choices, random_chain, random_gang
 
 
@@ -151,6 +153,22 @@ def test_never_gives_a_task_gpus_of_a_larger_cell_than_it_needs(choose: Choices)
     assert chosen & free == chosen
     assert tasks_that_fit(shape, free, gpus, within) >= 1
     assert any(chosen & mask == chosen for mask in cells[fitting[0]])
+
+
+def test_a_placement_is_as_close_as_the_smallest_cell_that_has_all_of_it() -> None:
+    chain = chain_of((2, 2, 2, 2), 4, 2)
+    levels = [
+        closest_level(chain, [TaskCells(0, machine, bits) for machine, bits in tasks])
+        for tasks in (
+            [(0, 0b1)],
+            [(1, 0b1100)],
+            [(1, 0b110)],
+            [(1, 0b1), (1, 0b10000000)],
+            [(0, 0b1), (1, 0b1)],
+            [(1, 0b1), (2, 0b1)],
+        )
+    ]
+    assert levels == [1, 2, 3, 4, 5, None]
 
 
 def test_half_empty_cells_are_filled_before_whole_ones_are_broken() -> None:
