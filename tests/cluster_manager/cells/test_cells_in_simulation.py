@@ -1,0 +1,77 @@
+"""Simulations with cells: what owners run starts exactly when it would in a private cluster, whatever others do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from domain.cells import CellHierarchy, CellLevel, ClusterCells, OwnedCells, VirtualCluster
+from domain.fleet import Fleet
+from domain.identifiers import ANY_GPU_MODEL, TenantId, VirtualClusterId
+from domain.resources import Quota
+from domain.tenant import Tenant
+from formats.trace import TraceRow
+from simulator.engine.simulation import Simulation
+from simulator.engine.simulation_input import SimulationInput
+from simulator.policies.registry import policies
+from simulator.results.run_record import WorkloadEnd
+from tests.simulator.engine.checked_run import NO_COSTS, V100, machine, region, row
+
+LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2)))
+OWNERS = (
+    VirtualCluster(VirtualClusterId("a"), (OwnedCells("V100", "node", 3),)),
+    VirtualCluster(VirtualClusterId("b"), (OwnedCells("V100", "node", 2), OwnedCells("V100", "socket", 2))),
+)
+UNLIMITED = Quota.of({ANY_GPU_MODEL: 1_000_000})
+NONE = Quota.of({})
+LOW = TenantId("low")
+
+
+def fleet(*owners: VirtualCluster) -> Fleet:
+    """Six machines of eight GPUs in two racks, all of which the two owners have."""
+    (cluster,) = region("r", *([machine(f"m{r}{n}", 8) for n in range(3)] for r in range(2))).clusters
+    divided = ClusterCells((CellHierarchy("V100", V100, LEVELS),), owners)
+    in_cells = replace(cluster, mechanism="cells", cells=divided)
+    return Fleet((replace(region("r"), clusters=(in_cells,)),))
+
+
+def trace(seed: int, tenant: str, count: int = 60) -> list[TraceRow]:
+    generator = np.random.default_rng(seed)
+    submitted_s = np.cumsum(generator.exponential(40.0, count))
+    durations_s = generator.lognormal(6.0, 1.0, count)
+    gpus = generator.choice([1, 1, 2, 4, 8, 16], count)
+    return [
+        row(f"{tenant}{n:02}", float(submitted_s[n]), float(durations_s[n]), int(gpus[n]), tenant) for n in range(count)
+    ]
+
+
+def starts(rows: Sequence[TraceRow], owners: Sequence[VirtualCluster]) -> dict[str, float]:
+    """When each workload starts. Owners have quota for everything; the tenant `low` has neither quota nor cells."""
+    tenants = [Tenant(TenantId(str(owner.virtual_cluster)), 0, UNLIMITED) for owner in owners]
+    given = SimulationInput("test", rows, fleet(*owners), (*tenants, Tenant(LOW, 0, NONE)))
+    simulation = Simulation(given, policies()["mast"], NO_COSTS, 1)
+    record = simulation.run()
+    for member in simulation.world.regions.members:
+        member.inventory.check()
+    ends = set(record.workloads.end.tolist())
+    assert ends == {WorkloadEnd.COMPLETED}
+    return dict(zip(record.workloads.ids, record.workloads.first_started_s.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_never_starts_an_owners_job_later_than_in_its_private_cluster(seed: int) -> None:
+    """While a third tenant fills whatever is idle. The first job of all sets the clock of the scan passes."""
+    first = row("first", 0.0, 1.0, 1, str(LOW))
+    ours = {owner: trace(seed + n, str(owner.virtual_cluster)) for n, owner in enumerate(OWNERS)}
+    low = trace(seed + 7, str(LOW))
+    shared = starts([first, *low, *(job for rows in ours.values() for job in rows)], OWNERS)
+    for owner, rows in ours.items():
+        private = starts([first, *rows], [owner])
+        waited = [job.workload_id for job in rows if private[job.workload_id] > job.submit_s + 60.0]
+        assert len(waited) > len(rows) // 4, "there is something to wait for"
+        assert {job.workload_id: shared[job.workload_id] for job in rows} == {
+            job.workload_id: private[job.workload_id] for job in rows
+        }
