@@ -15,7 +15,7 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.cells.mechanism import Cells
 from cluster_manager.mechanism import PlacementMechanism
 from cluster_manager.packing.mechanism import Packing
-from domain.fleet import DEFAULT_MECHANISM
+from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM
 from formats.mechanism_names import ENTRY_POINT_GROUP
 from formats.plug_ins import plug_ins
 
@@ -45,7 +45,7 @@ PACKING = MechanismEntry(
     lambda _view: _PACKING,
 )
 CELLS = MechanismEntry(
-    "cells",
+    CELLS_MECHANISM,
     "guaranteed jobs in the cells of their virtual cluster, others on what is idle (HiveD §3)",
     Cells,
 )

@@ -11,7 +11,8 @@ from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 
 NO_GPU_MODEL = GpuModel("")
 DEFAULT_MECHANISM = "packing"
-PLACEMENT_MECHANISMS = (DEFAULT_MECHANISM, "cells")
+CELLS_MECHANISM = "cells"
+PLACEMENT_MECHANISMS = (DEFAULT_MECHANISM, CELLS_MECHANISM)
 """The names that a cluster's mechanism may have; `cluster_manager.mechanisms` says what each of them is."""
 
 

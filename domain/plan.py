@@ -104,6 +104,14 @@ class Plan(NamedTuple):
         return ()
 
     @property
+    def cells(self) -> tuple[tuple[JobName, CellUse], ...]:
+        """The cells of a virtual cluster that the plan's own workload uses."""
+        for action in self.actions:
+            if isinstance(action, Start):
+                return action.cells
+        return ()
+
+    @property
     def evictions(self) -> tuple[AttemptKey, ...]:
         """The attempts that the plan preempts."""
         return tuple([action.victim for action in self.actions if isinstance(action, Evict)])

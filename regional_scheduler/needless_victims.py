@@ -2,7 +2,8 @@
 
 Asked once the newcomer is charged and its victims are leaving. A victim is needless if the newcomer's machines could
 give it everything with all the other victims gone and this one left. Only newcomers of one job are looked at: jobs
-that share machines may need a victim although these very places do not.
+that share machines may need a victim although these very places do not. In cells of a virtual cluster a place is its
+very GPUs, for those beside them are other cells.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.charging import GPU_BITS, MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
-from cluster_manager.capacity.tables import RESOURCES
+from cluster_manager.capacity.tables import RESOURCES, Integers
 from domain.placement import AttemptKey
 from domain.plan import Plan
 from regional_scheduler.region_capacity import RegionCapacity
@@ -44,7 +45,18 @@ def _left_enough(cluster: ClusterCapacity, newcomer: AttemptKey, victims: Sequen
     # What is free when all victims are gone; negative where others are leaving whose place is promised already.
     free = cluster.arrays.state[machines, :RESOURCES] + held.sum(axis=0)
     enough: NDArray[np.bool_] = (free - held >= 0).all(axis=(1, 2))
+    holding = cluster.holding(newcomer)
+    if holding is not None and holding.cells:
+        enough &= [not _holds_any(cluster, victim, cluster.entries_of(newcomer)) for victim in victims]
     return enough
+
+
+def _holds_any(cluster: ClusterCapacity, attempt: AttemptKey, entries: Integers) -> bool:
+    """Whether the attempt holds any of the GPUs in these entries."""
+    if cluster.holding(attempt) is None:
+        return False
+    bits_on = {int(entry[MACHINE]): int(entry[GPU_BITS]) for entry in entries}
+    return any(bits_on.get(int(entry[MACHINE]), 0) & int(entry[GPU_BITS]) for entry in cluster.entries_of(attempt))
 
 
 def needless_eviction(newcomer: AttemptKey, needless: Sequence[AttemptKey]) -> str:

@@ -45,6 +45,7 @@ from domain.work_rate import work_rate
 from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
+from simulator.engine.leaving_in_cells import awaiting, leaving_in_cells, wait_no_longer
 from simulator.engine.placement_changes import PlacementChanges
 from simulator.engine.plan_execution import SimulatedExecution
 from simulator.engine.regions import Win
@@ -89,11 +90,14 @@ class Attempts:
         world.recorder.dispatched(work, inventory.entries_of(work.key), now)
         if world.log is not None:
             world.log.dispatched(work, work.placements, victims, now)
-        # None but its victims are in its way (`making_room`), as the invariants of a run check.
-        work.victims_left = len(victims)
+        # None but its victims are in its way (`making_room`), as the invariants of a run check; but for places in cells.
+        others = leaving_in_cells(world, work, plan)
+        work.victims_left = len(victims) + len(others)
+        for other in others:
+            other.also_awaited_by.append((work, work.token))
         if len(plan.actions) > 1:  # there is more to do than its own start
             execute(plan.actions, SimulatedExecution(self, win.region, work))
-        if not victims:
+        if not victims and not others:
             self._take(work, PlaceFreed(now))
 
     def carry_out(self, region: int, actions: Sequence[Action]) -> None:
@@ -239,13 +243,10 @@ class Attempts:
     def vacate(self, work: SimulatedWorkload) -> None:
         """Nothing of the attempt runs any more; what is waiting for its place may start."""
         now = self._world.clock.now()
-        gone, newcomer, token = work.key, work.makes_room_for, work.room_token
+        gone, awaited_by = work.key, awaiting(work)
         self._take(work, Gone(now, work.progress_at(now), work.kept))
-        work.makes_room_for = None
-        if newcomer is not None and newcomer.token == token:
-            newcomer.victims_left -= 1
-            if newcomer.victims_left == 0:
-                self._take(newcomer, PlaceFreed(now))
+        for newcomer in wait_no_longer(work, awaited_by):
+            self._take(newcomer, PlaceFreed(now))
         for other, kind in self._changes.ready_after(gone):
             holding = self._world.regions.members[other.region].inventory.holding(other.key)
             if holding is not None:

@@ -80,6 +80,8 @@ class SimulatedWorkload:
     """Attempts that have yet to leave before it can start."""
     makes_room_for: SimulatedWorkload | None = None
     room_token: int = 0
+    also_awaited_by: list[tuple[SimulatedWorkload, int]] = field(default_factory=list)
+    """Others, with their tokens, that were placed on what it leaves although it leaves for somebody else."""
     run: AttemptRun = NO_RUN
     """Where the attempt stands; moved along by `cluster_manager.attempt_run.machine`."""
     emulated: EmulatedWork | None = None

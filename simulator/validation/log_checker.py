@@ -56,7 +56,7 @@ class LogChecker:
         self._lives = Lives(self._findings)
         self._evictions = Evictions(self._lives, self._machines, self._findings)
         self._bounds = EvictionBounds(rule, self._findings)
-        self._needless = NeedlessVictims(self._findings)
+        self._needless = NeedlessVictims(self._findings, fleet)
         self._progress = ProgressCheck(self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()

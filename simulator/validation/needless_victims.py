@@ -4,6 +4,9 @@ At each dispatch that evicts, what every live attempt holds, or has been given, 
 is needless if the newcomer's machines could give it everything with all the other victims gone and this one left.
 Attempts that are leaving for others still count: their place is promised.
 
+In a cluster that places in cells a place is its very GPUs, for those beside them may be other cells: whoever holds one
+of them is no needless victim.
+
 Only newcomers of one job are checked: jobs that share machines may need a victim although these very places do not. A
 log says of a change of placements and of a migration only once they are carried out, so capacity may have been
 promised that it does not show. Therefore a suspicion waits until the end of the log, and is dropped when an attempt
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from domain.fleet import CELLS_MECHANISM, Fleet
 from simulator.validation.lives import AttemptLife
 from simulator.validation.machines import Claim, MachineUse
 from simulator.validation.report import Findings, Invariant
@@ -36,8 +40,14 @@ class _Suspicion(NamedTuple):
 class NeedlessVictims:
     """Counts what attempts hold, and looks at which attempts make room for which."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, fleet: Fleet) -> None:
         self.checks = 0
+        self._in_cells = frozenset(
+            str(cluster.cluster)
+            for region in fleet.regions
+            for cluster in region.clusters
+            if cluster.mechanism == CELLS_MECHANISM
+        )
         self._findings = findings
         self._held: dict[str, dict[str, _Amounts]] = {}
         """By machine and attempt, from the dispatch on."""
@@ -55,10 +65,24 @@ class NeedlessVictims:
             names = {victim.name for victim in victims}
             for victim in victims:
                 self.checks += 1
-                if all(self._fits(machines[name], asked[name], names - {victim.name}) for name in machines):
+                if not self._holds_its_cells(victim, attempt) and all(
+                    self._fits(machines[name], asked[name], names - {victim.name}) for name in machines
+                ):
                     sentence = f"evicts {victim.name}, but would fit in its places with that one left where it is"
                     self._suspicions.append(_Suspicion(self._findings.line, newcomer, sentence, frozenset(machines)))
         self._hold(attempt.name, asked)
+
+    def _holds_its_cells(self, victim: AttemptLife, newcomer: AttemptLife) -> bool:
+        """Whether the victim holds any GPU that the newcomer gets in a cluster that places in cells."""
+        gets = {
+            (claim.machine.name, gpu)
+            for claim in newcomer.planned
+            if claim.machine.cluster in self._in_cells
+            for gpu in claim.gpus
+        }
+        return any(
+            (claim.machine.name, gpu) in gets for claim in (*victim.planned, *victim.claims) for gpu in claim.gpus
+        )
 
     def changed(self, attempt: AttemptLife, before: Sequence[Claim], after: Sequence[Claim]) -> None:
         """The attempt holds other amounts, or was given other places than it was dispatched to."""

@@ -14,11 +14,8 @@ from domain.identifiers import ANY_GPU_MODEL, TenantId, VirtualClusterId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.trace import TraceRow
-from simulator.engine.simulation import Simulation
-from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policies
-from simulator.results.run_record import WorkloadEnd
-from tests.simulator.engine.checked_run import NO_COSTS, V100, machine, region, row
+from tests.simulator.engine.checked_run import V100, checked_run, machine, region, row
 
 LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2)))
 OWNERS = (
@@ -28,6 +25,7 @@ OWNERS = (
 UNLIMITED = Quota.of({ANY_GPU_MODEL: 1_000_000})
 NONE = Quota.of({})
 LOW = TenantId("low")
+PASS_S = 60.0
 
 
 def fleet(*owners: VirtualCluster) -> Fleet:
@@ -51,14 +49,9 @@ def trace(seed: int, tenant: str, count: int = 60) -> list[TraceRow]:
 def starts(rows: Sequence[TraceRow], owners: Sequence[VirtualCluster]) -> dict[str, float]:
     """When each workload starts. Owners have quota for everything; the tenant `low` has neither quota nor cells."""
     tenants = [Tenant(TenantId(str(owner.virtual_cluster)), 0, UNLIMITED) for owner in owners]
-    given = SimulationInput("test", rows, fleet(*owners), (*tenants, Tenant(LOW, 0, NONE)))
-    simulation = Simulation(given, policies()["mast"], NO_COSTS, 1)
-    record = simulation.run()
-    for member in simulation.world.regions.members:
-        member.inventory.check()
-    ends = set(record.workloads.end.tolist())
-    assert ends == {WorkloadEnd.COMPLETED}
-    return dict(zip(record.workloads.ids, record.workloads.first_started_s.tolist(), strict=True))
+    return checked_run(
+        policies()["mast"], rows, fleet(*owners), [*tenants, Tenant(LOW, 0, NONE)], check_every_events=50
+    ).starts()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -70,7 +63,7 @@ def test_never_starts_an_owners_job_later_than_in_its_private_cluster(seed: int)
     shared = starts([first, *low, *(job for rows in ours.values() for job in rows)], OWNERS)
     for owner, rows in ours.items():
         private = starts([first, *rows], [owner])
-        waited = [job.workload_id for job in rows if private[job.workload_id] > job.submit_s + 60.0]
+        waited = [job.workload_id for job in rows if private[job.workload_id] > job.submit_s + PASS_S]
         assert len(waited) > len(rows) // 4, "there is something to wait for"
         assert {job.workload_id: shared[job.workload_id] for job in rows} == {
             job.workload_id: private[job.workload_id] for job in rows
