@@ -182,17 +182,21 @@ class _Planning(NamedTuple):
     def spare_needless(self, placed: _Placed, victims: list[AttemptKey]) -> tuple[_Placed, list[AttemptKey]]:
         """Spares, the last in the order of eviction first, the victims that the jobs can do without in these clusters.
 
-        One job alone never has such a victim. Of several, each sought its victims with the places of the earlier jobs
-        given, and before those of the later ones were known.
+        One job alone never has such a victim, nor has the first of several. Each of the others sought its victims with
+        the places of the earlier jobs given, and before those of the later ones were known.
         """
+        if len(victims) == len(placed[0][1].place.victims):
+            return placed, victims
         demands = [demand for demand, _ in placed]
         positions = [found.position for _, found in placed]
         required = self._required(placed, victims)
         candidates = [victim for victim in victims if victim not in required]
+        if not candidates:
+            return placed, victims
         candidates.sort(key=lambda key: order_key(self._holding(key)), reverse=True)
         needed = [(found.position, demand.query.tasks * demand.query.kind.gpus) for demand, found in placed]
         victim_gpus = VictimGpus(self.region, needed, [self._holding(key) for key in victims])
-        spared = bool(candidates)
+        spared = True
         while spared:
             spared = False
             for candidate in candidates:
