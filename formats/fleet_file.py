@@ -13,7 +13,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from domain.fleet import DEFAULT_MECHANISM, NO_GPU_MODEL, PLACEMENT_MECHANISMS, Cluster, Fleet, Machine, Rack, Region
+from domain.fleet import (
+    CELLS_MECHANISM,
+    DEFAULT_MECHANISM,
+    NO_GPU_MODEL,
+    PLACEMENT_MECHANISMS,
+    Cluster,
+    Fleet,
+    Machine,
+    Rack,
+    Region,
+)
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
 from domain.table import Table
 from formats.mechanism_names import mechanism_names
@@ -173,6 +183,10 @@ def check_fleet(fleet: Fleet) -> list[FieldProblem]:
 
 
 def _mechanism_problems(name: str, field: str) -> list[FieldProblem]:
+    if name == CELLS_MECHANISM:
+        # Without cells of their own all would use the cluster opportunistically: nothing would make room for anything.
+        why = f"{name} needs virtual clusters, which cannot be declared yet; use {DEFAULT_MECHANISM}"
+        return [FieldProblem(field, why)]
     # Packages are only asked for what is not built in: to look for them takes longer than to read the file.
     if name in PLACEMENT_MECHANISMS or name in (known := mechanism_names()):
         return []

@@ -181,3 +181,6 @@ def test_a_cluster_names_its_mechanism_and_an_unknown_one_is_refused() -> None:
     assert problems_of(text.format(mechanism="packin")) == {
         "regions[0].clusters[0].mechanism": "there is no placement mechanism packin; did you mean packing?"
     }
+    assert problems_of(text.format(mechanism="cells")) == {
+        "regions[0].clusters[0].mechanism": ("cells needs virtual clusters, which cannot be declared yet; use packing")
+    }
