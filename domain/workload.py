@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from domain.identifiers import JobName, RegionId, TableId, TenantId, WorkloadId
+from domain.model_profile import ModelProfile
 from domain.resources import ResourceVector, TaskResources
 
 
@@ -49,6 +50,8 @@ class JobSpecification:
     environment: tuple[tuple[str, str], ...] = ()
     consolidate: bool = False
     """True: fewest racks and machines come before least fragmentation (a job of high skew, Tiresias §3.3)."""
+    profile: ModelProfile | None = None
+    """What it says of its model; None: nothing."""
 
     @property
     def greatest_tasks(self) -> int:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection
 
 from domain.identifiers import ANY_GPU_MODEL, IDENTIFIER_PATTERN
+from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
 from domain.workload import (
     Command,
@@ -41,6 +42,8 @@ GREATEST_CHECKPOINTS = 100_000
 GREATEST_RETRIES = 1_000
 GREATEST_BACKOFF_S = 7 * 86_400.0
 GREATEST_STOP_GRACE_S = 86_400.0
+GREATEST_MODEL_MIB = 1e9
+"""Of a model or one of its tensors: a pebibyte, nearly."""
 RESERVED_ENVIRONMENT_PREFIX = "TOPMAST_"
 """What the cluster manager passes to a task (rank, attempt, checkpoint directory, ...)."""
 
@@ -120,6 +123,8 @@ def _check_job(
     _check_entry_point(job.entry_point, path, problems)
     if job.environment:
         _check_environment(job.environment, path + ".environment", problems)
+    if job.profile is not None:
+        _check_profile(job.profile, path + ".profile", problems)
 
 
 def _check_resources(
@@ -174,6 +179,35 @@ def _check_emulated(emulated: Emulated, path: str, problems: list[FieldProblem])
             f" are possible, so make it at least {duration_s / GREATEST_CHECKPOINTS:g} s (or 0: none)"
         )
         problems.append(FieldProblem(path + ".checkpoint_interval_s", description))
+
+
+def _check_profile(profile: ModelProfile, path: str, problems: list[FieldProblem]) -> None:
+    largest_mib, model_mib = profile.largest_tensor_mib, profile.model_mib
+    sizes = largest_mib is not None or model_mib is not None
+    if profile.stated_skew is not None:
+        _check_number(profile.stated_skew, path + ".skew", 0.0, 1.0, problems)
+        if sizes:
+            problems.append(FieldProblem(path, "has a skew and sizes, of which it is the ratio; keep one or the other"))
+        return
+    if not sizes:
+        problems.append(FieldProblem(path, "is empty; give skew, or largest_tensor_mib and model_mib"))
+        return
+    known = True
+    for field, amount, other in (
+        (".largest_tensor_mib", largest_mib, "model_mib"),
+        (".model_mib", model_mib, "largest_tensor_mib"),
+    ):
+        if amount is None:
+            problems.append(FieldProblem(path + field, f"is missing beside {other}; add it, or give skew alone"))
+            known = False
+        elif not _check_number(amount, path + field, 0.0, GREATEST_MODEL_MIB, problems):
+            known = False
+        elif amount == 0:
+            problems.append(FieldProblem(path + field, "must be more than 0 MiB"))
+            known = False
+    if known and largest_mib is not None and model_mib is not None and largest_mib > model_mib:
+        description = f"is {largest_mib:g}, more than the whole model with {model_mib:g}; a skew is at most 1"
+        problems.append(FieldProblem(path + ".largest_tensor_mib", description))
 
 
 def _check_command(arguments: tuple[str, ...], path: str, problems: list[FieldProblem]) -> None:

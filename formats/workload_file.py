@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, RegionId, TableId, TenantId
+from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
 from domain.workload import (
     DEFAULT_STOP_GRACE_S,
@@ -40,6 +41,12 @@ class EmulatedSchema(Schema):
     checkpoint_interval_s: float = 0.0
 
 
+class ProfileSchema(Schema):
+    skew: float | None = None
+    largest_tensor_mib: float | None = None
+    model_mib: float | None = None
+
+
 class JobSchema(Schema):
     name: str
     tasks: int = 1
@@ -50,6 +57,7 @@ class JobSchema(Schema):
     emulated: EmulatedSchema | None = None
     environment: dict[str, str] = {}
     consolidate: bool = False
+    profile: ProfileSchema | None = None
 
 
 def _table_by_name(value: object) -> object:
@@ -160,7 +168,16 @@ def _job(schema: JobSchema) -> JobSpecification:
         max_tasks=schema.max_tasks,
         environment=tuple(sorted(schema.environment.items())),
         consolidate=schema.consolidate,
+        profile=None if schema.profile is None else _profile(schema.profile),
     )
+
+
+def _profile(schema: ProfileSchema) -> ModelProfile:
+    skew, largest_mib, model_mib = (
+        None if amount is None else float(amount)
+        for amount in (schema.skew, schema.largest_tensor_mib, schema.model_mib)
+    )
+    return ModelProfile(skew, largest_mib, model_mib)
 
 
 def _entry_point(schema: JobSchema) -> EntryPoint:
@@ -187,7 +204,17 @@ def _job_document(job: JobSpecification) -> dict[str, object]:
         **_entry_point_document(job.entry_point),
         "environment": dict(job.environment),
         "consolidate": job.consolidate,
+        **({} if job.profile is None else {"profile": _profile_document(job.profile)}),
     }
+
+
+def _profile_document(profile: ModelProfile) -> dict[str, float]:
+    amounts = {
+        "skew": profile.stated_skew,
+        "largest_tensor_mib": profile.largest_tensor_mib,
+        "model_mib": profile.model_mib,
+    }
+    return {field: amount for field, amount in amounts.items() if amount is not None}
 
 
 def _entry_point_document(entry_point: EntryPoint) -> dict[str, object]:

@@ -29,6 +29,7 @@ from topmast.logs import LogChunk
 from topmast.specifications import (
     Emulated,
     JobSpecification,
+    ModelProfile,
     RetryPolicy,
     TableInput,
     WorkloadSpecification,
@@ -65,6 +66,7 @@ __all__ = [
     "JobSpecification",
     "LogChunk",
     "Machine",
+    "ModelProfile",
     "NotFoundError",
     "PartlySubmittedError",
     "PreconditionError",

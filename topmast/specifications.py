@@ -27,6 +27,18 @@ class Emulated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProfile:
+    """The model that a job trains: its `skew` (largest tensor over the whole model, 0 to 1), or the two sizes.
+
+    Jobs of high skew are placed on as few machines as possible. `topmast.training` can report it instead.
+    """
+
+    skew: float | None = None
+    largest_tensor_mib: float | None = None
+    model_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpecification:
     """A set of identical tasks, one process each (with up to all GPUs of one machine).
 
@@ -47,6 +59,7 @@ class JobSpecification:
     emulated: Emulated | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     consolidate: bool = False
+    profile: ModelProfile | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", _strings("command", self.command))
@@ -110,6 +123,7 @@ class SingleJob(TypedDict, total=False):
     memory_gib: float | None
     environment: Mapping[str, str]
     consolidate: bool
+    profile: ModelProfile | None
     tables: Sequence[TableInput | str]
     regions: Sequence[str]
     labels: Mapping[str, str]
@@ -131,6 +145,7 @@ def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
         emulated=said.get("emulated"),
         environment=said.get("environment", {}),
         consolidate=said.get("consolidate", False),
+        profile=said.get("profile"),
     )
     return WorkloadSpecification(
         tenant=said["tenant"],
@@ -191,6 +206,14 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         environment=job.environment,
         consolidate=job.consolidate,
     )
+    if job.profile is not None:
+        message.profile.CopyFrom(
+            workload_pb2.ModelProfile(
+                skew=job.profile.skew,
+                largest_tensor_mib=job.profile.largest_tensor_mib,
+                model_mib=job.profile.model_mib,
+            )
+        )
     if job.command:
         message.command.arguments.extend(job.command)
     elif job.python:
@@ -239,4 +262,13 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification:
         else None,
         environment=dict(sorted(message.environment.items())),
         consolidate=message.consolidate,
+        profile=_profile_from_proto(message.profile) if message.HasField("profile") else None,
+    )
+
+
+def _profile_from_proto(message: workload_pb2.ModelProfile) -> ModelProfile:
+    return ModelProfile(
+        skew=message.skew if message.HasField("skew") else None,
+        largest_tensor_mib=message.largest_tensor_mib if message.HasField("largest_tensor_mib") else None,
+        model_mib=message.model_mib if message.HasField("model_mib") else None,
     )

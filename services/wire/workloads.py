@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, JobName, MachineId, RegionId, TableId, TenantId
 from domain.life_cycle import State
+from domain.model_profile import ModelProfile
 from domain.placement import TaskPlacement
 from domain.resources import TaskResources
 from domain.workload import (
@@ -90,6 +91,15 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification 
         message.max_tasks,
         _sorted_pairs(environment) if environment else (),
         message.consolidate,
+        _profile_from_proto(message.profile) if message.HasField("profile") else None,
+    )
+
+
+def _profile_from_proto(message: workload_pb2.ModelProfile) -> ModelProfile:
+    return ModelProfile(
+        message.skew if message.HasField("skew") else None,
+        message.largest_tensor_mib if message.HasField("largest_tensor_mib") else None,
+        message.model_mib if message.HasField("model_mib") else None,
     )
 
 
@@ -140,6 +150,15 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         environment=dict(job.environment),
         consolidate=job.consolidate,
     )
+    if job.profile is not None:
+        message.profile.SetInParent()
+        message.profile.MergeFrom(
+            workload_pb2.ModelProfile(
+                skew=job.profile.stated_skew,
+                largest_tensor_mib=job.profile.largest_tensor_mib,
+                model_mib=job.profile.model_mib,
+            )
+        )
     match job.entry_point:
         case Command(arguments):
             message.command.SetInParent()

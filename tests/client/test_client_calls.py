@@ -23,6 +23,7 @@ from topmast import (
     InvalidArgumentError,
     JobSpecification,
     Machine,
+    ModelProfile,
     NotFoundError,
     PartlySubmittedError,
     PreconditionError,
@@ -95,6 +96,9 @@ def test_a_specification_comes_back_as_it_was_sent(client: Client) -> None:
         jobs=[
             JobSpecification(name="train", tasks=2, max_tasks=4, gpus=8, gpu_model="A100", command=["python", "a.py"]),
             JobSpecification(name="feed", cpus=4.0, memory_gib=16.0, python="feed:main", consolidate=True),
+            JobSpecification(
+                name="skewed", gpus=1, python="a:b", profile=ModelProfile(largest_tensor_mib=3, model_mib=4)
+            ),
         ],
         tables=[TableInput("clicks")],
         regions=["eu", "us"],

@@ -123,7 +123,19 @@ def test_run_submits_a_workload_with_one_job(server: LoopbackServer, topmast: To
             "--max-retries",
             "2",
         ),
-        *("--stop-grace-s", "5", "--consolidate", "--", "python", "train.py", "--epochs", "3", "--json"),
+        *(
+            "--stop-grace-s",
+            "5",
+            "--consolidate",
+            "--skew",
+            "0.7",
+            "--",
+            "python",
+            "train.py",
+            "--epochs",
+            "3",
+            "--json",
+        ),
     )
     assert ran.exit_code == 0, ran.stderr
     assert ran.stdout == "w1\n"
@@ -131,7 +143,7 @@ def test_run_submits_a_workload_with_one_job(server: LoopbackServer, topmast: To
     (job,) = sent.jobs
     assert (sent.name, sent.tenant, list(sent.regions)) == ("train", "vision", ["eu", "us"])
     assert list(job.command.arguments) == ["python", "train.py", "--epochs", "3", "--json"]
-    assert (job.tasks, job.max_tasks, job.consolidate) == (2, 4, True)
+    assert (job.tasks, job.max_tasks, job.consolidate, job.profile.skew) == (2, 4, True, 0.7)
     assert (job.resources.gpus, job.resources.cpus, job.resources.memory_gib) == (8, 12.5, 100.0)
     assert dict(job.environment) == {"SEED": "1=2", "NO_COLOR": "1"}
     assert [(table.table, table.fresh) for table in sent.tables] == [("clicks", False), ("users", True)]

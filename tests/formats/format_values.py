@@ -17,6 +17,7 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
+from domain.model_profile import ModelProfile
 from domain.resources import Quota, TaskResources
 from domain.table import Table
 from domain.tenant import Tenant
@@ -46,6 +47,12 @@ TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
 
 def _unique(names: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
     return names.map(lambda found: list(dict.fromkeys(found)))
+
+
+_MIB = st.floats(0.001, 1e9)
+_PROFILES = st.builds(ModelProfile, st.floats(0, 1)) | st.tuples(_MIB, _MIB).map(
+    lambda sizes: ModelProfile(largest_tensor_mib=min(sizes), model_mib=max(sizes))
+)
 
 
 @st.composite
@@ -131,6 +138,7 @@ def _jobs(draw: st.DrawFn, name: str, emulated: bool) -> JobSpecification:
         draw(st.just(0) | st.integers(tasks, 50)),
         tuple(sorted(draw(st.dictionaries(variables, TEXTS, max_size=3)).items())),
         draw(st.booleans()),
+        profile=draw(st.none() | _PROFILES),
     )
 
 

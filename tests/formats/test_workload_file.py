@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from domain.model_profile import ModelProfile
 from domain.workload import Command, Emulated, PythonCallable, RetryPolicy, TableInput, WorkloadSpecification
 from formats.fleet_file import read_fleet_file
 from formats.problems import FormatError
@@ -46,6 +47,7 @@ def test_reads_every_field() -> None:
             command: [python, train.py]
             environment: {B: "2", A: "1"}
             consolidate: true
+            profile: {largest_tensor_mib: 392, model_mib: 548.1}
           - name: reader
             resources: {cpus: 4, memory_gib: 16}
             python: "readers.images:main"
@@ -58,6 +60,8 @@ def test_reads_every_field() -> None:
     )
     trainer, reader = workload.jobs
     assert (trainer.tasks, trainer.max_tasks, trainer.consolidate) == (2, 4, True)
+    assert trainer.profile == ModelProfile(largest_tensor_mib=392.0, model_mib=548.1)
+    assert reader.profile is None
     assert trainer.entry_point == Command(("python", "train.py"))
     assert trainer.environment == (("A", "1"), ("B", "2"))
     assert (trainer.resources.cpus, trainer.resources.memory_gib) == (64.0, 512.5)
@@ -110,6 +114,39 @@ def test_reads_several_workloads_and_says_which_one_is_wrong() -> None:
     [
         ("emulated: {duration_s: 5}", "", "jobs[0]", "says nothing to run; add command, python or emulated"),
         ("emulated:", "command: [x], emulated:", "jobs[0]", "has command and emulated; keep one"),
+        (
+            "emulated:",
+            "profile: {skew: 1.2}, emulated:",
+            "jobs[0].profile.skew",
+            "must be a number from 0 to 1, not 1.2",
+        ),
+        ("emulated:", "profile: {skew: -1}, emulated:", "jobs[0].profile.skew", "must be a number from 0 to 1, not -1"),
+        ("emulated:", "profile: {}, emulated:", "jobs[0].profile", "give skew, or largest_tensor_mib and model_mib"),
+        ("emulated:", "profile: {skw: 1}, emulated:", "jobs[0].profile.skw", "did you mean skew?"),
+        (
+            "emulated:",
+            "profile: {skew: 0.5, model_mib: 3}, emulated:",
+            "jobs[0].profile",
+            "has a skew and sizes, of which it is the ratio; keep one or the other",
+        ),
+        (
+            "emulated:",
+            "profile: {model_mib: 3}, emulated:",
+            "jobs[0].profile.largest_tensor_mib",
+            "is missing beside model_mib; add it, or give skew alone",
+        ),
+        (
+            "emulated:",
+            "profile: {largest_tensor_mib: 5, model_mib: 3}, emulated:",
+            "jobs[0].profile.largest_tensor_mib",
+            "is 5, more than the whole model with 3; a skew is at most 1",
+        ),
+        (
+            "emulated:",
+            "profile: {largest_tensor_mib: 0, model_mib: 3}, emulated:",
+            "jobs[0].profile.largest_tensor_mib",
+            "must be more than 0 MiB",
+        ),
         ("emulated: {duration_s: 5}", "command: python x.py", "jobs[0].command", "must be a list"),
         ("emulated: {duration_s: 5}", "command: [sleep, 5]", "jobs[0].command[1]", "must be text (put it in quotes)"),
         ("gpus: 1", "gpus: 1, cpu: 3", "jobs[0].resources.cpu", "did you mean cpus?"),

@@ -16,6 +16,7 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
+from domain.model_profile import ModelProfile
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.resources import TaskResources
 from domain.workload import (
@@ -57,6 +58,7 @@ jobs = st.builds(
     max_tasks=int32s,
     environment=pairs,
     consolidate=st.booleans(),
+    profile=st.none() | st.builds(ModelProfile, st.none() | numbers, st.none() | numbers, st.none() | numbers),
 )
 
 specifications = st.builds(

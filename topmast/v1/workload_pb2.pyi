@@ -160,6 +160,45 @@ class Emulated(_message.Message):
 Global___Emulated: _TypeAlias = Emulated  # noqa: Y015
 
 @_typing.final
+class ModelProfile(_message.Message):
+    """The model that a job trains: its skew, or the two sizes of which it is the ratio; one or the other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SKEW_FIELD_NUMBER: _builtins.int
+    LARGEST_TENSOR_MIB_FIELD_NUMBER: _builtins.int
+    MODEL_MIB_FIELD_NUMBER: _builtins.int
+    skew: _builtins.float
+    """Largest tensor over the whole model, from 0 to 1."""
+    largest_tensor_mib: _builtins.float
+    model_mib: _builtins.float
+    def __init__(
+        self,
+        *,
+        skew: _builtins.float | None = ...,
+        largest_tensor_mib: _builtins.float | None = ...,
+        model_mib: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_largest_tensor_mib", b"_largest_tensor_mib", "_model_mib", b"_model_mib", "_skew", b"_skew", "largest_tensor_mib", b"largest_tensor_mib", "model_mib", b"model_mib", "skew", b"skew"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_largest_tensor_mib", b"_largest_tensor_mib", "_model_mib", b"_model_mib", "_skew", b"_skew", "largest_tensor_mib", b"largest_tensor_mib", "model_mib", b"model_mib", "skew", b"skew"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__largest_tensor_mib: _TypeAlias = _typing.Literal["largest_tensor_mib"]  # noqa: Y015
+    _WhichOneofArgType__largest_tensor_mib: _TypeAlias = _typing.Literal["_largest_tensor_mib", b"_largest_tensor_mib"]  # noqa: Y015
+    _WhichOneofReturnType__model_mib: _TypeAlias = _typing.Literal["model_mib"]  # noqa: Y015
+    _WhichOneofArgType__model_mib: _TypeAlias = _typing.Literal["_model_mib", b"_model_mib"]  # noqa: Y015
+    _WhichOneofReturnType__skew: _TypeAlias = _typing.Literal["skew"]  # noqa: Y015
+    _WhichOneofArgType__skew: _TypeAlias = _typing.Literal["_skew", b"_skew"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__largest_tensor_mib) -> _WhichOneofReturnType__largest_tensor_mib | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model_mib) -> _WhichOneofReturnType__model_mib | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__skew) -> _WhichOneofReturnType__skew | None: ...
+
+Global___ModelProfile: _TypeAlias = ModelProfile  # noqa: Y015
+
+@_typing.final
 class JobSpecification(_message.Message):
     """A set of identical tasks."""
 
@@ -194,6 +233,7 @@ class JobSpecification(_message.Message):
     EMULATED_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     CONSOLIDATE_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tasks: _builtins.int
     """Base tasks: they start and stop together."""
@@ -211,6 +251,10 @@ class JobSpecification(_message.Message):
     def emulated(self) -> Global___Emulated: ...
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def profile(self) -> Global___ModelProfile:
+        """Jobs of high skew are consolidated. Not set: what its attempts report, or those of earlier workloads of its name did."""
+
     def __init__(
         self,
         *,
@@ -223,10 +267,11 @@ class JobSpecification(_message.Message):
         emulated: Global___Emulated | None = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         consolidate: _builtins.bool = ...,
+        profile: Global___ModelProfile | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "python", b"python", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "profile", b"profile", "python", b"python", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "python", b"python", "resources", b"resources", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "profile", b"profile", "python", b"python", "resources", b"resources", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_entry_point: _TypeAlias = _typing.Literal["command", "python", "emulated"]  # noqa: Y015
     _WhichOneofArgType_entry_point: _TypeAlias = _typing.Literal["entry_point", b"entry_point"]  # noqa: Y015

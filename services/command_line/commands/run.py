@@ -68,6 +68,16 @@ LabelOption = Annotated[
 ConsolidateOption = Annotated[
     bool, typer.Option("--consolidate", help="Fewest racks and machines before least fragmentation.")
 ]
+SkewOption = Annotated[
+    float | None,
+    typer.Option(
+        "--skew",
+        min=0,
+        max=1,
+        help="Largest tensor of the model over the whole model; above PACKLIMIT the job is consolidated.",
+        show_default=False,
+    ),
+]
 RetriesOption = Annotated[int, typer.Option("--max-retries", min=0, help="How often a failed attempt is tried again.")]
 GraceOption = Annotated[
     float | None,
@@ -101,6 +111,7 @@ def run(
     fresh_table: FreshTableOption = None,
     label: LabelOption = None,
     consolidate: ConsolidateOption = False,
+    skew: SkewOption = None,
     max_retries: RetriesOption = 0,
     stop_grace_s: GraceOption = None,
     python: PythonOption = "",
@@ -111,7 +122,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Submit a workload with one job: topmast run --tenant vision --gpus 8 -- python train.py --epochs 3."""
-    from topmast import Emulated, RetryPolicy, TableInput, single_job
+    from topmast import Emulated, ModelProfile, RetryPolicy, TableInput, single_job
 
     entry_points = [what for what in (command, python, emulate_s) if what]
     if len(entry_points) != 1:
@@ -130,6 +141,7 @@ def run(
         memory_gib=memory_gib,
         environment=_pairs(env or (), "--env", from_environment=True),
         consolidate=consolidate,
+        profile=None if skew is None else ModelProfile(skew=skew),
         tables=[*(table or ()), *(TableInput(fresh, fresh=True) for fresh in fresh_table or ())],
         regions=region or (),
         labels=_pairs(label or (), "--label"),
