@@ -46,7 +46,7 @@ PACKING = MechanismEntry(
 )
 CELLS = MechanismEntry(
     CELLS_MECHANISM,
-    "guaranteed jobs in the cells of their virtual cluster, others on what is idle (HiveD §3); not for fleet files yet",
+    "guaranteed jobs in the cells of their virtual cluster, others on what is idle (HiveD §3)",
     Cells,
 )
 BUILT_IN: tuple[MechanismEntry, ...] = (PACKING, CELLS)

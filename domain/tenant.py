@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.declared_cells import DeclaredVirtualCluster
 from domain.identifiers import TenantId
 from domain.resources import Quota, capacity_millicpus, request_millicpus
 from domain.workload import WorkloadSpecification
@@ -15,12 +16,13 @@ LOWEST_PRIORITY = 6
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A team: the priority of its within-quota workloads, its quota, and its weight in fair shares."""
+    """A team: the priority of its within-quota workloads, its quota, its weight in fair shares, its virtual clusters."""
 
     tenant: TenantId
     priority: int
     quota: Quota
     fair_share_weight: float = 1.0
+    virtual_clusters: tuple[DeclaredVirtualCluster, ...] = ()
 
 
 CPU_BUCKET = "cpus"

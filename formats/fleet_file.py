@@ -14,7 +14,6 @@ from typing import Annotated
 from pydantic import Field
 
 from domain.fleet import (
-    CELLS_MECHANISM,
     DEFAULT_MECHANISM,
     NO_GPU_MODEL,
     PLACEMENT_MECHANISMS,
@@ -26,6 +25,7 @@ from domain.fleet import (
 )
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
 from domain.table import Table
+from formats.cell_hierarchies import ClusterCellsSchema, cell_hierarchy_problems, cells_document, cluster_cells
 from formats.mechanism_names import mechanism_names
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import (
@@ -75,6 +75,7 @@ class MachineGroupSchema(Schema):
 class ClusterSchema(Schema):
     cluster: Name
     mechanism: Name = DEFAULT_MECHANISM
+    cells: ClusterCellsSchema | None = None
     racks: list[RackSchema] = []
     machine_groups: list[MachineGroupSchema] = []
 
@@ -123,7 +124,7 @@ def parse_fleet_file(text: str, source: str = "fleet.yaml") -> FleetFile:
 def fleet_file_from_document(document: object, source: str = "fleet") -> FleetFile:
     """The same of a parsed document (nested mappings and lists); raises FormatError with every problem."""
     schema = parse_schema(FleetSchema, document, source)
-    problems = _size_problems(schema) or _machine_problems(schema)
+    problems = _size_problems(schema) or _machine_problems(schema) + _cells_problems(schema)
     if problems:
         raise FormatError(source, problems)
     fleet = Fleet(tuple(_region(region) for region in schema.regions))
@@ -183,10 +184,6 @@ def check_fleet(fleet: Fleet) -> list[FieldProblem]:
 
 
 def _mechanism_problems(name: str, field: str) -> list[FieldProblem]:
-    if name == CELLS_MECHANISM:
-        # Without cells of their own all would use the cluster opportunistically: nothing would make room for anything.
-        why = f"{name} needs virtual clusters, which cannot be declared yet; use {DEFAULT_MECHANISM}"
-        return [FieldProblem(field, why)]
     # Packages are only asked for what is not built in: to look for them takes longer than to read the file.
     if name in PLACEMENT_MECHANISMS or name in (known := mechanism_names()):
         return []
@@ -247,6 +244,15 @@ def _machine_problems(schema: FleetSchema) -> list[FieldProblem]:
     return problems
 
 
+def _cells_problems(schema: FleetSchema) -> list[FieldProblem]:
+    return [
+        problem
+        for r, region in enumerate(schema.regions)
+        for c, cluster in enumerate(region.clusters)
+        for problem in cell_hierarchy_problems(cluster.cells, cluster.mechanism, f"regions[{r}].clusters[{c}]")
+    ]
+
+
 def _gpu_problems(machine: MachineSchema | MachineGroupSchema, field: str) -> list[FieldProblem]:
     if machine.gpus > 0 and machine.gpu_model is None:
         return [FieldProblem(f"{field}.gpu_model", f"is missing; say which model the {machine.gpus} GPUs are")]
@@ -282,7 +288,7 @@ def _cluster(schema: ClusterSchema) -> Cluster:
             in_rack = min(group.machines_per_rack, group.count - first)
             machines = tuple(_machine(f"{rack_name}-m{index:02d}", group) for index in range(1, in_rack + 1))
             racks.append(Rack(RackId(rack_name), machines))
-    return Cluster(ClusterId(schema.cluster), tuple(racks), schema.mechanism)
+    return Cluster(ClusterId(schema.cluster), tuple(racks), schema.mechanism, cluster_cells(schema.cells))
 
 
 def _machine(name: str, schema: MachineSchema | MachineGroupSchema) -> Machine:
@@ -303,6 +309,8 @@ def _cluster_document(cluster: Cluster) -> dict[str, object]:
     document: dict[str, object] = {"cluster": str(cluster.cluster)}
     if cluster.mechanism != DEFAULT_MECHANISM:
         document["mechanism"] = cluster.mechanism
+    if cluster.cells.hierarchies:
+        document["cells"] = cells_document(cluster.cells)
     return document | {"racks": racks}
 
 

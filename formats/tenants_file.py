@@ -14,6 +14,12 @@ from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
 from formats.text_stream import read_text
+from formats.virtual_clusters import (
+    VirtualClusterSchema,
+    declared_virtual_clusters,
+    virtual_cluster_problems,
+    virtual_clusters_document,
+)
 from formats.yaml_document import dump_document, load_document
 
 GREATEST_QUOTA_GPUS = 100_000_000
@@ -38,6 +44,7 @@ class TenantSchema(Schema):
     priority: Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
     quota: QuotaSchema = QuotaSchema()
     fair_share_weight: Annotated[float, Field(gt=0, le=GREATEST_WEIGHT)] = 1.0
+    virtual_clusters: list[VirtualClusterSchema] = []
 
 
 class TenantsSchema(Schema):
@@ -57,6 +64,13 @@ def parse_tenants(text: str, source: str = "tenants.yaml") -> tuple[Tenant, ...]
 def tenants_from_document(document: object, source: str = "tenants") -> tuple[Tenant, ...]:
     """The tenants of a parsed document; raises FormatError with every problem."""
     schema = parse_schema(TenantsSchema, document, source)
+    problems = [
+        problem
+        for index, entry in enumerate(schema.tenants)
+        for problem in virtual_cluster_problems(entry.virtual_clusters, f"tenants[{index}].virtual_clusters")
+    ]
+    if problems:
+        raise FormatError(source, problems)
     tenants = tuple(_tenant(entry) for entry in schema.tenants)
     problems = check_tenants(tenants)
     if problems:
@@ -100,16 +114,20 @@ def _tenant(schema: TenantSchema) -> Tenant:
     gpus = {GpuModel(model): count for model, count in schema.quota.gpus.items()}
     cpus = float(schema.quota.cpus) if schema.quota.cpus is not None else None
     quota = Quota.of(gpus, cpus)
-    return Tenant(TenantId(schema.tenant), schema.priority, quota, float(schema.fair_share_weight))
+    weight, owned = float(schema.fair_share_weight), declared_virtual_clusters(schema.virtual_clusters)
+    return Tenant(TenantId(schema.tenant), schema.priority, quota, weight, owned)
 
 
 def _tenant_document(tenant: Tenant) -> dict[str, object]:
     quota: dict[str, object] = {"gpus": {str(model): count for model, count in tenant.quota.gpus}}
     if tenant.quota.cpus is not None:
         quota["cpus"] = tenant.quota.cpus
-    return {
+    document = {
         "tenant": str(tenant.tenant),
         "priority": tenant.priority,
         "quota": quota,
         "fair_share_weight": tenant.fair_share_weight,
     }
+    if tenant.virtual_clusters:
+        document["virtual_clusters"] = virtual_clusters_document(tenant.virtual_clusters)
+    return document

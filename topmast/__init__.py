@@ -24,7 +24,21 @@ from topmast.errors import (
     Violation,
 )
 from topmast.events import Event
-from topmast.fleets import AppliedFleet, Cluster, Fleet, Machine, Rack, Region, Table, Tenant
+from topmast.fleets import (
+    AppliedFleet,
+    CellHierarchy,
+    CellLevel,
+    Cluster,
+    Fleet,
+    Machine,
+    OwnedCells,
+    PinnedCell,
+    Rack,
+    Region,
+    Table,
+    Tenant,
+    VirtualCluster,
+)
 from topmast.logs import LogChunk
 from topmast.specifications import (
     Emulated,
@@ -53,6 +67,8 @@ __all__ = [
     "AppliedFleet",
     "AsyncClient",
     "Attempt",
+    "CellHierarchy",
+    "CellLevel",
     "Change",
     "Client",
     "Cluster",
@@ -68,7 +84,9 @@ __all__ = [
     "Machine",
     "ModelProfile",
     "NotFoundError",
+    "OwnedCells",
     "PartlySubmittedError",
+    "PinnedCell",
     "PreconditionError",
     "Queue",
     "QueueEntry",
@@ -89,6 +107,7 @@ __all__ = [
     "UnavailableError",
     "UnreachableError",
     "Violation",
+    "VirtualCluster",
     "Workload",
     "WorkloadPage",
     "WorkloadSpecification",

@@ -26,9 +26,33 @@ class Rack:
 
 
 @dataclass(frozen=True, slots=True)
+class CellLevel:
+    """`split`: into how many cells of the level below one of these splits; the lowest level is a single GPU."""
+
+    level: str
+    split: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CellHierarchy:
+    """How the machines of a GPU model divide, from a single GPU up; one of the levels is called "machine"."""
+
+    hierarchy: str
+    gpu_model: str
+    levels: Sequence[CellLevel]
+    machines: Sequence[str] = ()
+    """Empty: all machines of the GPU model."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
+    """`mechanism` is what places jobs in it: "packing", or "cells" for virtual clusters."""
+
     cluster: str
     racks: Sequence[Rack]
+    mechanism: str = "packing"
+    hierarchies: Sequence[CellHierarchy] = ()
+    """With "cells"; GPU models without one get what machines and racks suggest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +80,41 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedCells:
+    """So many cells of a level. `hierarchy` "": the only one of the cluster that has such a level."""
+
+    level: str
+    cells: int
+    hierarchy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedCell:
+    """One very cell, which work asks for by `name`: the one that contains this GPU of this machine."""
+
+    name: str
+    level: str
+    machine: str
+    gpu: int = 0
+    hierarchy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualCluster:
+    """What a tenant may count on in a cluster with mechanism "cells".
+
+    Say either `cells`, or `gpus` in `machines` ("32 GPUs in 4 machines"), with the model where the cluster has several.
+    """
+
+    cluster: str
+    cells: Sequence[OwnedCells] = ()
+    gpus: int = 0
+    machines: int = 0
+    gpu_model: str = ""
+    pinned: Sequence[PinnedCell] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """A team. `priority` 0 is the highest, 6 the lowest. `gpu_quota` counts GPUs by model.
 
@@ -67,6 +126,7 @@ class Tenant:
     gpu_quota: Mapping[str, int] = field(default_factory=dict)
     cpu_quota: float | None = None
     fair_share_weight: float = 1.0
+    virtual_clusters: Sequence[VirtualCluster] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +153,28 @@ def _region_to_proto(region: Region) -> fleet_pb2.Region:
     return fleet_pb2.Region(
         region=region.region,
         clusters=[
-            fleet_pb2.Cluster(cluster=cluster.cluster, racks=[_rack_to_proto(rack) for rack in cluster.racks])
+            fleet_pb2.Cluster(
+                cluster=cluster.cluster,
+                racks=[_rack_to_proto(rack) for rack in cluster.racks],
+                mechanism=cluster.mechanism,
+                cells=_cells_to_proto(cluster.hierarchies) if cluster.hierarchies else None,
+            )
             for cluster in region.clusters
         ],
+    )
+
+
+def _cells_to_proto(hierarchies: Sequence[CellHierarchy]) -> fleet_pb2.ClusterCells:
+    return fleet_pb2.ClusterCells(
+        hierarchies=[
+            fleet_pb2.CellHierarchy(
+                hierarchy=hierarchy.hierarchy,
+                gpu_model=hierarchy.gpu_model,
+                levels=[fleet_pb2.CellLevel(level=level.level, split=level.split) for level in hierarchy.levels],
+                machines=hierarchy.machines,
+            )
+            for hierarchy in hierarchies
+        ]
     )
 
 
@@ -122,4 +201,24 @@ def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:
         gpu_quota=tenant.gpu_quota,
         cpu_quota=tenant.cpu_quota,
         fair_share_weight=tenant.fair_share_weight,
+        virtual_clusters=[_virtual_cluster_to_proto(owned) for owned in tenant.virtual_clusters],
+    )
+
+
+def _virtual_cluster_to_proto(owned: VirtualCluster) -> fleet_pb2.VirtualCluster:
+    return fleet_pb2.VirtualCluster(
+        cluster=owned.cluster,
+        cells=[
+            fleet_pb2.OwnedCells(hierarchy=cells.hierarchy, level=cells.level, cells=cells.cells)
+            for cells in owned.cells
+        ],
+        pinned=[
+            fleet_pb2.PinnedCell(
+                name=pin.name, hierarchy=pin.hierarchy, level=pin.level, machine=pin.machine, gpu=pin.gpu
+            )
+            for pin in owned.pinned
+        ],
+        gpu_model=owned.gpu_model,
+        gpus=owned.gpus,
+        machines=owned.machines,
     )

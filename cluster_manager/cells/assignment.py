@@ -8,10 +8,30 @@ from cluster_manager.cells.buddy import BuddyCells, NotFree
 from cluster_manager.cells.hierarchy import CellAddress, Chain, UnknownLevel
 from cluster_manager.cells.occupancy import Occupancy
 from domain.cells import OwnedCells, PinnedCell, VirtualCluster
+from domain.identifiers import VirtualClusterId
 
 
 class AssignmentProblem(ValueError):
     """Virtual clusters own what the cluster does not have."""
+
+
+class OverPromised(AssignmentProblem):
+    """More cells of a level are owned than there are."""
+
+    def __init__(self, description: str, chain: str, level: str, missing: int) -> None:
+        super().__init__(description)
+        self.chain = chain
+        self.level = level
+        self.missing = missing
+
+
+class NotToBePinned(AssignmentProblem):
+    """A pinned cell does not exist, or is taken by another one."""
+
+    def __init__(self, description: str, virtual_cluster: VirtualClusterId, pinned_cell: str) -> None:
+        super().__init__(description)
+        self.virtual_cluster = virtual_cluster
+        self.pinned_cell = pinned_cell
 
 
 def machines_as_cells(chain: Chain, gpus: int, machines: int) -> OwnedCells:
@@ -85,22 +105,26 @@ def _assigned(chain: Chain, virtual_clusters: Sequence[VirtualCluster]) -> Buddy
             for virtual_cluster in virtual_clusters
             if (count := owned_levels(chain, virtual_cluster).count(shortage.level))
         ]
-        raise AssignmentProblem(
+        raise OverPromised(
             f"chain {chain.name}, level {name}: virtual clusters own {shortage.owed} cells ({', '.join(owners)}), "
             f"{shortage.missing} more than the {shortage.available} that are left of this level once pinned cells and "
-            "higher levels have theirs"
+            "higher levels have theirs",
+            chain.name,
+            name,
+            shortage.missing,
         )
     return cells
 
 
 def _pin(cells: BuddyCells, virtual_cluster: VirtualCluster, pinned: PinnedCell) -> None:
-    where = f"virtual cluster {virtual_cluster.virtual_cluster}, pinned cell {pinned.name}"
+    owner, name = virtual_cluster.virtual_cluster, pinned.name
+    where = f"virtual cluster {owner}, pinned cell {name}"
     try:
         cells.allocate(*pinned_address(cells.chain, pinned))
     except LookupError as unknown:
-        raise AssignmentProblem(f"{where}: {unknown}") from None
+        raise NotToBePinned(f"{where}: {unknown}", owner, name) from None
     except NotFree:
-        raise AssignmentProblem(f"{where}: the cell, or a part of it, is pinned already") from None
+        raise NotToBePinned(f"{where}: the cell, or a part of it, is pinned already", owner, name) from None
 
 
 def _check_names(chains: Sequence[Chain], virtual_clusters: Sequence[VirtualCluster]) -> None:

@@ -25,6 +25,11 @@ MOST_GPUS_PER_MACHINE = 62
 class HierarchyProblem(ValueError):
     """Levels and machines that do not make up a hierarchy of cells."""
 
+    def __init__(self, description: str, level: int | None = None) -> None:
+        super().__init__(description)
+        self.level = level
+        """The one whose split factor it is about."""
+
 
 class UnknownLevel(LookupError):
     """A chain has no level of that name."""
@@ -156,7 +161,22 @@ def declared_chain(hierarchy: CellHierarchy, cluster: Cluster) -> Chain:
                 f"as many, and as many as one level has ({legal})"
             )
     names = tuple(machine.machine for machine in chosen)
-    return Chain(hierarchy.name, hierarchy.gpu_model, hierarchy.levels, names, sizes.index(gpus) + 1)
+    return Chain(hierarchy.name, hierarchy.gpu_model, hierarchy.levels, names, _machine_level(hierarchy, sizes, gpus))
+
+
+def _machine_level(hierarchy: CellHierarchy, sizes: Sequence[int], gpus: int) -> int:
+    """The level called so, or else the lowest of a machine's size. Raises HierarchyProblem."""
+    names = [level.name for level in hierarchy.levels]
+    if MACHINE_LEVEL not in names:
+        return sizes.index(gpus) + 1
+    number = names.index(MACHINE_LEVEL) + 1
+    if sizes[number - 1] != gpus:
+        raise HierarchyProblem(
+            f"chain {hierarchy.name}, level {MACHINE_LEVEL}: the split factors up to it make {sizes[number - 1]} GPUs, but "
+            f"its machines have {gpus}",
+            number,
+        )
+    return number
 
 
 def derived_chains(cluster: Cluster) -> tuple[Chain, ...]:
@@ -185,6 +205,12 @@ def derived_chains(cluster: Cluster) -> tuple[Chain, ...]:
         name = str(model) if models.count(model) == 1 else f"{model}-{gpus}"
         chains.append(Chain(name, model, tuple(levels), tuple(m for rack in per_rack for m in rack), machine_level))
     return tuple(chains)
+
+
+def machines_without_chain(cluster: Cluster, chains: Iterable[Chain]) -> tuple[MachineId, ...]:
+    """The machines with GPUs that are in none of these, in the order of the fleet: nothing would ever be placed on them."""
+    placed = {machine for chain in chains for machine in chain.machines}
+    return tuple(one.machine for one in cluster.machines() if one.gpus and one.machine not in placed)
 
 
 def chains_of(cluster: Cluster, declared: Iterable[CellHierarchy] = ()) -> tuple[Chain, ...]:
@@ -241,5 +267,6 @@ def _does_not_divide(chain: Chain, level: int, below: int, split: int) -> Hierar
     remedy = f", or a split factor of {', '.join(map(str, divisors[:6]))}" if divisors else ""
     return HierarchyProblem(
         f"chain {chain.name}, level {name}: {below} cells of level {lower} do not divide into cells of {split}; "
-        f"{legal} of them would{remedy}"
+        f"{legal} of them would{remedy}",
+        level,
     )

@@ -93,6 +93,21 @@ def _cluster_document(message: fleet_pb2.Cluster) -> dict[str, object]:
             {"rack": rack.rack, "machines": [_machine_document(machine) for machine in rack.machines]}
             for rack in message.racks
         ],
+        "cells": _cells_document(message.cells) if message.HasField("cells") else None,
+    }
+
+
+def _cells_document(message: fleet_pb2.ClusterCells) -> dict[str, object]:
+    return {
+        "hierarchies": [
+            {
+                "hierarchy": hierarchy.hierarchy,
+                "gpu_model": hierarchy.gpu_model,
+                "levels": [{"level": level.level, "split": level.split or None} for level in hierarchy.levels],
+                "machines": list(hierarchy.machines) or None,
+            }
+            for hierarchy in message.hierarchies
+        ]
     }
 
 
@@ -115,4 +130,28 @@ def _tenant_document(message: fleet_pb2.Tenant) -> dict[str, object]:
             "cpus": message.cpu_quota if message.HasField("cpu_quota") else None,
         },
         "fair_share_weight": message.fair_share_weight or DEFAULT_FAIR_SHARE_WEIGHT,
+        "virtual_clusters": [_virtual_cluster_document(declared) for declared in message.virtual_clusters],
+    }
+
+
+def _virtual_cluster_document(message: fleet_pb2.VirtualCluster) -> dict[str, object]:
+    return {
+        "cluster": message.cluster,
+        "cells": [
+            {"hierarchy": cells.hierarchy or None, "level": cells.level, "cells": cells.cells}
+            for cells in message.cells
+        ],
+        "pinned": [
+            {
+                "name": pin.name,
+                "hierarchy": pin.hierarchy or None,
+                "level": pin.level,
+                "machine": pin.machine,
+                "gpu": pin.gpu,
+            }
+            for pin in message.pinned
+        ],
+        "gpu_model": message.gpu_model or None,
+        "gpus": message.gpus or None,
+        "machines": message.machines or None,
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from domain.cells import ClusterCells
+from domain.declared_cells import DeclaredVirtualCluster
 from domain.fleet import Cluster, Fleet, Machine
 from domain.table import Table
 from domain.tenant import Tenant
@@ -34,6 +36,22 @@ def _cluster_to_proto(cluster: Cluster) -> fleet_pb2.Cluster:
             for rack in cluster.racks
         ],
         mechanism=cluster.mechanism,
+        cells=_cells_to_proto(cluster.cells) if cluster.cells.hierarchies else None,
+    )
+
+
+def _cells_to_proto(cells: ClusterCells) -> fleet_pb2.ClusterCells:
+    """The hierarchies; virtual clusters are sent with the tenants."""
+    return fleet_pb2.ClusterCells(
+        hierarchies=[
+            fleet_pb2.CellHierarchy(
+                hierarchy=hierarchy.name,
+                gpu_model=hierarchy.gpu_model,
+                levels=[fleet_pb2.CellLevel(level=level.name, split=level.split) for level in hierarchy.levels],
+                machines=hierarchy.machines or (),
+            )
+            for hierarchy in cells.hierarchies
+        ]
     )
 
 
@@ -55,4 +73,25 @@ def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:
         gpu_quota=dict(tenant.quota.gpus),
         cpu_quota=tenant.quota.cpus,
         fair_share_weight=tenant.fair_share_weight,
+        virtual_clusters=[_virtual_cluster_to_proto(declared) for declared in tenant.virtual_clusters],
     )
+
+
+def _virtual_cluster_to_proto(declared: DeclaredVirtualCluster) -> fleet_pb2.VirtualCluster:
+    message = fleet_pb2.VirtualCluster(
+        cluster=declared.cluster,
+        cells=[
+            fleet_pb2.OwnedCells(hierarchy=cells.hierarchy or "", level=cells.level, cells=cells.cells)
+            for cells in declared.cells
+        ],
+        pinned=[
+            fleet_pb2.PinnedCell(
+                name=pin.name, hierarchy=pin.hierarchy or "", level=pin.level, machine=pin.machine, gpu=pin.gpu
+            )
+            for pin in declared.pinned
+        ],
+    )
+    if declared.machines is not None:
+        message.gpu_model = declared.machines.gpu_model or ""
+        message.gpus, message.machines = declared.machines.gpus, declared.machines.machines
+    return message

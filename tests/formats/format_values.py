@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
+from domain.cells import CellHierarchy, CellLevel, ClusterCells
+from domain.declared_cells import DeclaredCells, DeclaredMachines, DeclaredPin, DeclaredVirtualCluster
+from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM, NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
     ClusterId,
@@ -63,8 +65,40 @@ def machines(draw: st.DrawFn, name: str) -> Machine:
 
 
 @st.composite
+def virtual_cluster_lists(draw: st.DrawFn) -> tuple[DeclaredVirtualCluster, ...]:
+    hierarchies = st.none() | NAMES
+    cells = st.builds(DeclaredCells, NAMES, st.integers(1, 1000), hierarchies)
+    pins = st.builds(DeclaredPin, NAMES, NAMES, NAMES.map(MachineId), st.integers(0, 61), hierarchies)
+    machines = st.builds(DeclaredMachines, st.integers(1, 1000), st.integers(1, 100), st.none() | GPU_MODELS)
+    clusters = NAMES.map(ClusterId)
+    one = st.builds(
+        DeclaredVirtualCluster,
+        clusters,
+        st.lists(cells, min_size=1, max_size=2).map(tuple),
+        st.lists(pins, max_size=2).map(tuple),
+    ) | st.builds(DeclaredVirtualCluster, clusters, pinned=st.lists(pins, max_size=2).map(tuple), machines=machines)
+    return tuple(draw(st.lists(one, min_size=1, max_size=3)))
+
+
+@st.composite
+def _cluster_cells(draw: st.DrawFn) -> ClusterCells:
+    """As a file may declare them, whatever the machines."""
+    hierarchies = []
+    for name in draw(_unique(st.lists(NAMES, max_size=2))):
+        names = [name for name in draw(_unique(st.lists(NAMES, max_size=3))) if name != "machine"]
+        names.insert(min(1, len(names)), "machine")
+        lowest, *higher = names
+        levels = (CellLevel(lowest), *(CellLevel(level, draw(st.integers(1, 9))) for level in higher))
+        machines = draw(st.none() | _unique(st.lists(NAMES, min_size=1, max_size=3)))
+        chosen = tuple(MachineId(machine) for machine in machines) if machines is not None else None
+        hierarchies.append(CellHierarchy(name, draw(GPU_MODELS), levels, chosen))
+    return ClusterCells(tuple(hierarchies))
+
+
+@st.composite
 def fleet_files(draw: st.DrawFn) -> FleetFile:
     names = iter(f"{draw(NAMES)}-{number}" for number in range(10_000))
+    mechanisms = st.sampled_from([DEFAULT_MECHANISM, CELLS_MECHANISM])
     regions = tuple(
         Region(
             RegionId(next(names)),
@@ -78,8 +112,10 @@ def fleet_files(draw: st.DrawFn) -> FleetFile:
                         )
                         for _ in range(draw(st.integers(0, 2)))
                     ),
+                    mechanism,
+                    draw(_cluster_cells()) if mechanism == CELLS_MECHANISM else ClusterCells(),
                 )
-                for _ in range(draw(st.integers(0, 2)))
+                for mechanism in draw(st.lists(mechanisms, max_size=2))
             ),
         )
         for _ in range(draw(st.integers(1, 3)))
@@ -104,6 +140,7 @@ def tenant_lists(draw: st.DrawFn) -> tuple[Tenant, ...]:
                 draw(st.none() | st.floats(0, 1e6)),
             ),
             draw(st.floats(0.001, 1e6)),
+            draw(st.just(()) | virtual_cluster_lists()),
         )
         for name in names
     )

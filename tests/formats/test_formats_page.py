@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from domain.identifiers import TenantId
 from formats.fleet_file import parse_fleet_file
 from formats.problems import FormatError
@@ -32,6 +33,19 @@ def test_the_yaml_examples_are_valid() -> None:
     assert [tenant.quota.gpus_in(tenant.quota.bucket("V100")) for tenant in tenants] == [8, 16]  # type: ignore[arg-type]  # plain name
     workloads = parse_workloads(block("yaml", "# workload\n"))
     assert [workload.emulated for workload in workloads] == [False, True]
+
+
+def test_the_virtual_clusters_of_the_examples_are_those_of_their_fleet() -> None:
+    fleet = parse_fleet_file(block("yaml", "# cells\n")).fleet
+    tenants = parse_tenants(block("yaml", "# virtual clusters\n"))
+    (region,) = fleet_with_virtual_clusters(fleet, declarations_of(tenants)).regions
+    (owner,) = region.clusters[0].cells.virtual_clusters
+    assert [(owned.chain, owned.level, owned.cells) for owned in owner.cells] == [
+        ("v100", "rack", 1),
+        ("v100", "socket", 1),
+        ("P100", "machine", 2),
+    ]
+    assert [pin.name for pin in owner.pinned] == ["fast"]
 
 
 def test_the_trace_example_is_valid() -> None:

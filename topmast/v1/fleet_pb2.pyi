@@ -74,27 +74,112 @@ class Rack(_message.Message):
 Global___Rack: _TypeAlias = Rack  # noqa: Y015
 
 @_typing.final
+class CellLevel(_message.Message):
+    """One level of a hierarchy of cells."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    SPLIT_FIELD_NUMBER: _builtins.int
+    level: _builtins.str
+    split: _builtins.int
+    """Into how many cells of the level below one of these splits; the lowest level, a single GPU, has none."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.str = ...,
+        split: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level", "split", b"split"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellLevel: _TypeAlias = CellLevel  # noqa: Y015
+
+@_typing.final
+class CellHierarchy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HIERARCHY_FIELD_NUMBER: _builtins.int
+    GPU_MODEL_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    hierarchy: _builtins.str
+    gpu_model: _builtins.str
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellLevel]:
+        """From a single GPU up; one of them is called "machine"."""
+
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Empty: all machines of the GPU model, in the order of the fleet."""
+
+    def __init__(
+        self,
+        *,
+        hierarchy: _builtins.str = ...,
+        gpu_model: _builtins.str = ...,
+        levels: _abc.Iterable[Global___CellLevel] | None = ...,
+        machines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_model", b"gpu_model", "hierarchy", b"hierarchy", "levels", b"levels", "machines", b"machines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellHierarchy: _TypeAlias = CellHierarchy  # noqa: Y015
+
+@_typing.final
+class ClusterCells(_message.Message):
+    """How a cluster with mechanism "cells" is divided. GPU models without a hierarchy get what machines and racks suggest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HIERARCHIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hierarchies(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellHierarchy]: ...
+    def __init__(
+        self,
+        *,
+        hierarchies: _abc.Iterable[Global___CellHierarchy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hierarchies", b"hierarchies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterCells: _TypeAlias = ClusterCells  # noqa: Y015
+
+@_typing.final
 class Cluster(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
     RACKS_FIELD_NUMBER: _builtins.int
     MECHANISM_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     mechanism: _builtins.str
     """What places jobs in it. Empty: packing."""
     @_builtins.property
     def racks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rack]: ...
+    @_builtins.property
+    def cells(self) -> Global___ClusterCells: ...
     def __init__(
         self,
         *,
         cluster: _builtins.str = ...,
         racks: _abc.Iterable[Global___Rack] | None = ...,
         mechanism: _builtins.str = ...,
+        cells: Global___ClusterCells | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "mechanism", b"mechanism", "racks", b"racks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "cluster", b"cluster", "mechanism", b"mechanism", "racks", b"racks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,6 +262,110 @@ class Fleet(_message.Message):
 Global___Fleet: _TypeAlias = Fleet  # noqa: Y015
 
 @_typing.final
+class OwnedCells(_message.Message):
+    """So many cells of a level."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HIERARCHY_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    hierarchy: _builtins.str
+    """Empty: the only hierarchy of the cluster that has such a level."""
+    level: _builtins.str
+    cells: _builtins.int
+    def __init__(
+        self,
+        *,
+        hierarchy: _builtins.str = ...,
+        level: _builtins.str = ...,
+        cells: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "hierarchy", b"hierarchy", "level", b"level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OwnedCells: _TypeAlias = OwnedCells  # noqa: Y015
+
+@_typing.final
+class PinnedCell(_message.Message):
+    """One very cell, for work that asks for it by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HIERARCHY_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    hierarchy: _builtins.str
+    """Empty: that of the machine."""
+    level: _builtins.str
+    machine: _builtins.str
+    """One that the cell lies on."""
+    gpu: _builtins.int
+    """One of its GPUs there, for a cell that is less than a machine."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        hierarchy: _builtins.str = ...,
+        level: _builtins.str = ...,
+        machine: _builtins.str = ...,
+        gpu: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "hierarchy", b"hierarchy", "level", b"level", "machine", b"machine", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinnedCell: _TypeAlias = PinnedCell  # noqa: Y015
+
+@_typing.final
+class VirtualCluster(_message.Message):
+    """What a tenant may count on in a cluster with mechanism "cells": cells of levels, or "32 GPUs in 4 machines"."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    PINNED_FIELD_NUMBER: _builtins.int
+    GPU_MODEL_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    gpu_model: _builtins.str
+    """With `gpus` and `machines`. Empty: the only one of the cluster."""
+    gpus: _builtins.int
+    """In all machines together, equally many in each. 0: `cells` are given."""
+    machines: _builtins.int
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnedCells]: ...
+    @_builtins.property
+    def pinned(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinnedCell]: ...
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        cells: _abc.Iterable[Global___OwnedCells] | None = ...,
+        pinned: _abc.Iterable[Global___PinnedCell] | None = ...,
+        gpu_model: _builtins.str = ...,
+        gpus: _builtins.int = ...,
+        machines: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "cluster", b"cluster", "gpu_model", b"gpu_model", "gpus", b"gpus", "machines", b"machines", "pinned", b"pinned"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VirtualCluster: _TypeAlias = VirtualCluster  # noqa: Y015
+
+@_typing.final
 class Tenant(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -205,6 +394,7 @@ class Tenant(_message.Message):
     GPU_QUOTA_FIELD_NUMBER: _builtins.int
     CPU_QUOTA_FIELD_NUMBER: _builtins.int
     FAIR_SHARE_WEIGHT_FIELD_NUMBER: _builtins.int
+    VIRTUAL_CLUSTERS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     priority: _builtins.int
     """0 is the highest, 6 the lowest."""
@@ -216,6 +406,8 @@ class Tenant(_message.Message):
     def gpu_quota(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """GPUs by model; "any" holds the models that have no entry of their own."""
 
+    @_builtins.property
+    def virtual_clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualCluster]: ...
     def __init__(
         self,
         *,
@@ -224,10 +416,11 @@ class Tenant(_message.Message):
         gpu_quota: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         cpu_quota: _builtins.float | None = ...,
         fair_share_weight: _builtins.float = ...,
+        virtual_clusters: _abc.Iterable[Global___VirtualCluster] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "fair_share_weight", b"fair_share_weight", "gpu_quota", b"gpu_quota", "priority", b"priority", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota", "cpu_quota", b"cpu_quota", "fair_share_weight", b"fair_share_weight", "gpu_quota", b"gpu_quota", "priority", b"priority", "tenant", b"tenant", "virtual_clusters", b"virtual_clusters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_quota: _TypeAlias = _typing.Literal["cpu_quota"]  # noqa: Y015
     _WhichOneofArgType__cpu_quota: _TypeAlias = _typing.Literal["_cpu_quota", b"_cpu_quota"]  # noqa: Y015
