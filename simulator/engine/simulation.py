@@ -86,7 +86,7 @@ class Simulation:
         self._seed = seed
         arrivals, tenants = given.arrivals(), given.sorted_tenants()
         there = given.snapshot.workloads() if given.snapshot is not None else ()
-        self._start_s = given.snapshot.taken_s if given.snapshot is not None else arrivals[0].submit_s
+        self._start_s = given.start_s(arrivals)
         self.world = make_world(given.fleet, given.catalog, tenants, policy, settings, seed, sink, self._start_s)
         names = [str(workload.workload) for workload in there] + [str(arrival.workload) for arrival in arrivals]
         scanner = make_scanner(self.world, names)

@@ -38,6 +38,9 @@ class SimulationInput:
     """The tables that rows and workloads may read; they do not move while the simulation runs."""
     actions: Sequence[ActionAt] = ()
     """What is asked of running workloads: to be resized, retuned or moved."""
+    begins_s: float | None = None
+    """When the run begins, not after the first submission: scan passes are due so and so long after it. None: at the first
+    submission, or with the snapshot."""
 
     @staticmethod
     def of_snapshot(
@@ -63,6 +66,12 @@ class SimulationInput:
     def arrivals(self) -> list[Arrival]:
         """What is submitted, by (submit time, id)."""
         return arrivals_of(self.rows, self.workloads)
+
+    def start_s(self, arrivals: Sequence[Arrival]) -> float:
+        """When the run begins. `arrivals` are those of `arrivals()`."""
+        if self.snapshot is not None:
+            return self.snapshot.taken_s
+        return arrivals[0].submit_s if self.begins_s is None else self.begins_s
 
     def sorted_tenants(self) -> list[Tenant]:
         """The tenants by name: a tenant's place is its number in the run."""
