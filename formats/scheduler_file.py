@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from domain.eviction import EvictionRule
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -20,9 +21,21 @@ from formats.yaml_document import load_documents
 
 DEFAULT_ORDERING = "credit"
 NO_LEVELS = "none"
+AUTO = "auto"
 _is_digit = re.compile("[0-9]", re.ASCII).fullmatch
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
+
+
+def _limit_or_auto(value: object) -> object:
+    if value == AUTO or value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise PydanticCustomError("packlimit", "must be auto, or a number from 0 to 1")
+    return value
+
+
+PackLimitSetting = Annotated[float | None, BeforeValidator(_limit_or_auto)]
 
 
 class LevelsSection(Schema):
@@ -57,6 +70,13 @@ class EvictionSection(Schema):
     def rule(self) -> EvictionRule:
         """As the core wants it."""
         return EvictionRule(self.minimum_run_time_s, self.evictions_per_workload_and_hour, self.spares_guaranteed)
+
+
+class PlacementSection(Schema):
+    """Which jobs are consolidated by the skew of their models (Tiresias §3.3)."""
+
+    packlimit: PackLimitSetting = None
+    """Jobs of a greater skew are. None, `auto` in the file: learnt from the history of placements and iteration times."""
 
 
 class EstimatesSection(Schema):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from formats.scheduler_file import Estimates, EvictionSection, Priorities, read_scheduler_file
+from formats.scheduler_file import Estimates, EvictionSection, PlacementSection, Priorities, read_scheduler_file
 from formats.schema import Schema
 from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_settings import ScanSettings
@@ -66,6 +66,7 @@ class Configuration(Schema):
     scan: ScanConfiguration = ScanConfiguration()
     auction: AuctionConfiguration = AuctionConfiguration()
     eviction: EvictionSection = EvictionSection()
+    placement: PlacementSection = PlacementSection()
     lease: LeaseConfiguration = LeaseConfiguration()
     priorities: Priorities = Field(default_factory=dict)
     """Ordering and levels, for each priority that is not to have the defaults: credit, and no levels."""

@@ -28,6 +28,7 @@ from services.execution.executor import (
     ImpossibleOrder,
     OrderRefused,
     StaleOrder,
+    TaskReport,
     UnknownAttempt,
 )
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
@@ -213,9 +214,19 @@ class TrainingSessionServicer(training_session_pb2_grpc.TrainingSessionServicer)
     ) -> training_session_pb2.HeartbeatResponse:
         self._gate.check()
         task = task_from_proto(request.task)
-        _check_amounts(progress=request.progress, steps_per_second=request.steps_per_second)
+        report = TaskReport(
+            request.progress,
+            request.steps_per_second,
+            request.iteration_s,
+            request.largest_tensor_mib,
+            request.model_mib,
+        )
+        _check_amounts(**report._asdict())
+        if report.largest_tensor_mib > report.model_mib:
+            described = f"is {report.largest_tensor_mib:g}, more than the whole model with {report.model_mib:g}"
+            raise InvalidArgument.of("largest_tensor_mib", described)
         with _told_to_the_caller():
-            advice = await self._executor.heartbeat(task, request.progress, request.steps_per_second)
+            advice = await self._executor.heartbeat(task, report)
         return training_session_pb2.HeartbeatResponse(should_stop=advice.should_stop, grace_left_s=advice.grace_left_s)
 
     async def CheckpointSaved(

@@ -42,6 +42,7 @@ def status_to_proto(status: AttemptStatus) -> cluster_manager_pb2.AttemptStatus:
         revision=status.revision,
         changed_s=status.changed_s,
         changed_progress=status.changed_progress,
+        measured=[cluster_manager_pb2.JobMeasurement(**measured._asdict()) for measured in status.measured],
     )
 
 

@@ -20,6 +20,7 @@ from services.execution.executor import (
     StopAdvice,
     TaskLogChunk,
     TaskReference,
+    TaskReport,
     UnknownAttempt,
     slot_of_change,
 )
@@ -89,7 +90,7 @@ class EmulatedExecutor:
     def subscribe(self) -> ChangeReader[Change]:
         return ChangeReader(self.feed)
 
-    async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
+    async def heartbeat(self, task: TaskReference, report: TaskReport) -> StopAdvice:
         raise _has_no_tasks(task.key)
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:

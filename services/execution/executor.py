@@ -73,6 +73,18 @@ class AttemptOrder:
         return all(isinstance(job.entry_point, Emulated) for job in self.jobs_here())
 
 
+class JobMeasurement(NamedTuple):
+    """What the tasks of a job have reported: seconds for a step, on the slowest of them, and the sizes of its model.
+
+    0 where nothing was reported.
+    """
+
+    job: JobName
+    iteration_s: float = 0.0
+    largest_tensor_mib: float = 0.0
+    model_mib: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptStatus:
     """How an attempt stands. `since_s` is when its phase began, `started_s` when all its tasks had started (0: not
@@ -92,6 +104,7 @@ class AttemptStatus:
     revision: int = 0
     changed_s: float = 0.0
     changed_progress: float = 0.0
+    measured: tuple[JobMeasurement, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -117,6 +130,17 @@ class TaskReference(NamedTuple):
     key: AttemptKey
     job: JobName
     task: int
+
+
+class TaskReport(NamedTuple):
+    """How far a task is, how fast, and what it says of its model; 0 where it says nothing."""
+
+    progress: float
+    steps_per_second: float
+    iteration_s: float = 0.0
+    """Seconds that a step took on average since the first one of this attempt."""
+    largest_tensor_mib: float = 0.0
+    model_mib: float = 0.0
 
 
 class StopAdvice(NamedTuple):
@@ -223,7 +247,7 @@ class Executor(Protocol):
         """Every change from now on; close it when done. Take `statuses()` in the same step for what was before."""
         ...
 
-    async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
+    async def heartbeat(self, task: TaskReference, report: TaskReport) -> StopAdvice:
         """A task reports how far it is. Raises StaleOrder or UnknownAttempt: then it has no business running."""
         ...
 

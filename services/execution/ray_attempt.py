@@ -24,9 +24,11 @@ from services.execution.executor import (
     ImpossibleOrder,
     StopAdvice,
     TaskReference,
+    TaskReport,
 )
 from services.execution.gang import Gang, GangLimits, GangStart
 from services.execution.gang_outcome import ASKED_TO_STOP, GangOutcome, outcome_of
+from services.execution.measurements import measurements_of
 from services.execution.order_checks import check_order
 from services.execution.runner_pool import RunnerHandle, RunnerLost, RunnerPool
 from services.execution.task_paths import TaskPaths, last_line
@@ -100,7 +102,7 @@ class RayAttempt:
         self._stop_reason = ""
         self._stop_deadline_s = 0.0
         self._started = False
-        self._reported: dict[tuple[JobName, int], tuple[float, float]] = {}
+        self._reported: dict[tuple[JobName, int], TaskReport] = {}
         self._progress_told_s = 0.0
         self._supervisor: asyncio.Task[None] | None = None
         self._resizes = BackgroundTasks()
@@ -197,10 +199,10 @@ class RayAttempt:
         self._reported = {task: report for task, report in self._reported.items() if task in placed}
         self._resizes.spawn(self._resize(order))
 
-    def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
+    def heartbeat(self, task: TaskReference, report: TaskReport) -> StopAdvice:
         """Notes how far a task is; says whether it should stop, and the real seconds left for that."""
-        self._reported[task.job, task.task] = (progress, steps_per_second)
-        farthest, speed = max(self._reported.values())
+        self._reported[task.job, task.task] = report
+        farthest, speed, *_ = max(self._reported.values())
         self.status = replace(self.status, progress=farthest, throughput=speed)
         if time.monotonic() - self._progress_told_s >= PROGRESS_INTERVAL_S:
             self._publish()
@@ -372,5 +374,7 @@ class RayAttempt:
 
     def _publish(self) -> None:
         self._progress_told_s = time.monotonic()
+        if self._reported:
+            self.status = replace(self.status, measured=measurements_of(self._reported))
         if self.published:
             self._surroundings.publish(self.status)

@@ -26,6 +26,7 @@ from services.execution.executor import (
     StopAdvice,
     TaskLogChunk,
     TaskReference,
+    TaskReport,
     UnknownAttempt,
     slot_of_change,
     sorted_by_key,
@@ -188,8 +189,8 @@ class RayExecutor:
     def subscribe(self) -> ChangeReader[Change]:
         return ChangeReader(self.feed)
 
-    async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
-        return self._attempt_of(task).heartbeat(task, progress, steps_per_second)
+    async def heartbeat(self, task: TaskReference, report: TaskReport) -> StopAdvice:
+        return self._attempt_of(task).heartbeat(task, report)
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
         _log.debug(

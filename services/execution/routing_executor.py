@@ -18,6 +18,7 @@ from services.execution.executor import (
     StopAdvice,
     TaskLogChunk,
     TaskReference,
+    TaskReport,
     sorted_by_key,
 )
 from services.execution.ray_executor import RayExecutor
@@ -71,8 +72,8 @@ class RoutingExecutor:
     def subscribe(self) -> ChangeReader[Change]:
         return ChangeReader(self._emulated.feed, self._processes.feed)
 
-    async def heartbeat(self, task: TaskReference, progress: float, steps_per_second: float) -> StopAdvice:
-        return await self._executor_of(task.key).heartbeat(task, progress, steps_per_second)
+    async def heartbeat(self, task: TaskReference, report: TaskReport) -> StopAdvice:
+        return await self._executor_of(task.key).heartbeat(task, report)
 
     async def checkpoint_saved(self, task: TaskReference, progress: float, path: str) -> None:
         await self._executor_of(task.key).checkpoint_saved(task, progress, path)

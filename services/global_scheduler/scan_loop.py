@@ -13,7 +13,7 @@ from global_scheduler.knowledge import OracleNeeded
 from global_scheduler.policy_failed import PolicyFailed
 from services.clock import ServiceClock
 from services.configuration import Configuration
-from services.database import estimate_store, usage_store
+from services.database import estimate_store, packlimit_store, usage_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -37,6 +37,9 @@ _RETRY_REAL_S = 1.0
 _WINDOWS_KEPT = 2.0
 """Use is forgotten when it is that many usage windows old."""
 
+_LEARNING_REAL_S = 60.0
+"""PACKLIMIT is learnt anew at most so often."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -50,6 +53,7 @@ class ScanLoop:
         self._settings = configuration.scan_settings()
         self._estimates = configuration.estimates
         self._last: ScanDecision | None = None
+        self._learns_at_real_s = 0.0
 
     async def run(self, lease: Lease) -> None:
         """What it records counts only while the lease is ours."""
@@ -89,6 +93,7 @@ class ScanLoop:
         await self._database.run(partial(self._count_use, now=now))
         if self._estimates is not None:
             await self._count_runs()
+        await self._learn_packlimit(now)
         # 2. Observe: one moment of the database.
         snapshot = await self._database.run(
             partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
@@ -117,6 +122,16 @@ class ScanLoop:
         """In parts, each of which is committed: there may be many after a long time without estimates."""
         while await self._database.run(estimate_store.count_completed) == estimate_store.COUNTED_AT_ONCE:
             _log.info("counted run times of completed workloads", workloads=estimate_store.COUNTED_AT_ONCE)
+
+    async def _learn_packlimit(self, now: float) -> None:
+        """Now and then; it need not be at once what the latest attempts show."""
+        at_real_s = asyncio.get_running_loop().time()
+        if at_real_s < self._learns_at_real_s:
+            return
+        self._learns_at_real_s = at_real_s + _LEARNING_REAL_S
+        learnt = await self._database.run(partial(packlimit_store.learn_packlimit, now=now))
+        if learnt is not None:
+            _log.info("PACKLIMIT learnt", packlimit=learnt.limit, jobs=learnt.learnt_from, misplaced=learnt.misplaced)
 
     def explain(self, workload: WorkloadId) -> str:
         """Why the last pass put the workload within or over its quota; empty when that pass did not see it."""

@@ -10,6 +10,7 @@ from services.database.lease_store import Lease
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.gang_reports import end_of, start_of
+from services.regional_scheduler.measurements import record_measurements
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
@@ -60,10 +61,15 @@ class AttemptRecorder:
             recorded = await record_reports(
                 connection, self._memory.region.region, reported, checkpoints, self._clock.now()
             )
+            over = [attempt for end in recorded.ended if (attempt := live.get(end.key)) is not None]
+            profiles = await record_measurements(connection, self._memory.region, reported, over, self._clock.now())
             successors = [str(successor.key.workload) for _, successor in recorded.successors]
             preempted_s = await preemptions(connection, self._memory.inventory.rule, successors, self._clock.now())
         for key, run in recorded.runs.items():
             live.move(key, run)
+        by_workload = {attempt.key.workload: attempt for attempt in reported}
+        for profile in profiles:
+            by_workload[profile.workload].profiles += (profile,)
         for key, since in recorded.changed:
             for waiting in live.end_change(key, since):
                 self._due_attempts.give_orders(waiting)

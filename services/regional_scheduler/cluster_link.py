@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import grpc
 import structlog
 
-from domain.identifiers import AttemptNumber, ClusterId, MachineId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey
-from services.execution.executor import AttemptPhase, AttemptStatus
+from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurement
 from services.tiers.tier_channel import tier_channel
 from services.wire.plans import attempt_reference_to_proto
 from topmast.v1 import cluster_manager_pb2, cluster_manager_pb2_grpc
@@ -254,6 +254,10 @@ def _status_from_proto(status: cluster_manager_pb2.AttemptStatus) -> AttemptStat
         revision=status.revision,
         changed_s=status.changed_s,
         changed_progress=status.changed_progress,
+        measured=tuple(
+            JobMeasurement(JobName(one.job), one.iteration_s, one.largest_tensor_mib, one.model_mib)
+            for one in status.measured
+        ),
     )
 
 

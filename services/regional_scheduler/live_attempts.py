@@ -25,6 +25,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import PlacementChange
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
+from services.database.profile_store import ReportedProfile
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
 
 _Name = TypeVar("_Name", AttemptKey, MachineId)
@@ -56,6 +57,8 @@ class LiveAttempt:
     """What each of its clusters was asked last, on its present link."""
     asked_revision: dict[ClusterId, int] = field(default_factory=dict)
     """To which placements each of its clusters was asked last to change, on its present link."""
+    profiles: tuple[ReportedProfile, ...] = ()
+    """What its tasks have reported of their models, as far as this session has written it down."""
     perhaps_known: set[ClusterId] = field(default_factory=set)
     """Clusters that may have been asked to run it: they were, or a former session may have done it. A complete report
     that does not name it takes the cluster out again."""

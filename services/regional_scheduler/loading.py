@@ -40,9 +40,16 @@ NO_PREEMPTIONS: Mapping[str, tuple[float, ...]] = MappingProxyType({})
 
 
 async def load_memory(
-    connection: AnyConnection, region: RegionId, rule: EvictionRule = DEFAULT_RULE, now: float = 0.0
+    connection: AnyConnection,
+    region: RegionId,
+    rule: EvictionRule = DEFAULT_RULE,
+    now: float = 0.0,
+    packlimit: float | None = None,
 ) -> RegionMemory | None:
-    """Everything a session starts from, as one snapshot; None while the fleet has no such region."""
+    """Everything a session starts from, as one snapshot; None while the fleet has no such region.
+
+    `packlimit` None: the one that is learnt.
+    """
     revisions = await load_revisions(connection)
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
@@ -50,7 +57,7 @@ async def load_memory(
     catalog = await catalog_store.load_catalog(connection)
     workloads = [str(attempt.key.workload) for attempt in stored]
     preempted_s = await preemptions(connection, rule, workloads, now)
-    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s)
+    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, packlimit)
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
         for place in await reservation_store.in_region(connection, region):
@@ -82,6 +89,7 @@ def make_memory(
     region_id: RegionId,
     rule: EvictionRule = DEFAULT_RULE,
     preempted_s: Mapping[str, tuple[float, ...]] = NO_PREEMPTIONS,
+    packlimit: float | None = None,
 ) -> RegionMemory | None:
     """The memory that belongs to these rows; None when the fleet has no such region."""
     if all(region.region != region_id for region in fleet.regions):
@@ -106,7 +114,7 @@ def make_memory(
         catalog=catalog,
         tenants={tenant.tenant: tenant for tenant in tenants},
         live=RegionAttempts(live_attempt_of(attempt) for attempt in stored),
-        specifications=SpecificationCache(),
+        specifications=SpecificationCache(packlimit),
     )
 
 

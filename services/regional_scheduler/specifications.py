@@ -1,16 +1,24 @@
-"""What workloads asked for, kept in memory: the same ones come up for auction again and again."""
+"""What workloads asked for, kept in memory: the same ones come up for auction again and again.
+
+They are handed out as they are to be placed now: jobs of high skew are consolidated (Tiresias §3.3), by what is known of them
+at this moment.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import select
 
+from cluster_manager.skew.consolidation import consolidated, may_be_consolidated
 from domain.identifiers import WorkloadId
 from domain.workload import Workload
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
+from services.database.packlimit_store import load_packlimit
+from services.database.profile_store import NamedWorkload, known_skews
 from services.database.tables.workloads import WORKLOADS
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
@@ -22,12 +30,14 @@ CAPACITY = 200_000
 class SpecificationCache:
     """Workloads by name, least recently used ones forgotten. What was submitted never changes."""
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    def __init__(self, packlimit: float | None = None, capacity: int = CAPACITY) -> None:
+        """`packlimit` None: the one that was learnt last."""
+        self._packlimit = packlimit
         self._capacity = capacity
         self._workloads: OrderedDict[WorkloadId, Workload] = OrderedDict()
 
     async def workloads(self, connection: AnyConnection, names: Sequence[WorkloadId]) -> dict[WorkloadId, Workload]:
-        """All of these; raises LookupError when the database has no such workload."""
+        """All of these, as they are to be placed; raises LookupError when the database has no such workload."""
         missing = [name for name in names if name not in self._workloads]
         if missing:
             columns = (WORKLOADS.c.workload, WORKLOADS.c.specification, WORKLOADS.c.submitted_s)
@@ -45,4 +55,27 @@ class SpecificationCache:
             found[name] = remembered
         while len(self._workloads) > self._capacity:
             self._workloads.popitem(last=False)
+        await self._consolidate(connection, found)
         return found
+
+    async def _consolidate(self, connection: AnyConnection, workloads: dict[WorkloadId, Workload]) -> None:
+        """Decides for each job that may be consolidated whether it is. Most workloads have none: they cost nothing."""
+        asked = [
+            workload
+            for workload in workloads.values()
+            if any(may_be_consolidated(job) for job in workload.specification.jobs)
+        ]
+        if not asked:
+            return
+        wanted = [
+            NamedWorkload(workload.workload, workload.specification.tenant, workload.specification.name)
+            for workload in asked
+        ]
+        known = await known_skews(connection, wanted)
+        packlimit = self._packlimit
+        if packlimit is None:
+            packlimit = (await load_packlimit(connection)).limit
+        for workload in asked:
+            specification = consolidated(workload.specification, known.get(workload.workload, {}), packlimit)
+            if specification is not workload.specification:
+                workloads[workload.workload] = replace(workload, specification=specification)

@@ -88,9 +88,10 @@ class RegionalSchedulerTier:
 
     async def _run_session(self, lease: Lease) -> None:
         rule, now = self._configuration.eviction.rule(), self._clock.now()
+        packlimit = self._configuration.placement.packlimit
         try:
             memory = await self._database.run(
-                lambda connection: load_memory(connection, self._region, rule, now), snapshot=True
+                lambda connection: load_memory(connection, self._region, rule, now, packlimit), snapshot=True
             )
         except (NoMechanism, FormatError) as error:
             _log.error("the region cannot be served", region=self._region, error=str(error))

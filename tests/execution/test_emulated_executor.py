@@ -14,6 +14,7 @@ from services.execution.executor import (
     LogRequest,
     MachineStatus,
     TaskReference,
+    TaskReport,
     UnknownAttempt,
 )
 from tests.execution.orders import emulated, key
@@ -94,7 +95,7 @@ def test_emulated_attempts_have_no_tasks_and_print_nothing() -> None:
         await executor.execute(emulated(1e6))
         task = TaskReference(key(), emulated(1.0).specification.jobs[0].name, 0)
         with pytest.raises(UnknownAttempt):
-            await executor.heartbeat(task, 1.0, 1.0)
+            await executor.heartbeat(task, TaskReport(1.0, 1.0))
         with pytest.raises(UnknownAttempt):
             await executor.checkpoint_saved(task, 1.0, "")
         assert [chunk async for chunk in executor.read_logs(LogRequest(WorkloadId("w")))] == []

@@ -19,6 +19,7 @@ from services.execution.executor import (
     MachineStatus,
     StaleOrder,
     TaskReference,
+    TaskReport,
     UnknownAttempt,
 )
 from tests.execution.conftest import MACHINES
@@ -304,9 +305,9 @@ def test_tasks_of_no_or_an_old_attempt_are_turned_away(home: Path) -> None:
             await watched.phase(key(attempt=2), AttemptPhase.COMPLETED)
             for number in (1, 2):
                 with pytest.raises(StaleOrder):
-                    await watched.executor.heartbeat(reference(number), 1.0, 1.0)
+                    await watched.executor.heartbeat(reference(number), TaskReport(1.0, 1.0))
             with pytest.raises(UnknownAttempt):
-                await watched.executor.heartbeat(reference(3), 1.0, 1.0)
+                await watched.executor.heartbeat(reference(3), TaskReport(1.0, 1.0))
 
     asyncio.run(scenario())
 

@@ -4,7 +4,14 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from formats.problems import FormatError
-from formats.scheduler_file import Estimates, EstimatesSection, Priorities, PrioritySection, parse_scheduler_file
+from formats.scheduler_file import (
+    Estimates,
+    EstimatesSection,
+    PlacementSection,
+    Priorities,
+    PrioritySection,
+    parse_scheduler_file,
+)
 from formats.schema import Schema
 
 
@@ -13,6 +20,7 @@ class File(Schema):
 
     priorities: Priorities = Field(default_factory=dict)
     estimates: Estimates = None
+    placement: PlacementSection = PlacementSection()
 
 
 def test_an_empty_file_is_all_defaults() -> None:
@@ -32,6 +40,12 @@ def test_a_file_survives_json(orderings: dict[int, str], assumed_run_s: float | 
         estimates=None if assumed_run_s is None else EstimatesSection(assumed_run_s=assumed_run_s),
     )
     assert parse_scheduler_file(file.model_dump_json(), File) == file
+
+
+def test_packlimit_is_a_number_or_auto() -> None:
+    assert parse_scheduler_file("placement: {packlimit: 0.5}", File).placement.packlimit == 0.5
+    assert parse_scheduler_file("placement: {packlimit: auto}", File).placement.packlimit is None
+    assert parse_scheduler_file("placement: {}", File).placement.packlimit is None
 
 
 def test_estimates_may_just_be_switched_on() -> None:
@@ -54,6 +68,9 @@ def test_estimates_may_just_be_switched_on() -> None:
         ("priorities: {}\n---\npriorities: {2: {ordering: fifo}}", "has 2 documents separated by '---'; put all"),
         ("estimates: {assumed_run_s: -1}", "assumed_run_s: must be greater than 0"),
         ("estimates: [1]", "estimates: must be a mapping"),
+        ("placement: {packlimit: 1.5}", "placement.packlimit: must be auto, or a number from 0 to 1, not 1.5"),
+        ("placement: {packlimit: never}", "placement.packlimit: must be auto, or a number from 0 to 1, not 'never'"),
+        ("placement: {packlimits: 0.5}", r"did you mean packlimit\?"),
         ("5: {}", "scheduler.yaml"),
         ("priorities: 3", "priorities: must be a mapping"),
     ],

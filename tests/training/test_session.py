@@ -250,3 +250,30 @@ def test_rank_0_writes_and_the_others_wait(manager: ScriptedClusterManager, insi
         thread.join()
         assert waited == [written]
         assert other.restore() == "ours"
+
+
+def test_reports_the_model_and_the_time_of_its_steps(
+    inside: Callable[..., Path], manager: ScriptedClusterManager
+) -> None:
+    inside(manager.address)
+    with training.init(heartbeat_interval_s=INTERVAL_S) as session:
+        manager.wait_until(lambda heard: bool(heard.heartbeats))
+        first = manager.heartbeats[0]
+        assert (first.iteration_s, first.largest_tensor_mib, first.model_mib) == (0.0, 0.0, 0.0)
+        session.report_model({"dense": np.zeros(2**20, np.int8), "rest": np.zeros(2**18, np.int8)})
+        began_s = time.monotonic()
+        session.step(1)
+        session.step(3)
+        most_s = (time.monotonic() - began_s) / 2
+        manager.wait_until(lambda heard: heard.heartbeats[-1].progress == 3)
+    last = manager.heartbeats[-1]
+    assert (last.largest_tensor_mib, last.model_mib) == (1.0, 1.25)
+    assert 0 < last.iteration_s <= most_s
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_model_that_is_none_is_refused_where_it_is_given() -> None:
+    with training.init() as session:
+        session.report_model({"w": np.zeros(8)})
+        with pytest.raises(TypeError, match="model is a set"):
+            session.report_model({1, 2})

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 import grpc
 
+from topmast.training.model_profile import ModelSizes
 from topmast.training.task_environment import TaskEnvironment
 from topmast.v1 import training_session_pb2, training_session_pb2_grpc
 
@@ -31,6 +32,11 @@ class _Saved(NamedTuple):
     path: str
 
 
+class _Step(NamedTuple):
+    at_s: float
+    progress: float
+
+
 class Reporter:
     """Sends a heartbeat each `interval_s` and each checkpoint soon; reads the answers.
 
@@ -44,6 +50,7 @@ class Reporter:
         self.stop_deadline_s: float | None = None
         self.rank = task.rank
         self.world_size = task.world_size
+        self.model: ModelSizes | None = None
         self._task = task
         self._interval_s = interval_s
         self._reference = training_session_pb2.TaskReference(
@@ -56,6 +63,8 @@ class Reporter:
         self._channel: grpc.Channel | None = None
         self._throughput = 0.0
         self._measured = (time.monotonic(), 0.0)
+        self._first_step: _Step | None = None
+        self._last_step: _Step | None = None
         self._thread = threading.Thread(target=self._run, name="topmast-reporter", daemon=True)
 
     def start(self) -> None:
@@ -65,6 +74,15 @@ class Reporter:
         """The progress was restored: it was not made just now."""
         self.progress = progress
         self._measured = (time.monotonic(), progress)
+        self._first_step = self._last_step = None
+
+    def step_done(self, progress: float) -> None:
+        """Notes how far it is, and when it got there."""
+        self.progress = progress
+        self._last_step = _Step(time.monotonic(), progress)
+        if self._first_step is None:
+            # What happened before the end of the first step is no iteration: starting, compiling, restoring.
+            self._first_step = self._last_step
 
     def checkpoint_saved(self, progress: float, path: str) -> None:
         """Reports a complete checkpoint, without waiting for it."""
@@ -102,10 +120,15 @@ class Reporter:
                 timeout=_CALL_TIMEOUT_S,
             )
             self._saved.popleft()
-        progress = self.progress
+        progress, model = self.progress, self.model
         answer = session.Heartbeat(
             training_session_pb2.HeartbeatRequest(
-                task=self._reference, progress=progress, steps_per_second=self._measure(progress)
+                task=self._reference,
+                progress=progress,
+                steps_per_second=self._measure(progress),
+                iteration_s=self._iteration_s(),
+                largest_tensor_mib=0.0 if model is None else model.largest_tensor_mib,
+                model_mib=0.0 if model is None else model.model_mib,
             ),
             timeout=_CALL_TIMEOUT_S,
         )
@@ -147,3 +170,10 @@ class Reporter:
             )
             self._measured = (now_s, progress)
         return self._throughput
+
+    def _iteration_s(self) -> float:
+        """Seconds that a unit of progress took on average since the first step; 0 before the second one."""
+        first, last = self._first_step, self._last_step
+        if first is None or last is None or last.progress <= first.progress:
+            return 0.0
+        return (last.at_s - first.at_s) / (last.progress - first.progress)

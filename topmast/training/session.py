@@ -17,6 +17,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from topmast.training.checkpoints import CheckpointStore, StaleAttempt, last_attempt
+from topmast.training.model_profile import model_sizes
 from topmast.training.reporter import Reporter
 from topmast.training.state_format import State
 from topmast.training.task_environment import TaskEnvironment
@@ -140,8 +141,19 @@ class Session:
         """Notes that a step is done (without a number: one more), and says whether to save and stop. Costs nothing."""
         self._progress = self._progress + 1 if progress is None else progress
         if self._reporter is not None:
-            self._reporter.progress = self._progress
+            self._reporter.step_done(self._progress)
         return self.should_stop
+
+    def report_model(self, model: Any) -> None:
+        """Tells what the model is made of: a PyTorch module, or its arrays and tensors in a dict, without the optimizer's.
+
+        Topmast then knows its skew (largest tensor over the whole model) and places the next attempts, and later workloads
+        of the same name, on few machines where that pays (Tiresias §3.3). Call it once, before the first step. Raises
+        TypeError for what is neither, ValueError for a model without tensors.
+        """
+        sizes = model_sizes(model)
+        if self._reporter is not None:
+            self._reporter.model = sizes
 
     def save(self, state: State, progress: float | None = None) -> Path | None:
         """Saves a checkpoint of the state as of `progress` (default: the steps done so far).

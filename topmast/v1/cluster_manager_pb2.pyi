@@ -305,6 +305,7 @@ class AttemptStatus(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     CHANGED_S_FIELD_NUMBER: _builtins.int
     CHANGED_PROGRESS_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     phase: Global___AttemptPhase.ValueType
@@ -323,6 +324,10 @@ class AttemptStatus(_message.Message):
     changed_s: _builtins.float
     """Since when, seconds since the epoch, and its progress then."""
     changed_progress: _builtins.float
+    @_builtins.property
+    def measured(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobMeasurement]:
+        """What training has reported of the jobs here."""
+
     def __init__(
         self,
         *,
@@ -339,14 +344,47 @@ class AttemptStatus(_message.Message):
         revision: _builtins.int = ...,
         changed_s: _builtins.float = ...,
         changed_progress: _builtins.float = ...,
+        measured: _abc.Iterable[Global___JobMeasurement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "phase", b"phase", "progress", b"progress", "reason", b"reason", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "measured", b"measured", "phase", b"phase", "progress", b"progress", "reason", b"reason", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttemptStatus: _TypeAlias = AttemptStatus  # noqa: Y015
+
+@_typing.final
+class JobMeasurement(_message.Message):
+    """What the tasks of a job have reported of its model and its speed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    ITERATION_S_FIELD_NUMBER: _builtins.int
+    LARGEST_TENSOR_MIB_FIELD_NUMBER: _builtins.int
+    MODEL_MIB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    iteration_s: _builtins.float
+    """Seconds of real time that a step took on average, on the slowest task; 0: not known."""
+    largest_tensor_mib: _builtins.float
+    """0: not reported."""
+    model_mib: _builtins.float
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        iteration_s: _builtins.float = ...,
+        largest_tensor_mib: _builtins.float = ...,
+        model_mib: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration_s", b"iteration_s", "job", b"job", "largest_tensor_mib", b"largest_tensor_mib", "model_mib", b"model_mib"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobMeasurement: _TypeAlias = JobMeasurement  # noqa: Y015
 
 @_typing.final
 class MachineStatus(_message.Message):

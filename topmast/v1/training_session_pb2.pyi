@@ -53,9 +53,17 @@ class HeartbeatRequest(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     STEPS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    ITERATION_S_FIELD_NUMBER: _builtins.int
+    LARGEST_TENSOR_MIB_FIELD_NUMBER: _builtins.int
+    MODEL_MIB_FIELD_NUMBER: _builtins.int
     progress: _builtins.float
     """Steps done so far."""
     steps_per_second: _builtins.float
+    iteration_s: _builtins.float
+    """Seconds that a step took on average since the first one of this attempt; 0: not known yet."""
+    largest_tensor_mib: _builtins.float
+    """What the model is made of; 0: not reported."""
+    model_mib: _builtins.float
     @_builtins.property
     def task(self) -> Global___TaskReference: ...
     def __init__(
@@ -64,10 +72,13 @@ class HeartbeatRequest(_message.Message):
         task: Global___TaskReference | None = ...,
         progress: _builtins.float = ...,
         steps_per_second: _builtins.float = ...,
+        iteration_s: _builtins.float = ...,
+        largest_tensor_mib: _builtins.float = ...,
+        model_mib: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "steps_per_second", b"steps_per_second", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration_s", b"iteration_s", "largest_tensor_mib", b"largest_tensor_mib", "model_mib", b"model_mib", "progress", b"progress", "steps_per_second", b"steps_per_second", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,18 @@ real time of the database server, so that they mean the same to every process ho
 
 from __future__ import annotations
 
-from services.database.tables import attempts, auctions, catalog, coordination, events, fleet, queue, tenants, workloads
+from services.database.tables import (
+    attempts,
+    auctions,
+    catalog,
+    coordination,
+    events,
+    fleet,
+    queue,
+    skew,
+    tenants,
+    workloads,
+)
 from services.database.tables.definition import METADATA
 
 __all__ = [
@@ -18,6 +29,7 @@ __all__ = [
     "events",
     "fleet",
     "queue",
+    "skew",
     "tenants",
     "workloads",
 ]

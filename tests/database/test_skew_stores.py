@@ -1,0 +1,118 @@
+"""What is known of models and iterations, and the limit that is learnt from it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT, PackLimit
+from domain.identifiers import GpuModel, JobName, TenantId, WorkloadId
+from domain.model_profile import KnownSkew, ModelProfile, SkewSource
+from domain.workload import WorkloadSpecification
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.packlimit_store import IterationTime, add_iteration_times, learn_packlimit, load_packlimit
+from services.database.profile_store import NamedWorkload, ReportedProfile, known_skews, record_profiles
+from services.database.workload_store import NewWorkload
+from services.regional_scheduler.specifications import SpecificationCache
+from services.wire.workloads import specification_to_proto
+from tests.database.small_world import A100, ADS, VISION, specification, submission, submit
+
+W1, W2, W3 = (WorkloadId(f"w{number:06d}") for number in (1, 2, 3))
+TRAIN = JobName("train")
+
+
+def in_one_transaction(database_url: str, story: Callable[[AnyConnection], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await story(connection)
+
+    asyncio.run(scenario())
+
+
+def profile(workload: WorkloadId, largest_mib: float, *, tenant: TenantId = ADS, name: str = "vgg") -> ReportedProfile:
+    return ReportedProfile(workload, tenant, name, TRAIN, largest_mib, 100.0)
+
+
+def time_of(
+    name: str, *, spread: bool, mean_s: float, skew: float = 0.3, tasks: int = 2, model: GpuModel = A100
+) -> IterationTime:
+    return IterationTime(ADS, name, TRAIN, tasks, 1, model, spread, skew, mean_s)
+
+
+def test_a_report_holds_for_the_workload_and_for_others_of_its_name(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await submit(connection, [submission(1), submission(2), submission(3)])
+        asked = [NamedWorkload(W1, ADS, "vgg"), NamedWorkload(W2, ADS, "vgg"), NamedWorkload(W3, VISION, "vgg")]
+        assert await known_skews(connection, asked) == {}
+        await record_profiles(connection, [profile(W1, 70.0)], 10.0)
+        assert await known_skews(connection, asked) == {
+            W1: {TRAIN: KnownSkew(0.7, SkewSource.REPORTED)},
+            W2: {TRAIN: KnownSkew(0.7, SkewSource.OF_ITS_NAME)},
+        }
+        # The newest report of the name counts for others; each workload keeps its own.
+        await record_profiles(connection, [profile(W2, 20.0), profile(W3, 30.0, tenant=VISION)], 20.0)
+        known = await known_skews(connection, [*asked, NamedWorkload(WorkloadId("w9"), ADS, "vgg")])
+        assert {workload: found[TRAIN].skew for workload, found in known.items()} == {
+            W1: 0.7,
+            W2: 0.2,
+            W3: 0.3,
+            "w9": 0.2,
+        }
+        await record_profiles(connection, [profile(W1, 100.0)], 30.0)
+        assert (await known_skews(connection, asked[:1]))[W1][TRAIN] == KnownSkew(1.0, SkewSource.REPORTED)
+
+    in_one_transaction(database_url, story)
+
+
+def test_the_limit_is_learnt_from_jobs_that_have_run_both_ways(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        assert await load_packlimit(connection) == PackLimit(DEFAULT_PACKLIMIT)
+        assert await learn_packlimit(connection, 1.0) is None
+        await add_iteration_times(connection, [time_of("a", spread=True, mean_s=2.0)])
+        # One way alone says nothing; nor does another size, or another model of GPU.
+        await add_iteration_times(connection, [time_of("a", spread=False, mean_s=1.0, tasks=4)])
+        await add_iteration_times(connection, [time_of("a", spread=False, mean_s=1.0, model=GpuModel("V100"))])
+        assert await learn_packlimit(connection, 2.0) == PackLimit(DEFAULT_PACKLIMIT)
+        # Twice, so that the means are 1.5 and 1.0.
+        await add_iteration_times(
+            connection, [time_of("a", spread=True, mean_s=1.0), time_of("a", spread=False, mean_s=1.0)]
+        )
+        learnt = await learn_packlimit(connection, 3.0)
+        assert learnt is not None
+        assert learnt.limit == pytest.approx((0.1461 + 0.3) / 2)
+        assert (learnt.learnt_from, learnt.misplaced) == (1, 0)
+        assert await load_packlimit(connection) == learnt
+        assert await learn_packlimit(connection, 4.0) is None
+
+    in_one_transaction(database_url, story)
+
+
+def test_a_region_is_handed_workloads_as_they_are_to_be_placed_now(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        gang = specification(name="vgg", tasks=2)
+        declaring = replace(gang, name="other", jobs=(replace(gang.jobs[0], profile=ModelProfile(0.3)),))
+        await submit(connection, [stored(1, gang), stored(2, declaring), stored(3, specification(name="vgg"))])
+        cache, fixed = SpecificationCache(), SpecificationCache(packlimit=0.8)
+
+        async def consolidated(specifications: SpecificationCache) -> list[bool]:
+            workloads = await specifications.workloads(connection, [W1, W2, W3])
+            return [workloads[name].specification.jobs[0].consolidate for name in (W1, W2, W3)]
+
+        assert await consolidated(cache) == [False, False, False]
+        await record_profiles(connection, [profile(W1, 70.0)], 10.0)
+        # The third has one task: there is nothing to bring together.
+        assert await consolidated(cache) == [True, False, False]
+        assert await consolidated(fixed) == [False, False, False]
+        await add_iteration_times(
+            connection, [time_of("a", spread=True, mean_s=2.0, skew=0.25), time_of("a", spread=False, mean_s=1.0)]
+        )
+        await learn_packlimit(connection, 11.0)
+        assert await consolidated(cache) == [True, True, False]
+
+    in_one_transaction(database_url, story)
+
+
+def stored(number: int, wanted: WorkloadSpecification) -> NewWorkload:
+    return replace(submission(number, wanted), serialized=specification_to_proto(wanted).SerializeToString())
