@@ -26,14 +26,25 @@ def decide(
 
     Raises UnknownCells for a virtual cluster, a pinned cell or a GPU model that is not there.
     """
+    return find_place(cells, request, barred, protected) or why_not(cells, request, barred)
+
+
+def find_place(
+    cells: CellCluster,
+    request: CellRequest,
+    barred: Collection[MachineId] = (),
+    protected: Collection[Hashable] = (),
+) -> Placement | None:
+    """The place alone; None where there is none, without the search for the reason, which costs more than the place."""
     if not request.guaranteed:
-        return place_opportunistic(cells, request, barred) or Wait(
-            WaitReason.NOTHING_IDLE, f"asks for {_asked(request)}; not enough GPUs are idle and close enough"
-        )
-    return place_guaranteed(cells, request, barred, protected) or _why(cells, request, barred)
+        return place_opportunistic(cells, request, barred)
+    return place_guaranteed(cells, request, barred, protected)
 
 
-def _why(cells: CellCluster, request: CellRequest, barred: Collection[MachineId]) -> Wait:
+def why_not(cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = ()) -> Wait:
+    """Why the request, which has no place, has none. Raises UnknownCells."""
+    if not request.guaranteed:
+        return Wait(WaitReason.NOTHING_IDLE, f"asks for {_asked(request)}; not enough GPUs are idle and close enough")
     views = cells.views_for(request)
     asked = f"asks for {_asked(request)}; virtual cluster {request.virtual_cluster} owns {owned_cells(cells, request)}"
     if all(find_places(request.gang, view.empty()) is None for _, view in views):

@@ -87,13 +87,12 @@ class _ViewSearch:
 
     def _lower(self) -> list[Work]:
         """The work in the view that may be evicted for the request, worst standing and longest there first."""
-        standing, key = self.request.standing, self.view.key
+        standing, protected = self.request.standing, self.protected
+        there = [self.cells.work[key] for key in self.view.holders()]
         lower = [
             work
-            for work in self.cells.work.values()
-            if work.view == key
-            and standing < work.request.standing
-            and (work.leaving or work.request.key not in self.protected)
+            for work in there
+            if standing < work.request.standing and (work.leaving or work.request.key not in protected)
         ]
         return sorted(
             lower, key=lambda work: (-work.request.standing.priority, -work.request.standing.level, work.sequence)

@@ -70,19 +70,23 @@ class HeldWork:
             self.cells.release(supposed)
         self._supposed.clear()
         self._take_machines(view)
-        left = dict.fromkeys(self._held)
         new: list[tuple[Holding, bool]] = []
+        held, still_there = self._held, 0
         for holding, leaving in view.held():
-            left.pop(holding.key, None)
-            known = self._held.get(holding.key)
+            known = held.get(holding.key)
+            if known is not None:
+                still_there += 1
+                if known[0] is holding and known[1] == leaving:
+                    continue
             if known is None or known[0] is not holding:
                 new.append((holding, leaving))
-            elif known[1] != leaving:
-                self._held[holding.key] = holding, leaving
+            else:
+                held[holding.key] = holding, leaving
                 for key in self.keys_of(holding.key):
                     self.cells.work[key].leaving = leaving
-        for attempt in left:
-            self.forget(attempt)
+        if still_there < len(held):
+            for attempt in [attempt for attempt in held if view.holding(attempt) is None]:
+                self.forget(attempt)
         for holding, _ in new:
             self.forget(holding.key)
         self._take_in(sorted(new, key=lambda one: order_of_holding(one[0].key, one[0].started_s, one[1])))

@@ -17,7 +17,7 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import TIER, UNFIT
-from cluster_manager.cells.decisions import decide
+from cluster_manager.cells.decisions import find_place, why_not
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.hierarchy import MACHINE_LEVEL, RACK_LEVEL
 from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
@@ -65,15 +65,16 @@ class Cells:
             found = self._packing.find(query, view)
             evicts_owner = isinstance(found, Place) and any(victim.cells for victim in found.victims)
             return Shortfall(query.tasks - 1) if evicts_owner else found
-        answer = self._answer(query, view)
-        return Shortfall(query.tasks - 1) if isinstance(answer, Wait) else answer
+        answer = self._answer(query, view, explains=False)
+        return answer if isinstance(answer, Place) else Shortfall(query.tasks - 1)
 
     def explain(self, query: Query, view: ClusterCapacity) -> Wait | None:
         """Why the query, which asks for GPUs, has no place, with the cells asked for and owned; None if it has one."""
-        answer = self._answer(query, view)
+        answer = self._answer(query, view, explains=True)
         return answer if isinstance(answer, Wait) else None
 
-    def _answer(self, query: Query, view: ClusterCapacity) -> Place | Wait:
+    def _answer(self, query: Query, view: ClusterCapacity, *, explains: bool) -> Place | Wait | None:
+        """The place, or why there is none; None where there is none and no reason is wanted."""
         self._work.bring_up_to_date(view)
         barred = dict.fromkeys(self._work.suppose(view, self._found) if view.supposes else ())
         chains, unfit = self._where_it_fits(query, view)
@@ -82,9 +83,9 @@ class Cells:
             return Wait(WaitReason.TOPOLOGY, "no machine with GPUs of this cluster could hold one of the tasks")
         request, protected = self._request(query, chains), self._protected(query)
         for _ in range(MOST_ROUNDS):
-            answer = decide(self._work.cells, request, barred, protected)
-            if isinstance(answer, Wait):
-                return answer
+            answer = find_place(self._work.cells, request, barred, protected)
+            if answer is None:
+                return why_not(self._work.cells, request, barred) if explains else None
             victims = attempts_of(answer.victims)
             lacking = self._lacking(query, answer, victims, view)
             more = self._without_gpus(query, lacking, view)
@@ -150,11 +151,15 @@ class Cells:
         protected: set[Hashable] = set()
         if not query.may_evict:
             return protected
-        for key, work in self._work.cells.work.items():
-            if work.view is None or not isinstance(key, WorkKey) or not query.standing < work.request.standing:
+        cells = self._work.cells
+        for key, view in cells.views.items():
+            if key.virtual_cluster != query.virtual_cluster:
                 continue
-            if not _may_evict(query, self._work.holding(key.attempt)):
-                protected.add(key)
+            for holder in view.holders():
+                if not isinstance(holder, WorkKey) or not query.standing < cells.work[holder].request.standing:
+                    continue
+                if not _may_evict(query, self._work.holding(holder.attempt)):
+                    protected.add(holder)
         return protected
 
     def _on_machines(self, query: Query, placement: Placement, view: ClusterCapacity) -> list[_OnMachine]:

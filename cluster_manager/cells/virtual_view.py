@@ -37,7 +37,7 @@ class NodeUse(NamedTuple):
 class VirtualView:
     """The cells of one virtual cluster in one chain, or one pinned cell of it."""
 
-    __slots__ = ("_counts", "_free", "_node_levels", "_uses", "binding", "key", "nodes", "owned_levels")
+    __slots__ = ("_counts", "_free", "_node_levels", "_nodes_of", "_uses", "binding", "key", "nodes", "owned_levels")
 
     def __init__(
         self, key: ViewKey, owned_levels: tuple[int, ...], buddy: BuddyCells, pinned: int | None = None
@@ -48,6 +48,8 @@ class VirtualView:
         self.nodes = Nodes(buddy.chain, owned_levels)
         self.binding = Binding(self.nodes, buddy, pinned)
         self._uses: list[list[NodeUse]] = [[] for _ in range(self.nodes.count)]
+        self._nodes_of: dict[Hashable, list[int]] = {}
+        """The nodes of each use, by its key, in the order in which the work came into the view."""
         self._free = list(self.nodes.full)
         self._node_levels = tuple(sorted(set(self.nodes.level)))
         self._counts: Integers = self.nodes.sizes.copy()
@@ -60,11 +62,16 @@ class VirtualView:
     def hold(self, node: int, use: NodeUse) -> None:
         """The GPUs are held from now on; work that is to leave may hold them too."""
         self._uses[node].append(use)
+        self._nodes_of.setdefault(use.key, []).append(node)
         self._sum_up(node)
 
     def let_go(self, node: int, use: NodeUse) -> None:
         """They are not held any more."""
         self._uses[node].remove(use)
+        nodes = self._nodes_of[use.key]
+        nodes.remove(node)
+        if not nodes:
+            del self._nodes_of[use.key]
         self._sum_up(node)
 
     def node_of(self, pair: CellPair) -> tuple[int, int]:
@@ -79,15 +86,15 @@ class VirtualView:
     def free(self, gone: Collection[Hashable], blocked: Iterable[int]) -> FreeGpus:
         """What is free if this work were gone, apart from nodes that are bound to blocked machines."""
         bits, counts = self._free.copy(), self._counts.copy()
-        if gone:
-            for node, uses in enumerate(self._uses):
-                if any(use.key in gone for use in uses):
-                    held = 0
-                    for use in uses:
-                        if use.key not in gone:
-                            held |= use.bits
-                    bits[node] = self.nodes.full[node] & ~held
-                    counts[node] = bits[node].bit_count()
+        without = dict.fromkeys(gone)
+        changed = dict.fromkeys(node for key in without for node in self._nodes_of.get(key, ()))
+        for node in changed:
+            held = 0
+            for use in self._uses[node]:
+                if use.key not in without:
+                    held |= use.bits
+            bits[node] = self.nodes.full[node] & ~held
+            counts[node] = bits[node].bit_count()
         for node in self.bound_to(blocked):
             bits[node] = 0
             counts[node] = 0
@@ -112,6 +119,10 @@ class VirtualView:
     def users(self, node: int, bits: int) -> list[Hashable]:
         """Who holds any of these GPUs."""
         return [use.key for use in self._uses[node] if use.bits & bits]
+
+    def holders(self) -> Iterable[Hashable]:
+        """Everybody who holds any of its GPUs, each once."""
+        return self._nodes_of.keys()
 
     def uses(self) -> list[tuple[int, NodeUse]]:
         """Every use with its node."""
