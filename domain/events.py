@@ -19,6 +19,8 @@ class EventKind(StrEnum):
     SUBMITTED = "submitted"
     RANKED = "ranked"
     """Priority, level or within-quota of a queued workload changed in a scan pass."""
+    PROMOTED = "promoted"
+    """A workload that waited for too long is at the best level again, and what it attained counts from zero."""
     RECLASSIFIED = "reclassified"
     """A running over-quota workload became within-quota (or the reverse)."""
     WAITING = "waiting"

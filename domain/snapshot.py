@@ -34,6 +34,12 @@ class ServiceSoFar:
     """Seconds that they ran."""
     attained_gpu_s: float = 0.0
     """GPU-seconds that they received while they ran."""
+    before_promotion_s: float = 0.0
+    """Of `attained_s`, what was before the workload was promoted last, and counts no more for its level."""
+    before_promotion_gpu_s: float = 0.0
+    """Of `attained_gpu_s`, likewise."""
+    first_started_s: float | None = None
+    """When the first of them that started did; None: none did."""
 
 
 @dataclass(frozen=True, slots=True)

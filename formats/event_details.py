@@ -16,6 +16,11 @@ def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, J
     return details if diagnosis is None else details | {"diagnosis": diagnosis.as_json()}
 
 
+def promoted_details(waited_s: float, attained_s: float, attained_gpu_s: float) -> dict[str, JsonValue]:
+    """What a `promoted` event says: how long the workload has waited, and what it had attained, which counts no more."""
+    return {"waited_s": waited_s, "attained_s": attained_s, "attained_gpu_s": attained_gpu_s}
+
+
 def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonValue]:
     """What a `submitted` event says of its workload."""
     work_s = emulated_work_s(specification)

@@ -5,6 +5,7 @@ What the sections mean together, and which names of policies there are, is check
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from domain.eviction import EvictionRule
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError
 from formats.schema import Name, Schema, SchemaModel, parse_schema
@@ -58,7 +59,8 @@ class PrioritySection(Schema):
 
 
 class EvictionSection(Schema):
-    """How far evictions that make room for others are bounded; the defaults bound nothing but the standing."""
+    """How far evictions that make room for others are bounded. What is left out is as the policies want it, and most of
+    them bound nothing but the standing."""
 
     minimum_run_time_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """An attempt is not evicted before it has run so long; one that has not started, so long after its dispatch."""
@@ -67,9 +69,9 @@ class EvictionSection(Schema):
     spares_guaranteed: bool = False
     """True: a workload over its tenant's quota never evicts an attempt that was within quota when it was dispatched."""
 
-    def rule(self) -> EvictionRule:
-        """As the core wants it."""
-        return EvictionRule(self.minimum_run_time_s, self.evictions_per_workload_and_hour, self.spares_guaranteed)
+    def rule(self, otherwise: EvictionRule = DEFAULT_RULE) -> EvictionRule:
+        """As the core wants it; what the section does not set is as in `otherwise`."""
+        return dataclasses.replace(otherwise, **{name: getattr(self, name) for name in self.model_fields_set})
 
 
 class PlacementSection(Schema):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from global_scheduler.arithmetic import COLUMNS, Arithmetic, Floats, Numbers
+from global_scheduler.service_distribution import ServiceInForce
 
 
 class Knowledge(Enum):
@@ -23,6 +24,8 @@ class Knowledge(Enum):
 
     LIVE = "live"
     """Nothing but `KnownWork`."""
+    COMPLETED = "completed"
+    """`KnownWork`, and how much service workloads received that have completed."""
     ORACLE = "oracle"
     """`OracleWork`, or estimates in its place."""
 
@@ -62,8 +65,19 @@ class Known(Protocol, Generic[Read]):
 
     @property
     def attained_gpu_s(self) -> Read:
-        """GPU-seconds received in earlier attempts, and what makes up for it if its present attempt, which counts as
-        holding `gpus` since `started_s`, held more or fewer before it was resized: then it may be less than 0."""
+        """GPU-seconds received in earlier attempts since its last promotion, and what makes up for it if its present
+        attempt, which counts as holding `gpus` since `started_s`, held more or fewer before it was resized: then it may
+        be less than 0."""
+        ...
+
+    @property
+    def attained_s(self) -> Read:
+        """Seconds that it ran in earlier attempts since its last promotion; of what waits only."""
+        ...
+
+    @property
+    def first_started_s(self) -> Read:
+        """When the first of its attempts started to work, infinity: none did yet; of what waits only."""
         ...
 
     @property
@@ -90,6 +104,13 @@ class PolicyInput(Protocol, Generic[Numbers]):
 
     def constant(self, number: float) -> Numbers:
         """The same number for all."""
+        ...
+
+    def gittins_index(self, attained_gpu_s: Numbers, quantum_gpu_s: Numbers) -> Numbers | None:
+        """The Gittins index of what has attained so much, at that quantum of service; infinity is a quantum.
+
+        By the service of completed workloads, in GPU-seconds. None: none has completed yet.
+        """
         ...
 
 
@@ -127,6 +148,8 @@ class KnownWork:
     queued_since_s: Floats
     attained_gpu_s: Floats
     started_s: Floats
+    attained_s: Floats
+    first_started_s: Floats
     estimates: Estimates | None = None
 
     def __len__(self) -> int:
@@ -141,6 +164,8 @@ class KnownWork:
             self.queued_since_s[chosen],
             self.attained_gpu_s[chosen],
             self.started_s[chosen],
+            self.attained_s[chosen],
+            self.first_started_s[chosen],
             None if estimates is None else Estimates(estimates.remaining_s[chosen], estimates.source[chosen]),
         )
 
@@ -173,6 +198,8 @@ class PolicyView:
     now: float
     oracle: OracleWork | None = None
     """None in a service."""
+    service: ServiceInForce | None = None
+    """None: no workload has completed yet."""
 
     def __len__(self) -> int:
         return len(self.known)
@@ -194,6 +221,13 @@ class PolicyView:
             return self.known.estimates.remaining_s
         raise OracleNeeded(policy)
 
+    def gittins_index(self, attained_gpu_s: Floats, quantum_gpu_s: Floats) -> Floats | None:
+        """By the distributions in force for each workload; None without any."""
+        return None if self.service is None else self.service.index(attained_gpu_s, quantum_gpu_s)
+
     def rows(self, chosen: NDArray[np.bool_]) -> PolicyView:
         """Of these workloads only."""
-        return PolicyView(self.known.rows(chosen), self.now, None if self.oracle is None else self.oracle.rows(chosen))
+        oracle = None if self.oracle is None else self.oracle.rows(chosen)
+        return PolicyView(
+            self.known.rows(chosen), self.now, oracle, None if self.service is None else self.service.rows(chosen)
+        )

@@ -1,10 +1,12 @@
 """The scan pass: one function from a snapshot of the queue to its new order (MAST §4.2).
 
 For every queued workload it decides <priority, level, credit>, whether it is within its tenant's quota, and its place
-in the one order; for live attempts, whether they are within quota from now on, and their level. Same view, same time: same plan.
+in the one order, and whether it is promoted; for live attempts, whether they are within quota from now on, and their level. Same view, same time: same plan.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.assignment import queued_levels, running_levels
 from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
+from global_scheduler.promotion import promotions, with_promoted
 from global_scheduler.quota_pass import quota_pass
 from global_scheduler.scan_plan import Reclassification, ScanPlan
 from global_scheduler.scan_view import PendingColumns, RunningColumns, ScanView, TenantColumns
@@ -43,8 +46,12 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
 
     # 4. The level within the priority.
     rules = view.settings.rules
-    queue = QueueView(pending.known, now, pending.oracle, credit=scan_credit)
+    service = None if view.service is None else view.service.in_force(tenants.ids, pending.tenant)
+    queue = QueueView(pending.known, now, pending.oracle, service, credit=scan_credit)
     level_policies = [rule.levels for rule in rules]
+    promoted, next_promotion_s = promotions(level_policies, priority, queue)
+    if len(promoted):
+        queue = replace(queue, known=with_promoted(pending.known, promoted))
     level = queued_levels(level_policies, priority, queue)
     running_level = running_levels(level_policies, running_priority, PolicyView(running.known, now, running.oracle))
 
@@ -53,8 +60,8 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     order = total_order(priority, level, credit)
 
     # 6. What is to be written.
-    changed = _changed(pending, priority, level, credit, quota.pending_within_quota)
-    for array in (priority, level, scan_credit, credit, order, changed):
+    changed = _changed(pending, priority, level, credit, quota.pending_within_quota, promoted)
+    for array in (priority, level, scan_credit, credit, order, changed, promoted):
         array.flags.writeable = False
     return ScanPlan(
         now=now,
@@ -66,6 +73,8 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
         exceeded_bucket=quota.exceeded_bucket,
         order=order,
         changed=changed,
+        promotions=promoted,
+        next_promotion_s=next_promotion_s,
         reclassifications=_reclassifications(
             running, quota.running_within_quota, running_priority, running_level.level
         ),
@@ -94,6 +103,7 @@ def _changed(
     level: NDArray[np.int16],
     credit: NDArray[np.float64],
     within_quota: NDArray[np.bool_],
+    promoted: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     # An entry that was never ranked has a stored priority that no entry gets, so it always differs.
     stored = pending.stored
@@ -101,6 +111,7 @@ def _changed(
     differs |= stored.level != level
     differs |= stored.credit != credit
     differs |= stored.within_quota != within_quota
+    differs[promoted] = True
     return np.flatnonzero(differs)
 
 

@@ -52,7 +52,13 @@ class ScanPlan:
     order: NDArray[np.int64]
     """Positions of the entries in the view, from the head of the queue on."""
     changed: NDArray[np.int64]
-    """Positions, ascending, of the entries whose (priority, level, credit, within_quota) is not the stored one."""
+    """Positions, ascending, of the entries whose (priority, level, credit, within_quota) is not the stored one, and of
+    those that are promoted."""
+    promotions: NDArray[np.int64]
+    """Positions, ascending, of the entries that are promoted: what they attained counts from zero from now on. They are
+    among `changed`; a promotion is to be stored together with the rank that follows from it, or not at all."""
+    next_promotion_s: float
+    """When the next entry is to be promoted if all that remain go on waiting; infinity: never."""
     reclassifications: tuple[Reclassification, ...]
     """In the order to apply them: demotions, changes of standing alone, promotions. So no step exceeds a quota."""
     next_level_change_s: float

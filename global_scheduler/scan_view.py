@@ -19,6 +19,7 @@ from domain.identifiers import TenantId, WorkloadId
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from global_scheduler.knowledge import KnownColumns, OracleWork
 from global_scheduler.scan_settings import ScanSettings
+from global_scheduler.service_history import ServiceHistory
 
 CPUS_BUCKET = "cpus"
 """The quota bucket of explicit CPU requests, in thousandths of a CPU; all other buckets count GPUs."""
@@ -197,6 +198,8 @@ class ScanView:
     running: RunningColumns
     pending: PendingColumns
     settings: ScanSettings = field(default_factory=ScanSettings)
+    service: ServiceHistory | None = None
+    """Of completed workloads. None: no policy asks for it."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:
@@ -235,7 +238,15 @@ def _read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
 
 def _require_known(known: KnownColumns, rows: int) -> None:
     """Checks what policies are given."""
-    for name in ("gpus", "submitted_s", "queued_since_s", "attained_gpu_s", "started_s"):
+    for name in (
+        "gpus",
+        "submitted_s",
+        "queued_since_s",
+        "attained_gpu_s",
+        "started_s",
+        "attained_s",
+        "first_started_s",
+    ):
         array: NDArray[np.float64] = getattr(known, name)
         if array.shape != (rows,):
             raise ValueError(f"{name} must have {rows} elements, not the shape {array.shape}")

@@ -11,8 +11,10 @@ Ignores: that the distribution may differ between workloads; the caller chooses 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from global_scheduler.arithmetic import Floats
 
@@ -72,6 +74,10 @@ class ServiceDistribution:
         index: Floats = np.divide(within, service_gpu_s, out=np.zeros_like(service_gpu_s), where=within > 0)
         return index
 
+    def index_of(self, attained_gpu_s: float, quantum_gpu_s: float) -> float:
+        """The index of one workload, to the bit as `index` has it."""
+        return float(self.index(np.array([attained_gpu_s]), np.array([quantum_gpu_s]))[0])
+
     def best_index(self, attained_gpu_s: Floats) -> Floats:
         """The supremum of the index over all quanta: it is reached where the quantum ends at a sample, for in between the
         probability stays and the expected service grows."""
@@ -84,3 +90,27 @@ class ServiceDistribution:
             quanta = np.maximum(ends[None, :] - some, 0.0)
             best[begin : begin + step] = self.index(np.broadcast_to(some, quanta.shape), quanta).max(axis=1)
         return best
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServiceInForce:
+    """Which distribution counts for which workload; the workloads are rows."""
+
+    distributions: tuple[ServiceDistribution, ...]
+    """At least one."""
+    of_row: NDArray[np.int64] | None = None
+    """Position in `distributions`, by row. None: the first one counts for all."""
+
+    def rows(self, chosen: NDArray[np.bool_]) -> ServiceInForce:
+        """Of these workloads only."""
+        return self if self.of_row is None else ServiceInForce(self.distributions, self.of_row[chosen])
+
+    def index(self, attained_gpu_s: Floats, quantum_gpu_s: Floats) -> Floats:
+        """The Gittins index of each row by its own distribution."""
+        if self.of_row is None:
+            return self.distributions[0].index(attained_gpu_s, quantum_gpu_s)
+        index = np.empty(len(self.of_row))
+        for position, distribution in enumerate(self.distributions):
+            rows = self.of_row == position
+            index[rows] = distribution.index(attained_gpu_s[rows], quantum_gpu_s[rows])
+        return index

@@ -6,6 +6,7 @@ hold quota that others could use.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,6 +28,7 @@ from global_scheduler.scan_view import (
     TenantColumns,
     in_order,
 )
+from global_scheduler.service_history import ServiceHistory
 from global_scheduler.usage_window import WindowedUse
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -59,9 +61,13 @@ class PendingRows:
     queued_since_s: ArrayLike
     """Its submission, or the end of its last attempt."""
     attained_gpu_s: ArrayLike
-    """GPU-seconds received in earlier attempts."""
+    """GPU-seconds received in earlier attempts since its last promotion."""
     estimates: Estimates | None = None
     """None: the settings do not want any."""
+    attained_s: ArrayLike | None = None
+    """Seconds that it ran in earlier attempts since its last promotion; None: 0 for all."""
+    first_started_s: ArrayLike | None = None
+    """When the first of its attempts started to work, infinity: none did; None: that for all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +92,7 @@ class RunningRows:
     working_since_s: ArrayLike
     """When its tasks began to run; not a number while they are being set up."""
     attained_gpu_s: ArrayLike
-    """GPU-seconds received before `changed_s`."""
+    """GPU-seconds received before `changed_s`, since the workload's last promotion."""
     estimates: Estimates | None = None
     """None: the settings do not want any."""
     changed_s: ArrayLike | None = None
@@ -99,6 +105,7 @@ def build_scan_view(
     running: RunningRows,
     pending: PendingRows,
     settings: ScanSettings,
+    service: ServiceHistory | None = None,
 ) -> ScanView:
     """The snapshot. The order of tenants and rows does not matter.
 
@@ -114,6 +121,7 @@ def build_scan_view(
         running=_running_columns(running, buckets),
         pending=_pending_columns(pending, buckets),
         settings=settings,
+        service=service,
     )
 
 
@@ -177,6 +185,8 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
             queued_since_s=_in(load.column("queued_since_s", rows.queued_since_s, np.float64), order),
             attained_gpu_s=_in(load.column("attained_gpu_s", rows.attained_gpu_s, np.float64), order),
             started_s=np.full(load.count, np.nan),
+            attained_s=_in(load.column_or("attained_s", rows.attained_s, 0.0), order),
+            first_started_s=_in(load.column_or("first_started_s", rows.first_started_s, math.inf), order),
             estimates=_estimates_in(rows.estimates, order),
         ),
     )
@@ -221,6 +231,9 @@ def known_of_running(rows: RunningRows, order: NDArray[np.int64] | None = None) 
         queued_since_s=submitted_s,
         attained_gpu_s=_in(attained_gpu_s, order),
         started_s=_in(since_s, order),
+        # They order what waits, and say when it is promoted; of what runs they are of no account.
+        attained_s=np.zeros(load.count),
+        first_started_s=np.full(load.count, math.inf),
         estimates=_estimates_in(rows.estimates, order),
     )
 
@@ -244,6 +257,10 @@ class _Loader:
         array = np.asarray(values, dtype=dtype)
         self._require_count(name, array.size)
         return array
+
+    def column_or(self, name: str, values: ArrayLike | None, missing: float) -> NDArray[np.float64]:
+        """The column; where there is none, the same number for all."""
+        return np.full(self.count, missing) if values is None else self.column(name, values, np.float64)
 
     def listed(self, name: str, values: Sequence[_Item]) -> Sequence[_Item]:
         self._require_count(name, len(values))

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from pydantic import Field
 
+from domain.eviction import EvictionRule
 from formats.scheduler_file import Estimates, EvictionSection, PlacementSection, Priorities, read_scheduler_file
 from formats.schema import Schema
 from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_settings import ScanSettings
 from regional_scheduler.rounds import AuctionSettings
-from services.queue_rules import queue_rules
+from services.queue_rules import bounds_of_policies, queue_rules
 
 GREATEST_REAL_S = 86_400.0
 """Of any interval: a day."""
@@ -72,6 +73,10 @@ class Configuration(Schema):
     """Ordering and levels, for each priority that is not to have the defaults: credit, and no levels."""
     estimates: Estimates = None
     """Whether run times are estimated for policies that need to know them."""
+
+    def eviction_rule(self) -> EvictionRule:
+        """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""
+        return self.eviction.rule(bounds_of_policies(self.priorities))
 
     def scan_settings(self, source: str = "scheduler.yaml") -> ScanSettings:
         """How the scan pass decides; raises FormatError for a policy that there is not, or that a service cannot follow."""

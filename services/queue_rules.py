@@ -7,9 +7,10 @@ policy; where a policy decides otherwise than the service on anything else, it i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
+from domain.eviction import EvictionRule
 from domain.tenant import LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.scheduler_file import NO_LEVELS, LevelsSection, PrioritySection
@@ -59,6 +60,17 @@ def queue_rules(
     return tuple(rules)
 
 
+def bounds_of_policies(priorities: Mapping[int, PrioritySection]) -> EvictionRule:
+    """How far the policies of these priorities want evictions bounded: what satisfies all of them."""
+    wanted = [policy.eviction for policy in _policies_named({section.ordering for section in priorities.values()})]
+    limits = [rule.evictions_per_workload_and_hour for rule in wanted]
+    return EvictionRule(
+        max((rule.minimum_run_time_s for rule in wanted), default=0.0),
+        min((limit for limit in limits if limit is not None), default=None),
+        any(rule.spares_guaranteed for rule in wanted),
+    )
+
+
 def why_not_live(policy: Policy) -> str | None:
     """Why a service cannot follow this policy; None: it can, perhaps on estimates."""
     ours = type(policy)("", "", policy.ordering)
@@ -96,6 +108,18 @@ def _rule_of(section: PrioritySection, *, estimated: bool) -> QueueRule:
                 " 'estimates: true' to estimate it, or use las, which goes by the service received",
             )
     return QueueRule(ordering, levels)
+
+
+def _policies_named(names: Iterable[str]) -> list[Policy]:
+    """Those of them that are policies, not orderings alone."""
+    others = sorted(name for name in names if name not in ORDERINGS)
+    if not others:
+        return []
+    # Only here: a service without such names starts without the simulator's policies.
+    from simulator.policies.registry import policies
+
+    known = policies()
+    return [known[name] for name in others if name in known]
 
 
 def _named(name: str) -> tuple[OrderingPolicy, LevelPolicy | None]:

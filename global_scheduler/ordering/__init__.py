@@ -12,6 +12,8 @@ from types import MappingProxyType
 from global_scheduler.ordering.credit import CreditOrdering
 from global_scheduler.ordering.fewest_gpus import FewestGpus
 from global_scheduler.ordering.fifo import FifoOrdering
+from global_scheduler.ordering.first_started import FirstStarted
+from global_scheduler.ordering.gittins import GittinsOrdering
 from global_scheduler.ordering.longest_waiting import LongestWaiting
 from global_scheduler.ordering.policy import OrderingPolicy
 from global_scheduler.ordering.shortest_remaining import ShortestRemaining
@@ -23,6 +25,8 @@ ORDERINGS: MappingProxyType[str, OrderingPolicy] = MappingProxyType(
         for policy in (
             CreditOrdering(),
             FifoOrdering(),
+            FirstStarted(),
+            GittinsOrdering(),
             FewestGpus(),
             LongestWaiting(),
             ShortestRemaining(),

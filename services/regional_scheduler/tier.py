@@ -87,7 +87,7 @@ class RegionalSchedulerTier:
         await self._server.stop(grace_s)
 
     async def _run_session(self, lease: Lease) -> None:
-        rule, now = self._configuration.eviction.rule(), self._clock.now()
+        rule, now = self._configuration.eviction_rule(), self._clock.now()
         packlimit = self._configuration.placement.packlimit
         try:
             memory = await self._database.run(

@@ -69,7 +69,7 @@ def logged_run(
     """
     checker: LogChecker | None = None
     if validate:
-        checker = LogChecker(given.fleet, given.tenants, given.catalog, rule=settings.eviction.rule())
+        checker = LogChecker(given.fleet, given.tenants, given.catalog, rule=settings.eviction.rule(policy.eviction))
     with ExitStack() as stack:
         sinks: list[EventSink] = []
         if files is not None:

@@ -18,6 +18,7 @@ from simulator.baselines.sf import SF
 from simulator.baselines.sjf import SJF
 from simulator.baselines.srsf import SRSF
 from simulator.baselines.srtf import SRTF
+from simulator.baselines.tiresias import TIRESIAS_GITTINS, TIRESIAS_LAS
 from simulator.policies.policy import Policy
 
 BASELINES: tuple[Policy, ...] = (
@@ -34,6 +35,8 @@ BASELINES: tuple[Policy, ...] = (
     SRTF,
     SRSF,
     LAS,
+    TIRESIAS_LAS,
+    TIRESIAS_GITTINS,
     GANDIVA,
     FAIR_SHARE,
     DRF,

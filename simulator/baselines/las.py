@@ -3,9 +3,8 @@
 Rule: the ordering `fifo` with the levels `attained_service`: level 0 evicts level 1, first in, first out within.
 Invariant: a victim has received more than the threshold, the one that it makes room for has not.
 Ignores: priorities, quotas, run times.
-Differs from the paper: within a level it goes by submit time, as every order here does in the end. Tiresias (§3.2.3) keeps
-the jobs of a queue in the order of their first start: there a job that has run goes before one that never has, whichever
-was submitted first. Nor is there a promotion of those that wait too long (PROMOTEKNOB).
+Differs from the paper: within a level it goes by submit time, and those that wait too long are not promoted. Both are as
+in the paper under `tiresias_las`.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ from simulator.engine.placement_changes import PlacementChanges
 from simulator.engine.plan_execution import SimulatedExecution
 from simulator.engine.regions import Win
 from simulator.engine.taken_over import changed_so_far, eviction_of, speed_of
+from simulator.engine.waiting import enter_queue, learn_service
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 from simulator.results.run_record import NO_ROW
@@ -61,7 +62,7 @@ class Attempts:
     def __init__(self, world: World) -> None:
         self._world = world
         self._changes = PlacementChanges(world)
-        self._waits_for_time = world.settings.eviction.rule().waits_for_time
+        self._waits_for_time = world.eviction_rule.waits_for_time
 
     # What happens.
 
@@ -153,6 +154,8 @@ class Attempts:
         """
         world, now = self._world, self._world.clock.now()
         work.dispatched_s = attempt.dispatched_s
+        if attempt.started_s is not None:
+            work.first_started_s = min(work.first_started_s, attempt.started_s)
         work.started_s = math.nan if attempt.started_s is None else attempt.started_s
         work.gpus, work.cpus = amounts_of(attempt.placements)
         eviction = eviction_of(attempt)
@@ -162,7 +165,7 @@ class Attempts:
             if changed is not None:
                 work.goes_on_from(changed, 0.0 if eviction is not None else speed_of(attempt))
                 if eviction is not None:
-                    self._count_service(work, changed.to_s)
+                    work.count_service(changed.to_s)
         work.run = run_from_record(
             work.facts(),
             work.state,
@@ -299,7 +302,7 @@ class Attempts:
 
     def _record_start(self, work: SimulatedWorkload, action: RecordStart) -> None:
         world, now = self._world, action.started_s
-        work.started_s = now
+        work.started_s, work.first_started_s = now, min(now, work.first_started_s)
         work.emulated = emulated = work.work_from(now)
         if world.columns is not None:
             world.columns.start(work)
@@ -337,7 +340,7 @@ class Attempts:
         world, now = self._world, self._world.clock.now()
         self._changes.drop(work)
         if work.emulated is not None:
-            self._count_service(work, now)
+            work.count_service(now)
             work.emulated = work.emulated.at_speed(0.0, now)
         work.token += 1
         if world.log is not None:
@@ -373,13 +376,14 @@ class Attempts:
         world, now = self._world, self._world.clock.now()
         completed = end.next_state is State.COMPLETED
         if completed:
-            self._count_service(work, now)
+            work.count_service(now)
         work.token += 1
         self._changes.drop(work)
         self._release(work)
         work.emulated = None
         if completed:
             work.progress = end.progress
+            learn_service(world, work, now)
             world.recorder.completed(work, now)
             if world.log is not None:
                 world.log.completed(work, now)
@@ -441,12 +445,7 @@ class Attempts:
 
     def queue(self, work: SimulatedWorkload) -> None:
         """It waits from now on."""
-        world, now = self._world, self._world.clock.now()
-        work.queued_since_s = now
-        if not world.policy.scans:
-            work.standing = Standing(0, world.one.queued_level(work, now))
-        world.queue.add(work, now)
-        world.news = True
+        enter_queue(self._world, work, self._world.clock.now())
 
     def set_level(self, work: SimulatedWorkload) -> None:
         """The level at which it runs from now on, by the policy; and when to look again."""
@@ -460,6 +459,8 @@ class Attempts:
     def set_standing(self, work: SimulatedWorkload, standing: Standing) -> None:
         """Its place in the order of eviction from now on."""
         world = self._world
+        if standing.priority == work.standing.priority and standing.level > work.standing.level:
+            world.recorder.demotions += 1
         work.standing = standing
         if world.columns is not None:
             world.columns.stand(work)
@@ -493,8 +494,3 @@ class Attempts:
         if world.policy.scans:
             # As the service counts: also the CPUs that come with GPUs.
             world.tenant_use.change(work.tenant, sign * float(work.gpus), sign * work.cpus, world.clock.now())
-
-    def _count_service(self, work: SimulatedWorkload, now: float) -> None:
-        if not math.isnan(work.started_s):
-            work.attained_s += now - work.started_s
-            work.attained_gpu_s += (now - work.started_s) * work.gpus

@@ -44,6 +44,8 @@ class WorkloadColumns:
         self.attained_gpu_s = np.zeros(count, np.float64)
         self.queued_since_s = np.zeros(count, np.float64)
         self.started_s = np.full(count, np.nan)
+        self.attained_s = np.zeros(count, np.float64)
+        self.first_started_s = np.full(count, np.inf)
         self._stored_priority = np.full(count, NOT_RANKED, np.int8)
         self._stored_level = np.zeros(count, np.int16)
         self._stored_within = np.zeros(count, np.bool_)
@@ -93,6 +95,8 @@ class WorkloadColumns:
         self.attained_gpu_s[index] = work.attained_gpu_s
         self.queued_since_s[index] = work.queued_since_s
         self.started_s[index] = work.started_s
+        self.attained_s[index] = work.attained_s
+        self.first_started_s[index] = work.first_started_s
 
     def take_over_rank(self, work: SimulatedWorkload) -> None:
         """A pass before the run ranked it as it stands now."""
@@ -257,6 +261,14 @@ class _KnownRows:
     @property
     def started_s(self) -> Floats:
         return self._columns.started_s[self._rows]
+
+    @property
+    def attained_s(self) -> Floats:
+        return self._columns.attained_s[self._rows]
+
+    @property
+    def first_started_s(self) -> Floats:
+        return self._columns.first_started_s[self._rows]
 
     def rows(self, chosen: NDArray[np.bool_]) -> _KnownRows:
         return _KnownRows(self._columns, self._rows[chosen])

@@ -11,7 +11,13 @@ from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
-from formats.event_details import dispatched_details, placement_details, submitted_details, undecided_details
+from formats.event_details import (
+    dispatched_details,
+    placement_details,
+    promoted_details,
+    submitted_details,
+    undecided_details,
+)
 from regional_scheduler.auction import AwaitingData, Verdict, Won
 from simulator.engine.workloads import SimulatedWorkload
 
@@ -37,6 +43,11 @@ class SimulatedEvents:
     def ranked(self, work: SimulatedWorkload, standing: Standing, now: float) -> None:
         details: dict[str, JsonValue] = {"credit": work.credit, "within_quota": work.within_quota}
         self._tell(work, EventKind.RANKED, now, details, standing=standing, attempt=False)
+
+    def promoted(self, work: SimulatedWorkload, standing: Standing, now: float) -> None:
+        """`standing` is the one from now on; what it attained is still what it had attained."""
+        details = promoted_details(now - work.queued_since_s, work.attained_s, work.attained_gpu_s)
+        self._tell(work, EventKind.PROMOTED, now, details, standing=standing, attempt=False)
 
     def waiting(self, work: SimulatedWorkload, verdict: Verdict, now: float) -> None:
         diagnosis = None if isinstance(verdict, Won) else verdict.diagnosis

@@ -24,11 +24,13 @@ class Happens(IntEnum):
     SUBMISSION = 7
     RETURN_TO_QUEUE = 8
     """A workload that had to wait after a failure may be ranked again."""
-    LOAN_CHANGE = 9
-    ACTION = 10
+    PROMOTION = 9
+    """A workload has waited for so long that it may go back to the best level."""
+    LOAN_CHANGE = 10
+    ACTION = 11
     """What runs is to be resized, retuned or moved."""
-    SCAN_PASS = 11
-    AUCTION = 12
+    SCAN_PASS = 12
+    AUCTION = 13
 
 
 class QueuedEvent(NamedTuple):

@@ -7,17 +7,20 @@ import math
 from global_scheduler.arithmetic import PLAIN, Arithmetic
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering.policy import OrderingPolicy
+from global_scheduler.promotion import promotes
+from global_scheduler.service_history import ServiceHistory
 from simulator.engine.workloads import SimulatedWorkload
 
 
 class OneWorkload:
     """Asks the policies for plain numbers."""
 
-    def __init__(self, ordering: OrderingPolicy, levels: LevelPolicy | None) -> None:
-        """Without `levels` all are at level 0."""
+    def __init__(self, ordering: OrderingPolicy, levels: LevelPolicy | None, service: ServiceHistory) -> None:
+        """Without `levels` all are at level 0; `service` is that of the workloads that have completed so far."""
         self._ordering = ordering
         self._levels = levels
-        self._input = _OneInput()
+        self._promoting = levels if promotes(levels) else None
+        self._input = _OneInput(service)
         self.moves_with_time = levels is not None and levels.moves_with_time
         """Whether the level of what waits depends on `now`."""
 
@@ -38,6 +41,12 @@ class OneWorkload:
         level, until_s = self._levels.running_levels(self._input.of(work, now))
         return int(level), until_s
 
+    def promoted_from_s(self, work: SimulatedWorkload, now: float) -> float:
+        """From when on it is promoted if it goes on waiting; infinity: never."""
+        if self._promoting is None:
+            return math.inf
+        return float(self._promoting.promoted_from_s(self._input.of(work, now)))
+
 
 class _OneInput:
     """A simulated workload as `OrderingInput`: it has the columns' names, and knows how much of its work is left.
@@ -45,13 +54,16 @@ class _OneInput:
     One is used for all, in turn: policies look at it while they are asked, and keep nothing.
     """
 
-    __slots__ = ("known", "now")
+    __slots__ = ("_service", "known", "now")
 
     arithmetic: Arithmetic[float] = PLAIN
     credit = 0.0
 
     known: SimulatedWorkload
     now: float
+
+    def __init__(self, service: ServiceHistory) -> None:
+        self._service = service
 
     def of(self, work: SimulatedWorkload, now: float) -> _OneInput:
         """That workload, at that time."""
@@ -64,3 +76,7 @@ class _OneInput:
 
     def constant(self, number: float) -> float:
         return number
+
+    def gittins_index(self, attained_gpu_s: float, quantum_gpu_s: float) -> float | None:
+        distribution = self._service.distribution_for(self.known.workload.specification.tenant)
+        return None if distribution is None else distribution.index_of(attained_gpu_s, quantum_gpu_s)

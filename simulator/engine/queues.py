@@ -30,6 +30,10 @@ class WorkloadQueue(Protocol):
 
     def remove(self, work: SimulatedWorkload) -> None: ...
 
+    def rank_anew(self, now: float) -> None:
+        """What policies are told has changed for all that wait."""
+        ...
+
     def begin_pass(self) -> None:
         """From here on `next` begins at the head, and nothing is blocked."""
         ...
@@ -83,6 +87,14 @@ class RankedQueue:
     def remove(self, work: SimulatedWorkload) -> None:
         # It stays in its heap until it comes to the head; what is not in `_waiting` does not count.
         del self._waiting[work.index]
+
+    def rank_anew(self, now: float) -> None:
+        entries = [entry for heap in (*self._heaps.values(), self._passed_over) for entry in heap if self._waits(entry)]
+        for heap in self._heaps.values():
+            heap.clear()
+        self._passed_over.clear()
+        for _, work in entries:
+            self.add(work, now)
 
     def begin_pass(self) -> None:
         self._blocked.clear()
@@ -208,6 +220,9 @@ class ScannedQueue:
     def remove(self, work: SimulatedWorkload) -> None:
         self._columns.queued[work.index] = False
         self._waiting -= 1
+
+    def rank_anew(self, now: float) -> None:
+        """The next scan pass does."""
 
     def rank(self, order: NDArray[np.int64]) -> None:
         """The order that a scan pass decided: indices from the head on."""

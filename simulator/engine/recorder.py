@@ -96,6 +96,10 @@ class Recorder:
         self._down_since: dict[int, float] = {}
         self._down: list[tuple[int, float, float]] = []
         self._tables = _MachineNumbers(fleet)
+        self.demotions = 0
+        """How often an attempt came to a worse level."""
+        self.promotions = 0
+        """How often one that waited was promoted."""
 
     def dispatched(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
         """A new attempt. `entries` are the inventory's: per machine, what it holds."""

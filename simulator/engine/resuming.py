@@ -31,6 +31,7 @@ from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import Happens
 from simulator.engine.intake import Intake
 from simulator.engine.taken_over import eviction_of, goes_on_at, speed_of
+from simulator.engine.waiting import enter_queue
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
@@ -138,9 +139,14 @@ class _Resumption:
         workload = entry.workload if duration.emulated else _emulated(entry.workload, duration.work_s)
         work = self._intake.workload_as_described(workload, len(world.workloads), duration.work_s)
         work.progress = work.done_before = duration.kept_s
-        work.attained_s, work.attained_gpu_s = entry.so_far.attained_s, entry.so_far.attained_gpu_s
+        so_far = entry.so_far
+        work.before_promotion_s, work.before_promotion_gpu_s = so_far.before_promotion_s, so_far.before_promotion_gpu_s
+        work.attained_s = so_far.attained_s - so_far.before_promotion_s
+        work.attained_gpu_s = so_far.attained_gpu_s - so_far.before_promotion_gpu_s
+        if so_far.first_started_s is not None:
+            work.first_started_s = so_far.first_started_s
         work.attempts = work.attempts_before = entry.so_far.attempts
-        work.preempted_s = remembered_preemptions(world.settings.eviction.rule(), entry.preempted_s)
+        work.preempted_s = remembered_preemptions(world.eviction_rule, entry.preempted_s)
         world.workloads.append(work)
         world.refused.append(False)
         world.by_name[workload.workload] = work
@@ -221,8 +227,7 @@ class _Resumption:
         if entry.not_before_s > now:
             world.events.add(entry.not_before_s, Happens.RETURN_TO_QUEUE, work.index, work.token)
             return
-        self._attempts.queue(work)
-        work.queued_since_s = entry.queued_since_s
+        enter_queue(world, work, now, since_s=entry.queued_since_s)
         if world.columns is not None and entry.position is not None:
             work.standing, work.within_quota = entry.position.standing, entry.position.within_quota
             work.credit = entry.position.credit

@@ -15,6 +15,7 @@ from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_settings import QueueRule, ScanSettings
 from global_scheduler.scan_view import ScanView, TenantColumns
+from global_scheduler.service_history import ServiceHistory
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.tenant_use import TenantUse
 
@@ -29,8 +30,9 @@ class Scanner:
         rule: QueueRule,
         usage_window_s: float,
         use: TenantUse,
+        service: ServiceHistory,
     ) -> None:
-        """`tenants` by name; `names` are the ids of all workloads, by index."""
+        """`tenants` by name; `names` are the ids of all workloads, by index; `service` is that of completed ones."""
         listed = list(tenants)
         if [tenant.tenant for tenant in listed] != sorted(tenant.tenant for tenant in listed):
             raise ValueError("tenants must be sorted by name")
@@ -42,6 +44,7 @@ class Scanner:
         self._quota = buckets.quotas(listed)
         self._weight = np.array([tenant.fair_share_weight for tenant in listed], dtype=np.float64)
         self._use = use
+        self._service = service
         self._settings = ScanSettings(
             credit=CreditSettings(usage_window_s=usage_window_s),
             rules=(rule,) * (LOWEST_PRIORITY + 1),
@@ -58,6 +61,7 @@ class Scanner:
             running=self.columns.running_columns(),
             pending=self.columns.pending_columns(pending),
             settings=self._settings,
+            service=self._service,
             checked=False,
         )
         return pending, scan_pass(view, now)

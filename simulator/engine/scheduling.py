@@ -11,6 +11,7 @@ from simulator.engine.event_queue import Happens
 from simulator.engine.queue_pass import SimulatedQueuePass
 from simulator.engine.queues import ScannedQueue
 from simulator.engine.scanning import Scanner
+from simulator.engine.waiting import promote
 from simulator.engine.world import World
 
 
@@ -59,6 +60,10 @@ class Scheduling:
             work.within_quota = change.within_quota
             self._attempts.set_standing(work, change.standing)
         columns = self._scanner.columns
+        for entry in plan.promotions.tolist():
+            work = world.workloads[int(pending[entry])]
+            promote(world, work, Standing(int(plan.priority[entry]), int(plan.level[entry])), now)
+            columns.refresh(work)
         for entry in columns.with_news(pending, plan).tolist():
             work = world.workloads[int(pending[entry])]
             work.standing = Standing(int(plan.priority[entry]), int(plan.level[entry]))

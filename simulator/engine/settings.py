@@ -15,6 +15,7 @@ from pydantic import Field
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.scheduler_file import EvictionSection
 from formats.schema import Schema, parse_schema
+from global_scheduler.service_history import DistributionScope
 
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -60,6 +61,9 @@ class SimulationSettings(Schema):
     costs: CostSettings = CostSettings()
     failures: FailureSettings = FailureSettings()
     eviction: EvictionSection = EvictionSection()
+    """What it does not say is as the policy has it."""
+    distribution: DistributionScope = DistributionScope.GLOBAL
+    """Whose completed workloads count for the Gittins index of a workload."""
     scan_period_s: Seconds = 60.0
     """Scan passes begin at multiples of this, when something has changed (only for policies that scan); 0: at once."""
     auction_latency_s: Seconds = 0.0

@@ -25,12 +25,22 @@ from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput, check_input
 from simulator.engine.snapshots import snapshot_of
 from simulator.engine.submission import ArrivalSubmission
+from simulator.engine.waiting import promotion_due
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_world
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
 
-_OF_WORKLOADS = frozenset({Happens.COMPLETION, Happens.VACATED, Happens.START, Happens.LEVEL_CHANGE, Happens.EVICTABLE})
+_OF_WORKLOADS = frozenset(
+    {
+        Happens.COMPLETION,
+        Happens.VACATED,
+        Happens.START,
+        Happens.LEVEL_CHANGE,
+        Happens.EVICTABLE,
+        Happens.PROMOTION,
+    }
+)
 
 EVENTS_BETWEEN_LOOKS = 1024
 """So often the watcher is asked whether to go on."""
@@ -87,7 +97,9 @@ class Simulation:
         arrivals, tenants = given.arrivals(), given.sorted_tenants()
         there = given.snapshot.workloads() if given.snapshot is not None else ()
         self._start_s = given.start_s(arrivals)
-        self.world = make_world(given.fleet, given.catalog, tenants, policy, settings, seed, sink, self._start_s)
+        self.world = make_world(
+            given.fleet, given.catalog, tenants, policy, settings, seed, sink, self._start_s, given.samples_gpu_s
+        )
         names = [str(workload.workload) for workload in there] + [str(arrival.workload) for arrival in arrivals]
         scanner = make_scanner(self.world, names)
         self._attempts = Attempts(self.world)
@@ -235,6 +247,8 @@ class Simulation:
             self._loans.attempts_gone((gone,))
         elif kind == Happens.EVICTABLE:
             self.world.news = True
+        elif kind == Happens.PROMOTION:
+            promotion_due(self.world, work, self.world.clock.now())
         else:
             self._attempts.set_level(work)
 
@@ -258,5 +272,7 @@ class Simulation:
                 cache_hits=lookups - plans,
                 plans=plans,
                 invariants_broken=self._broken,
+                demotions=world.recorder.demotions,
+                promotions=world.recorder.promotions,
             ),
         )

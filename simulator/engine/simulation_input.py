@@ -41,6 +41,8 @@ class SimulationInput:
     begins_s: float | None = None
     """When the run begins, not after the first submission: scan passes are due so and so long after it. None: at the first
     submission, or with the snapshot."""
+    samples_gpu_s: Sequence[float] = ()
+    """The service of workloads that completed before the run, in GPU-seconds, for policies that go by its distribution."""
 
     @staticmethod
     def of_snapshot(

@@ -48,7 +48,16 @@ def _queued(world: World, work: SimulatedWorkload) -> QueuedWorkload:
         workload=work.workload,
         state=work.state,
         queued_since_s=work.queued_since_s,
-        so_far=ServiceSoFar(work.attempts, 0, work.progress, work.attained_s, work.attained_gpu_s),
+        so_far=ServiceSoFar(
+            work.attempts,
+            0,
+            work.progress,
+            work.before_promotion_s + work.attained_s,
+            work.service_gpu_s,
+            work.before_promotion_s,
+            work.before_promotion_gpu_s,
+            None if math.isinf(work.first_started_s) else work.first_started_s,
+        ),
         position=position if ranked else None,
         preempted_s=_of_last_hour(world, work),
     )
@@ -64,6 +73,7 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
     counted_s, counted_gpu_s = 0.0, work.made_up_gpu_s
     if eviction is not None and changed is not None:
         counted_s, counted_gpu_s = changed.to_s - work.started_s, changed.gpu_s
+    started_s = math.inf if math.isnan(work.started_s) else work.started_s
     return RunningAttempt(
         workload=work.workload,
         key=work.key,
@@ -72,7 +82,7 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
         standing=work.standing,
         within_quota=work.within_quota,
         dispatched_s=work.dispatched_s,
-        started_s=None if math.isnan(work.started_s) else work.started_s,
+        started_s=None if math.isinf(started_s) else started_s,
         progress_at_start=work.progress,
         progress=reached,
         checkpoint_progress=work.checkpoint_at(now) if eviction is None else work.kept,
@@ -80,8 +90,11 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
         so_far=ServiceSoFar(
             attempts=work.attempts - 1,
             checkpoint_progress=work.progress,
-            attained_s=max(0.0, work.attained_s - counted_s),
-            attained_gpu_s=max(0.0, work.attained_gpu_s - counted_gpu_s),
+            attained_s=work.before_promotion_s + max(0.0, work.attained_s - counted_s),
+            attained_gpu_s=work.before_promotion_gpu_s + max(0.0, work.attained_gpu_s - counted_gpu_s),
+            before_promotion_s=work.before_promotion_s,
+            before_promotion_gpu_s=work.before_promotion_gpu_s,
+            first_started_s=work.first_started_s if work.first_started_s < started_s else None,
         ),
         leaving=None if eviction is None else Leaving(eviction.cause, eviction.by, eviction.by_standing),
         changed=changed,

@@ -53,7 +53,14 @@ class SimulatedWorkload:
     """Seconds of work that were kept when the run began: of attempts that are not part of it."""
     attempts_before: int = 0
     attained_s: float = 0.0
+    """Seconds that its attempts ran, since it was promoted last."""
     attained_gpu_s: float = 0.0
+    """GPU-seconds that they received, since it was promoted last."""
+    before_promotion_s: float = 0.0
+    """Seconds that its attempts ran before it was promoted last."""
+    before_promotion_gpu_s: float = 0.0
+    first_started_s: float = math.inf
+    """When the first of its attempts started; infinity: none did yet."""
     attempts: int = 0
     preempted_s: tuple[float, ...] = ()
     """When it was last asked to leave for others: as many times as the rule of eviction looks at."""
@@ -108,6 +115,23 @@ class SimulatedWorkload:
     def remaining_s(self) -> float:
         """Run time to the end, when it came into the queue or when its attempt started, at its present speed."""
         return self.work_s - self.progress - self.gained_s
+
+    @property
+    def service_gpu_s(self) -> float:
+        """GPU-seconds that its attempts that are over received, in all."""
+        return self.before_promotion_gpu_s + self.attained_gpu_s
+
+    def count_service(self, now: float) -> None:
+        """Its attempt has worked until now; to be called once for each."""
+        if not math.isnan(self.started_s):
+            self.attained_s += now - self.started_s
+            self.attained_gpu_s += (now - self.started_s) * self.gpus
+
+    def promote(self) -> None:
+        """What it attained counts from zero again."""
+        self.before_promotion_s += self.attained_s
+        self.before_promotion_gpu_s += self.attained_gpu_s
+        self.attained_s = self.attained_gpu_s = 0.0
 
     @property
     def done_s(self) -> float:

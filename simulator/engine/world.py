@@ -10,12 +10,14 @@ import numpy as np
 from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.events import EventKind
+from domain.eviction import EvictionRule
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import MachineId, RegionId
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening, next_machine_state
 from domain.placement import AttemptKey
 from domain.plan import Plan
 from domain.tenant import Tenant
+from global_scheduler.service_history import ServiceHistory
 from regional_scheduler.needless_victims import needless_eviction, needless_victims
 from regional_scheduler.region_capacity import RegionCapacity
 from simulator.engine.columns import WorkloadColumns
@@ -53,6 +55,9 @@ class World:
     recorder: Recorder
     log: SimulatedEvents | None
     tenant_use: TenantUse
+    service: ServiceHistory
+    """Of workloads that have completed."""
+    eviction_rule: EvictionRule
     tenant_gpus: list[int]
     """GPUs that live attempts of each tenant hold."""
     columns: WorkloadColumns | None = None

@@ -13,6 +13,7 @@ from domain.fleet import DEFAULT_MECHANISM, Fleet
 from domain.tenant import Tenant
 from formats.trace_workload import greatest_gpus_per_machine
 from global_scheduler.scan_settings import QueueRule
+from global_scheduler.service_history import ServiceHistory
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue
@@ -38,9 +39,15 @@ def make_world(
     seed: int,
     sink: EventSink | None,
     start_s: float,
+    samples_gpu_s: Sequence[float] = (),
 ) -> World:
-    """An empty world at `start_s`; `tenants` by name. Its queue is for a policy that makes no scan passes."""
-    one = OneWorkload(policy.ordering, policy.levels)
+    """An empty world at `start_s`; `tenants` by name. Its queue is for a policy that makes no scan passes.
+
+    `samples_gpu_s` are the service of workloads that completed before the run.
+    """
+    service = ServiceHistory(settings.distribution, samples_gpu_s)
+    one = OneWorkload(policy.ordering, policy.levels, service)
+    rule = settings.eviction.rule(policy.eviction)
     world = World(
         fleet=fleet,
         catalog=catalog,
@@ -57,11 +64,13 @@ def make_world(
             catalog,
             remembers=settings.negative_cache,
             beyond_walks=settings.negative_cache_outlives_scans,
-            rule=settings.eviction.rule(),
+            rule=rule,
         ),
         recorder=Recorder(fleet),
         log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
         tenant_use=TenantUse(len(tenants), settings.usage_window_s, start_s),
+        service=service,
+        eviction_rule=rule,
         tenant_gpus=[0] * len(tenants),
     )
     world.clock.advance_to(start_s)
@@ -77,7 +86,12 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
     if not policy.scans:
         return None
     scanner = Scanner(
-        world.tenants, names, QueueRule(policy.ordering, policy.levels), world.settings.usage_window_s, world.tenant_use
+        world.tenants,
+        names,
+        QueueRule(policy.ordering, policy.levels),
+        world.settings.usage_window_s,
+        world.tenant_use,
+        world.service,
     )
     world.columns = scanner.columns
     packing_only = all(c.mechanism == DEFAULT_MECHANISM for region in world.fleet.regions for c in region.clusters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.eviction import DEFAULT_RULE, EvictionRule
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering.policy import OrderingPolicy
 from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
@@ -31,5 +32,7 @@ class Policy:
     placement: PlacementPolicy = Consolidated()
     region_choice: RegionChoice = LateBinding()
     reclaiming: ReclaimingPolicy = FewestWorkloadsFirst()
+    eviction: EvictionRule = DEFAULT_RULE
+    """How far evictions are bounded where the settings of the run, or of the service, do not say."""
     tenants_apart: bool = False
     """Whether `QueuePass.heads` are kept by tenant: for allocation policies that choose between tenants."""

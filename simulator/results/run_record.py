@@ -169,6 +169,10 @@ class RunCounts:
     plans: int = 0
     invariants_broken: int = 0
     """How many violations were found where the run's invariants were computed anew."""
+    demotions: int = 0
+    """How often a live attempt came to a worse level of its priority."""
+    promotions: int = 0
+    """How often a workload that waited for too long was put back at the best level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

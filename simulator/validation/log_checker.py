@@ -64,6 +64,7 @@ class LogChecker:
             {
                 EventKind.SUBMITTED.value: self._submitted,
                 EventKind.RANKED.value: self._ranked,
+                EventKind.PROMOTED.value: self._promoted,
                 EventKind.RECLASSIFIED.value: self._reclassified,
                 EventKind.WAITING.value: self._waiting,
                 EventKind.AWAITING_DATA.value: self._awaiting_data,
@@ -177,6 +178,13 @@ class LogChecker:
         life = self._lives.of_record(record)
         if life is not None:
             self._quotas.check_standing(life.tenant, priority, within_quota=within_quota)
+
+    def _promoted(self, record: Record, _t_s: float) -> None:
+        _standing(record)
+        for name in ("waited_s", "attained_s", "attained_gpu_s"):
+            if number_field(record, name) < 0:
+                raise BadField(f"has {name} {record[name]}, which must not be negative")
+        self._lives.of_record(record)
 
     def _waiting(self, record: Record, _t_s: float) -> None:
         text_field(record, "reason")

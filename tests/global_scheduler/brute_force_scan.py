@@ -22,6 +22,7 @@ class BruteForcePlan:
     live_within_quota: dict[str, bool]
     live_priority: dict[str, int]
     live_level: dict[str, int]
+    promoted: set[str]
 
 
 def brute_force_scan(world: ScanWorld, now: float) -> BruteForcePlan:
@@ -30,6 +31,7 @@ def brute_force_scan(world: ScanWorld, now: float) -> BruteForcePlan:
     live_within: dict[str, bool] = {}
     live_priority: dict[str, int] = {}
     live_level: dict[str, int] = {}
+    promoted: set[str] = set()
     for tenant in world.tenants:
         live = sorted(
             (row for row in world.live if row.tenant == tenant.tenant), key=lambda row: (row.started_s, row.workload)
@@ -51,14 +53,17 @@ def brute_force_scan(world: ScanWorld, now: float) -> BruteForcePlan:
             if fits:
                 use.update(charge)
             priority = tenant.priority if fits else LOWEST_PRIORITY
-            rule = world.settings.rules[priority]
-            ordering = credit[entry.workload] if rule.ordering.name == "credit" else 0.0
-            tuples[entry.workload] = (priority, _level(world, priority, entry.attained_gpu_s), ordering, fits)
+            attained_gpu_s = entry.attained_gpu_s
+            if _is_promoted(world, priority, entry, now):
+                promoted.add(entry.workload)
+                attained_gpu_s = 0.0
+            ordering = _ordering_credit(world, priority, entry, credit[entry.workload], attained_gpu_s)
+            tuples[entry.workload] = (priority, _level(world, priority, attained_gpu_s), ordering, fits)
     submitted_s = {row.workload: row.submitted_s for row in world.queued}
     order = sorted(
         tuples, key=lambda name: (tuples[name][0], tuples[name][1], -tuples[name][2], submitted_s[name], name)
     )
-    return BruteForcePlan(tuples, order, live_within, live_priority, live_level)
+    return BruteForcePlan(tuples, order, live_within, live_priority, live_level, promoted)
 
 
 def credit_of(world: ScanWorld, row: Queued, now: float) -> float:
@@ -86,6 +91,28 @@ def credit_of(world: ScanWorld, row: Queued, now: float) -> float:
     else:
         age = age_s * settings.age_weight_per_s
     return age + settings.fairness_weight * (1.0 - ratio)
+
+
+def _is_promoted(world: ScanWorld, priority: int, row: Queued, now: float) -> bool:
+    """Tiresias §3.2.3, for a knob and a limit; rows wait since they were submitted."""
+    levels = world.settings.rules[priority].levels
+    if not isinstance(levels, AttainedService) or levels.promote_knob is None or levels.starve_limit_s is None:
+        return False
+    wait_s = max(levels.promote_knob * row.attained_s, levels.starve_limit_s)
+    return _level(world, priority, row.attained_gpu_s) > 0 and now >= row.submitted_s + wait_s
+
+
+def _ordering_credit(world: ScanWorld, priority: int, row: Queued, credit: float, attained_gpu_s: float) -> float:
+    name = world.settings.rules[priority].ordering.name
+    by_start = max(-row.first_started_s, -1e18)
+    if name != "gittins" or world.service is None:
+        return {"credit": credit, "fifo": 0.0}.get(name, by_start)
+    # The thresholds of the ordering are its default.
+    quantum_gpu_s = math.inf if attained_gpu_s + 1e-5 >= 3200.0 else 3200.0
+    samples = [s for s in (50.0, 100.0, 100.0, 1_500.0) if s > attained_gpu_s]
+    within = [s for s in samples if s - attained_gpu_s <= quantum_gpu_s]
+    service_gpu_s = math.fsum(min(s - attained_gpu_s, quantum_gpu_s) for s in samples)
+    return len(within) / service_gpu_s if within else 0.0
 
 
 def _level(world: ScanWorld, priority: int, attained_gpu_s: float) -> int:

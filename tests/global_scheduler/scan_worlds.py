@@ -16,6 +16,7 @@ from global_scheduler.ordering import ORDERINGS
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_settings import QueueRule, ScanSettings
 from global_scheduler.scan_view import ScanView
+from global_scheduler.service_history import ServiceHistory
 from global_scheduler.usage_window import WindowedUse
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
 
@@ -33,6 +34,8 @@ class Queued:
     cpus: float = 0.0
     attained_gpu_s: float = 0.0
     stored: tuple[int, int, float, bool] | None = None
+    attained_s: float = 0.0
+    first_started_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class ScanWorld:
     live: tuple[LiveRow, ...] = ()
     use: tuple[tuple[str, WindowedUse], ...] = ()
     settings: ScanSettings = ScanSettings()
+    service: ServiceHistory | None = None
 
     def view(self) -> ScanView:
         return build_scan_view(
@@ -75,6 +79,7 @@ class ScanWorld:
             running_rows(self.live),
             pending_rows(self.queued),
             self.settings,
+            self.service,
         )
 
 
@@ -102,6 +107,8 @@ def pending_rows(queued: tuple[Queued, ...]) -> PendingRows:
         stored_within_quota=[row.stored[3] if row.stored else False for row in queued],
         queued_since_s=[row.submitted_s for row in queued],
         attained_gpu_s=[row.attained_gpu_s for row in queued],
+        attained_s=[row.attained_s for row in queued],
+        first_started_s=[row.first_started_s for row in queued],
     )
 
 
@@ -135,6 +142,7 @@ def after(world: ScanWorld, view: ScanView, plan: ScanPlan) -> ScanWorld:
         )
         for entry, name in enumerate(view.pending.workloads)
     }
+    promoted = {view.pending.workloads[entry] for entry in plan.promotions.tolist()}
     changes = {(change.key.workload, int(change.key.attempt)): change for change in plan.reclassifications}
     live = []
     for row in world.live:
@@ -148,7 +156,15 @@ def after(world: ScanWorld, view: ScanView, plan: ScanPlan) -> ScanWorld:
         )
     return replace(
         world,
-        queued=tuple(replace(row, stored=stored[WorkloadId(row.workload)]) for row in world.queued),
+        queued=tuple(
+            replace(
+                row,
+                stored=stored[WorkloadId(row.workload)],
+                attained_gpu_s=0.0 if row.workload in promoted else row.attained_gpu_s,
+                attained_s=0.0 if row.workload in promoted else row.attained_s,
+            )
+            for row in world.queued
+        ),
         live=tuple(live),
     )
 
@@ -156,6 +172,8 @@ def after(world: ScanWorld, view: ScanView, plan: ScanPlan) -> ScanWorld:
 NOW_S = 10_000.0
 
 TWO_THRESHOLDS = AttainedService((100.0, 1_000.0))
+WITH_PROMOTION = AttainedService((100.0, 1_000.0), promote_knob=2.0, starve_limit_s=40.0)
+SERVICE = ServiceHistory(samples_gpu_s=(50.0, 100.0, 100.0, 1_500.0))
 
 _MODELS = ("A100", "H100", "V100", ANY_GPU_MODEL)
 _NAMES = ("ash", "birch", "cedar")
@@ -190,6 +208,8 @@ def worlds(draw: st.DrawFn) -> ScanWorld:
             draw(_cpus),
             draw(_attained),
             draw(st.none() | st.tuples(st.integers(0, 6), st.integers(0, 2), st.just(6.0), st.booleans())),
+            draw(st.sampled_from((0.0, 20.0, 25.0, 500.0))),
+            draw(st.sampled_from((math.inf, 10.0, 9_000.0))),
         )
         for number in draw(st.permutations(range(draw(st.integers(0, 14)))))
     )
@@ -213,12 +233,12 @@ def worlds(draw: st.DrawFn) -> ScanWorld:
         for name in names
         if draw(st.booleans())
     )
-    orderings = tuple(draw(st.sampled_from(("credit", "credit", "fifo"))) for _ in range(7))
-    levels = draw(st.none() | st.just(TWO_THRESHOLDS))
+    orderings = tuple(draw(st.sampled_from(("credit", "credit", "fifo", "first_started", "gittins"))) for _ in range(7))
+    levels = draw(st.sampled_from((None, TWO_THRESHOLDS, WITH_PROMOTION)))
     rules = tuple(QueueRule(ORDERINGS[name], levels if draw(st.booleans()) else None) for name in orderings)
     resolution_s = draw(st.sampled_from((0.0, 60.0)))
     credit = CreditSettings(age_cap_s=5_000.0, age_resolution_s=resolution_s)
-    return ScanWorld(tenants, queued, live, use, ScanSettings(credit, rules))
+    return ScanWorld(tenants, queued, live, use, ScanSettings(credit, rules), draw(st.sampled_from((None, SERVICE))))
 
 
 _quota_gpus = st.dictionaries(st.sampled_from(_MODELS), st.integers(0, 8), max_size=3)

@@ -40,7 +40,9 @@ def attempt(
 ) -> PolicyView:
     """One attempt, or one workload that waits, as a policy sees it."""
     zero = np.zeros(1)
-    known = KnownWork(np.array([float(gpus)]), zero, zero, np.array([attained_gpu_s]), np.array([started_s]))
+    known = KnownWork(
+        np.array([float(gpus)]), zero, zero, np.array([attained_gpu_s]), np.array([started_s]), zero, zero
+    )
     return PolicyView(known, now, None if remaining_s is None else OracleWork(np.array([remaining_s])))
 
 
@@ -129,7 +131,16 @@ def test_estimates_stand_in_for_the_oracle_and_say_where_they_come_from() -> Non
         policy.queued_levels(attempt(0.0))
     bare = attempt(0.0).known
     estimates = Estimates(np.array([119.0]), np.array([EstimateSource.DECLARED], np.int8))
-    known = KnownWork(bare.gpus, bare.submitted_s, bare.queued_since_s, bare.attained_gpu_s, bare.started_s, estimates)
+    known = KnownWork(
+        bare.gpus,
+        bare.submitted_s,
+        bare.queued_since_s,
+        bare.attained_gpu_s,
+        bare.started_s,
+        bare.attained_s,
+        bare.first_started_s,
+        estimates,
+    )
     assert policy.queued_levels(PolicyView(known, 0.0)).tolist() == [1]
 
 
@@ -167,7 +178,15 @@ def test_other_parameters_must_make_sense() -> None:
 
 
 def test_each_priority_has_its_own_levels() -> None:
-    known = KnownWork(np.ones(4), np.zeros(4), np.zeros(4), np.full(4, 150.0), np.array([math.nan, 0.0, 0.0, 0.0]))
+    known = KnownWork(
+        np.ones(4),
+        np.zeros(4),
+        np.zeros(4),
+        np.full(4, 150.0),
+        np.array([math.nan, 0.0, 0.0, 0.0]),
+        np.zeros(4),
+        np.zeros(4),
+    )
     view = PolicyView(known, 900.0)
     policies = [None, THREE_THRESHOLDS, TimeSlice(1000.0), None, None, None, None]
     priority = np.array([1, 1, 2, 0], np.int8)

@@ -18,14 +18,16 @@ from global_scheduler.levels.remaining_service import RemainingService
 from global_scheduler.levels.time_slice import TimeSlice
 from global_scheduler.ordering import ORDERINGS
 from global_scheduler.ordering.policy import OrderingPolicy, QueueView
+from global_scheduler.service_distribution import ServiceDistribution, ServiceInForce
 
 POLICIES: tuple[LevelPolicy, ...] = (
     *LEVELS.values(),
-    AttainedService((100.0, 1000.0, 3200.0)),
+    AttainedService((100.0, 1000.0, 3200.0), promote_knob=2.0, starve_limit_s=100.0),
     RemainingService(first_bucket_gpu_s=0.1, bucket_factor=1.1),
     TimeSlice(slice_s=0.1),
 )
 SECONDS = st.floats(0.0, 2e9)
+SERVICE = ServiceDistribution([50.0, 100.0, 100.0, 3200.0, 5_000.0, 1e6])
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Facts:
     queued_since_s: float
     attained_gpu_s: float
     started_s: float
+    attained_s: float
+    first_started_s: float
     left_s: float
     credit: float
 
@@ -59,6 +63,9 @@ class One:
     def constant(self, number: float) -> float:
         return number
 
+    def gittins_index(self, attained_gpu_s: float, quantum_gpu_s: float) -> float:
+        return SERVICE.index_of(attained_gpu_s, quantum_gpu_s)
+
 
 FACTS = st.builds(
     Facts,
@@ -67,6 +74,8 @@ FACTS = st.builds(
     queued_since_s=SECONDS,
     attained_gpu_s=st.one_of(st.floats(0.0, 1e12), st.sampled_from([0.0, 100.0, 3200.0 - 1e-5, 3200.0])),
     started_s=SECONDS,
+    attained_s=SECONDS,
+    first_started_s=st.one_of(SECONDS, st.just(math.inf)),
     left_s=st.one_of(st.floats(0.0, 1e9), st.sampled_from([0.0, 60.0, 120.0 + 1e-5, 0.5])),
     credit=st.floats(-1e9, 1e9),
 )
@@ -84,9 +93,11 @@ def columns(queue: Sequence[Facts], now: float) -> QueueView:
         column(lambda facts: facts.queued_since_s),
         column(lambda facts: facts.attained_gpu_s),
         column(lambda facts: facts.started_s),
+        column(lambda facts: facts.attained_s),
+        column(lambda facts: facts.first_started_s),
     )
     oracle = OracleWork(column(lambda facts: facts.left_s))
-    return QueueView(known, now, oracle, credit=column(lambda facts: facts.credit))
+    return QueueView(known, now, oracle, ServiceInForce((SERVICE,)), credit=column(lambda facts: facts.credit))
 
 
 @pytest.mark.parametrize("policy", ORDERINGS.values(), ids=list(ORDERINGS))

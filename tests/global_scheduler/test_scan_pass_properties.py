@@ -40,8 +40,9 @@ def test_the_plan_is_that_of_the_brute_force(world: ScanWorld) -> None:
     assert {row.workload: row.level for row in then.live} == oracle.live_level
     stored = {row.workload: row.stored for row in world.queued}
     assert [view.pending.workloads[entry] for entry in plan.changed] == [
-        name for name in view.pending.workloads if stored[name] != oracle.tuples[name]
+        name for name in view.pending.workloads if stored[name] != oracle.tuples[name] or name in oracle.promoted
     ]
+    assert {view.pending.workloads[entry] for entry in plan.promotions} == oracle.promoted
 
 
 @given(worlds())
@@ -131,7 +132,11 @@ def test_never_depends_on_the_order_of_rows_and_tenants(world: ScanWorld, shuffl
 def digest_of(plan: ScanPlan) -> list[object]:
     """Everything that the plan says, as plain values."""
     arrays = (plan.priority, plan.level, plan.credit, plan.within_quota, plan.exceeded_bucket, plan.order, plan.changed)
-    return [*(array.tolist() for array in arrays), plan.reclassifications, plan.running_use.tolist()]
+    return [
+        *(array.tolist() for array in (*arrays, plan.promotions)),
+        plan.reclassifications,
+        plan.running_use.tolist(),
+    ]
 
 
 _SCAN = """

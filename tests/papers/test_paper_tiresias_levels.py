@@ -18,7 +18,9 @@ QUEUES = AttainedService((100.0, 1_000.0))
 
 def view(attained_gpu_s: list[float], started_s: list[float], gpus: list[int], now: float) -> PolicyView:
     zeros = np.zeros(len(gpus))
-    known = KnownWork(np.array(gpus, np.float64), zeros, zeros, np.array(attained_gpu_s), np.array(started_s))
+    known = KnownWork(
+        np.array(gpus, np.float64), zeros, zeros, np.array(attained_gpu_s), np.array(started_s), zeros, zeros
+    )
     return PolicyView(known, now)
 
 

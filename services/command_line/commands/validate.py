@@ -91,7 +91,7 @@ def _rule(config: Path | None, minimum_run_time_s: float | None, evictions_per_h
     """The bounds of evictions that were in force: those of the file, but for what is said beside it."""
     from services.configuration import load_configuration
 
-    rule = load_configuration(config).eviction.rule()
+    rule = load_configuration(config).eviction_rule()
     if minimum_run_time_s is not None:
         rule = replace(rule, minimum_run_time_s=minimum_run_time_s)
     if evictions_per_hour is not None:

@@ -30,7 +30,19 @@ FLEET = Fleet((region_of("east", 8, 8), region_of("west", 8, 4, 4)))
 TROUBLE = SimulationSettings(failures=FailureSettings(machine_mtbf_s=20_000.0, machine_mttr_s=2_000.0))
 """Everything costs what it costs by default, and machines fail now and then."""
 
-PREEMPTS = {"mast", "federated", "random_region", "own_region", "ideal", "srtf", "srsf", "las", "gandiva"}
+PREEMPTS = {
+    "mast",
+    "federated",
+    "random_region",
+    "own_region",
+    "ideal",
+    "srtf",
+    "srsf",
+    "las",
+    "tiresias_las",
+    "tiresias_gittins",
+    "gandiva",
+}
 
 
 def _rows(count: int = 60) -> list[TraceRow]:

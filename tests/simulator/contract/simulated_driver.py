@@ -14,6 +14,7 @@ from domain.rank import QueuePosition, Standing
 from domain.tenant import quota_charges
 from domain.workload import Workload, WorkloadSpecification
 from global_scheduler.scan_settings import QueueRule
+from global_scheduler.service_history import ServiceHistory
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.baselines.mast import MAST
@@ -48,7 +49,8 @@ class SimulatedDriver:
         self._regions = {region.region: number for number, region in enumerate(run.fleet.regions)}
         self._use = TenantUse(len(self._tenants), USAGE_WINDOW_S, run.events[0].t)
         names = [str(workload.workload) for workload in run.workloads]
-        self._scanner = Scanner(self._tenants, names, QueueRule(MAST.ordering), USAGE_WINDOW_S, self._use)
+        rule = QueueRule(MAST.ordering)
+        self._scanner = Scanner(self._tenants, names, rule, USAGE_WINDOW_S, self._use, ServiceHistory())
         self._simulated = SimulatedRegions(run.fleet, Catalog(run.tables))
         self._kinds = Kinds()
         self._works = [self._work_of(index, workload) for index, workload in enumerate(run.workloads)]
@@ -227,7 +229,13 @@ def auction_by_queue_pass(
     """One auction after the other along the queue, as the policy `mast` has it."""
     # Whose use of what is only for policies that ask.
     queue_pass = SimulatedQueuePass(
-        queue, regions, OneWorkload(MAST.ordering, None), dispatch, list, [], QueuePassFacts([], 0, 0.0, CostSettings())
+        queue,
+        regions,
+        OneWorkload(MAST.ordering, None, ServiceHistory()),
+        dispatch,
+        list,
+        [],
+        QueuePassFacts([], 0, 0.0, CostSettings()),
     )
     queue_pass.begin(now)
     MAST.allocation.allocate(queue_pass)

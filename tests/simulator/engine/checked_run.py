@@ -107,7 +107,12 @@ def checked_run(
         assert ends <= {WorkloadEnd.COMPLETED, WorkloadEnd.REFUSED}, ends
     if ends != {WorkloadEnd.REFUSED}:
         report = validate(
-            log, fleet, chosen, tables=tables, complete=not record.broken_off, rule=settings.eviction.rule()
+            log,
+            fleet,
+            chosen,
+            tables=tables,
+            complete=not record.broken_off,
+            rule=settings.eviction.rule(policy.eviction),
         )
         assert report.valid, str(report)
     return CheckedRun(record, tuple(log))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from domain.eviction import EvictionRule
 from domain.fleet import Cluster, Fleet, Rack, Region
 from domain.identifiers import (
     ANY_GPU_MODEL,
@@ -27,6 +28,8 @@ from formats.trace import TraceRow
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.levels.remaining_service import RemainingService
 from global_scheduler.levels.time_slice import TimeSlice
+from global_scheduler.ordering.gittins import GittinsOrdering
+from simulator.baselines.tiresias import PROMOTE_KNOB
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
@@ -124,17 +127,30 @@ def attempts(result: CheckedRun, *, scale: float = 1.0, shift_s: float = 0.0) ->
 
 def twice_as_slow(policy: Policy) -> Policy:
     """Its own constants of time, doubled too."""
+    bounds = EvictionRule(2 * policy.eviction.minimum_run_time_s)
     slower: dict[str, Policy] = {
         "las": replace(policy, levels=AttainedService((6400.0,))),
+        "tiresias_las": replace(policy, levels=AttainedService((6400.0,), PROMOTE_KNOB), eviction=bounds),
+        "tiresias_gittins": replace(
+            policy,
+            levels=AttainedService((6400.0,), PROMOTE_KNOB),
+            ordering=GittinsOrdering((6400.0,)),
+            eviction=bounds,
+        ),
         "gandiva": replace(policy, levels=TimeSlice(120.0)),
         "srsf": replace(policy, levels=RemainingService(120.0)),
     }
     return slower.get(policy.name, policy)
 
 
+def _without_hours(policy: Policy) -> Policy:
+    """An hour stays an hour."""
+    return replace(policy, eviction=replace(policy.eviction, evictions_per_workload_and_hour=None))
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_twice_the_times_twice_the_results(name: str) -> None:
-    policy, rows = policies()[name], trace(1)
+    policy, rows = _without_hours(policies()[name]), trace(1)
     doubled = [replace(each, submit_s=2 * each.submit_s, duration_s=2 * each.duration_s) for each in rows]
     costs = CostSettings(container_start_s=40.0, checkpoint_save_s=20.0, restore_s=10.0, checkpoint_interval_s=200.0)
     slower = SimulationSettings(costs=costs, scan_period_s=120.0, usage_window_s=172_800.0)

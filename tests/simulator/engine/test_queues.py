@@ -12,6 +12,7 @@ from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
 from global_scheduler.ordering.fewest_gpus import FewestGpus
+from global_scheduler.service_history import ServiceHistory
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import RankedQueue, ScannedQueue, WorkloadQueue
@@ -113,7 +114,7 @@ def by_size(work: SimulatedWorkload) -> tuple[float, ...]:
 def test_a_queue_that_is_ranked_once_never_differs_from_a_sorted_list(
     works: list[SimulatedWorkload], steps: list[tuple[str, int]]
 ) -> None:
-    queue, model = RankedQueue(OneWorkload(FewestGpus(), None)), SortedQueue(by_size)
+    queue, model = RankedQueue(OneWorkload(FewestGpus(), None, ServiceHistory())), SortedQueue(by_size)
     for work in works:
         queue.add(work, 0.0)
         model.add(work, 0.0)
