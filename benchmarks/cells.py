@@ -19,8 +19,9 @@ from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.occupancy import Occupancy
 from cluster_manager.cells.rebuild import holdings, rebuilt
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
+from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
 from cluster_manager.cells.work import Placement
+from domain.affinity import CellAffinity
 from domain.cells import CellLevel, OwnedCells, VirtualCluster
 from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing

@@ -16,6 +16,7 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import TaskKind
+from domain.affinity import JobAffinity
 from domain.cells import CellUse
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.placement import AttemptKey, Holding
@@ -43,6 +44,9 @@ class Affinity(NamedTuple):
 
     level: AffinityLevel
     hard: bool = False
+    """With `said`: whether anything there is hard."""
+    said: JobAffinity | None = None
+    """What the job said, if it is more than a preference for this level; then a mechanism that knows cells goes by that."""
 
 
 NO_AFFINITY = Affinity(AffinityLevel.CLUSTER)
@@ -159,4 +163,13 @@ class SeveralClusters(Protocol):
 
         Where it has none in any of them: for each, the capacity of its shortfall. There is at least one position.
         """
+        ...
+
+
+@runtime_checkable
+class ReclaimsForOwners(Protocol):
+    """What a mechanism may offer besides: owners for whom others leave, whatever their standings."""
+
+    def reclaims(self, query: Query) -> bool:
+        """Whether attempts of any standing may have to leave for the query."""
         ...

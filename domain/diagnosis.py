@@ -24,6 +24,9 @@ class Reason(StrEnum):
     """No machine of the region could ever hold one task."""
     TOO_MANY_TASKS = "too_many_tasks"
     """No cluster of the region could ever hold all tasks of the job."""
+    TOPOLOGY = "topology"
+    """There is enough, but nowhere as close together as the job asks for, or not in the cells that it asks for: of no
+    cluster, even when empty, or of none that its tenant owns cells of."""
     JOBS_DO_NOT_FIT_TOGETHER = "jobs_do_not_fit_together"
     """Each job fits into the empty region, but not all of them at once."""
     NO_DATA = "no_data"

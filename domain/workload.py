@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.affinity import NO_JOB_AFFINITY, JobAffinity
 from domain.identifiers import JobName, RegionId, TableId, TenantId, WorkloadId
 from domain.model_profile import ModelProfile
 from domain.resources import ResourceVector, TaskResources
@@ -52,6 +53,8 @@ class JobSpecification:
     """True: fewest racks and machines come before least fragmentation (a job of high skew, Tiresias §3.3)."""
     profile: ModelProfile | None = None
     """What it says of its model; None: nothing."""
+    affinity: JobAffinity = NO_JOB_AFFINITY
+    """What is asked of the place beyond that. To be consolidated is to be preferably within one machine: either says it."""
 
     @property
     def greatest_tasks(self) -> int:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection
 
+from domain.affinity import NO_JOB_AFFINITY
 from domain.identifiers import ANY_GPU_MODEL, IDENTIFIER_PATTERN
 from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
@@ -21,6 +22,7 @@ from domain.workload import (
     RetryPolicy,
     WorkloadSpecification,
 )
+from formats.affinity_checks import check_affinity
 from formats.problems import FieldProblem, in_quotes, suggestion
 from formats.schema import GREATEST_CPUS_PER_MACHINE, GREATEST_GPUS_PER_MACHINE, GREATEST_MEMORY_GIB
 
@@ -125,6 +127,8 @@ def _check_job(
         _check_environment(job.environment, path + ".environment", problems)
     if job.profile is not None:
         _check_profile(job.profile, path + ".profile", problems)
+    if job.affinity is not NO_JOB_AFFINITY:
+        problems += check_affinity(job, path)
 
 
 def _check_resources(

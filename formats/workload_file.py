@@ -20,6 +20,7 @@ from domain.workload import (
     TableInput,
     WorkloadSpecification,
 )
+from formats.affinity_fields import AffinitySchema, affinity_documents, affinity_of, affinity_problems
 from formats.problems import FieldProblem, FormatError
 from formats.schema import Schema, parse_schema
 from formats.workload_checks import check_workload
@@ -58,6 +59,9 @@ class JobSchema(Schema):
     environment: dict[str, str] = {}
     consolidate: bool = False
     profile: ProfileSchema | None = None
+    affinity: AffinitySchema | None = None
+    pinned_cell: str = ""
+    yields_to_downgrade: bool = False
 
 
 def _table_by_name(value: object) -> object:
@@ -106,7 +110,14 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
     Checked by itself: whether its tenant, GPU models, tables and regions exist only the service knows.
     """
     schema = parse_schema(WorkloadSchema, document, source)
-    problems = [problem for index, job in enumerate(schema.jobs) for problem in _entry_point_problems(job, index)]
+    problems = [
+        problem
+        for index, job in enumerate(schema.jobs)
+        for problem in (
+            *_entry_point_problems(job, index),
+            *affinity_problems(job.affinity, f"jobs[{index}].affinity"),
+        )
+    ]
     if problems:
         raise FormatError(source, problems)
     specification = WorkloadSpecification(
@@ -169,6 +180,7 @@ def _job(schema: JobSchema) -> JobSpecification:
         environment=tuple(sorted(schema.environment.items())),
         consolidate=schema.consolidate,
         profile=None if schema.profile is None else _profile(schema.profile),
+        affinity=affinity_of(schema.affinity, schema.pinned_cell, yields_to_downgrade=schema.yields_to_downgrade),
     )
 
 
@@ -205,6 +217,7 @@ def _job_document(job: JobSpecification) -> dict[str, object]:
         "environment": dict(job.environment),
         "consolidate": job.consolidate,
         **({} if job.profile is None else {"profile": _profile_document(job.profile)}),
+        **affinity_documents(job.affinity),
     }
 
 

@@ -54,7 +54,7 @@ def find_best_place(
         return FoundPlace(found.position, found.place, load)
     if not evicting:
         return ()
-    if counts is not None and not region.supposing_clusters and not region.any_worse(query.standing):
+    if counts is not None and not region.supposing_clusters and region.is_short(counts, query, query.standing):
         # Nothing is supposed, so the counts are exact; and there is no attempt to evict.
         return tuple(counts.tolist())
     most = region.most_when_empty(query.kind, query.tasks)

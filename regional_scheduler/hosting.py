@@ -14,31 +14,39 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from cluster_manager.capacity.machine_shapes import Amounts
+from domain.affinity import NO_JOB_AFFINITY, JobAffinity
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, distance
 from domain.fleet import Region
-from domain.identifiers import ClusterId
+from domain.identifiers import ClusterId, TenantId
 from domain.resources import TaskResources, request_mebibytes, request_millicpus
 from domain.workload import JobSpecification, WorkloadSpecification
+from regional_scheduler.empty_cells import EmptyCells, field_in_the_way
 from regional_scheduler.empty_clusters import EmptyCluster
 from regional_scheduler.gang_search import GangDemand, SearchGivenUp, fit_together
 from regional_scheduler.refusal import Refusal
-from regional_scheduler.refusal_sentences import sentence_about_hardware, sentence_about_jobs_together
+from regional_scheduler.refusal_sentences import (
+    sentence_about_hardware,
+    sentence_about_jobs_together,
+    sentence_about_topology,
+)
 
 SHAPES_REMEMBERED = 65_536
 """Distinct shapes of workloads whose verdict is remembered; when there are more, all are forgotten."""
 
-WorkloadShape: TypeAlias = tuple[tuple[int, TaskResources], ...]
-"""Tasks and resources of each job: all that hosting depends on."""
+WorkloadShape: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity | None, TenantId | None], ...]
+"""Tasks and resources of each job, how close together they must be, and whose the pinned cells are that it names: all
+that hosting depends on."""
 
 
 class EmptyRegion:
     """A region as if nothing ran in it and every machine were up: what its hardware is good for."""
 
-    __slots__ = ("_shapes", "_verdicts", "clusters", "region")
+    __slots__ = ("_cells", "_shapes", "_verdicts", "clusters", "region")
 
     def __init__(self, region: Region) -> None:
         self.region = region.region
         self.clusters = tuple(EmptyCluster.of(cluster) for cluster in region.clusters)
+        self._cells = [EmptyCells(cluster) for cluster in region.clusters]
         self._shapes = tuple(dict.fromkeys(shape for cluster in self.clusters for shape, _ in cluster.machines))
         self._verdicts: dict[WorkloadShape, Refusal | None] = {}
 
@@ -48,7 +56,12 @@ class EmptyRegion:
         Of several reasons the first job's comes first. Looks at the base tasks and the machines only, not at data,
         allowed regions, or what is running.
         """
-        shape = tuple((job.tasks, job.resources) for job in specification.jobs)
+        shape = tuple(
+            (job.tasks, job.resources, None, None)
+            if job.affinity is NO_JOB_AFFINITY
+            else (job.tasks, job.resources, job.affinity, specification.tenant if job.affinity.pinned_cell else None)
+            for job in specification.jobs
+        )
         try:
             return self._verdicts[shape]
         except KeyError:
@@ -60,21 +73,23 @@ class EmptyRegion:
 
     def _judge(self, specification: WorkloadSpecification) -> Refusal | None:
         for index, job in enumerate(specification.jobs):
-            if (refusal := self._judge_job(job, f"jobs[{index}]")) is not None:
+            if (refusal := self._judge_job(job, specification.tenant, f"jobs[{index}]")) is not None:
                 return refusal
         return self._judge_together(specification) if len(specification.jobs) > 1 else None
 
-    def _judge_job(self, job: JobSpecification, field: str) -> Refusal | None:
+    def _judge_job(self, job: JobSpecification, tenant: TenantId, field: str) -> Refusal | None:
         """Whether the job alone fits into one cluster."""
         widest, cluster = 0, ClusterId("")
-        for candidate in self.clusters:
+        for candidate, cells in zip(self.clusters, self._cells, strict=True):
             room = candidate.room_for(job.resources, job.tasks)
-            if room >= job.tasks:
+            if room >= job.tasks and cells.suffice(job, tenant):
                 return None
             if room > widest:
                 widest, cluster = room, candidate.cluster
         if widest == 0:
             return self._judge_task(job, f"{field}.resources")
+        if widest >= job.tasks:
+            return self._judge_affinity(job, tenant, field)
         return self._refused(
             job,
             Reason.TOO_MANY_TASKS,
@@ -82,6 +97,14 @@ class EmptyRegion:
             cluster=cluster,
             numbers=(Numbers(Quantity.TASKS, job.tasks, widest),),
         )
+
+    def _judge_affinity(self, job: JobSpecification, tenant: TenantId, field: str) -> Refusal:
+        """Why no cluster holds the tasks as close together as they must be, or in the cells that the job names."""
+        clusters = zip(self.clusters, self._cells, strict=True)
+        large_enough = [cells for one, cells in clusters if one.room_for(job.resources, job.tasks) >= job.tasks]
+        found = f"{field}.{field_in_the_way(job, tenant, large_enough)}"
+        diagnosis = Diagnosis(Reason.TOPOLOGY, self.region, field=found)
+        return Refusal(diagnosis, sentence_about_topology(diagnosis, job, [cells.words for cells in large_enough]))
 
     def _judge_task(self, job: JobSpecification, field: str) -> Refusal:
         """Why no machine of the region holds a single task of the job."""

@@ -126,7 +126,7 @@ class _Planning(NamedTuple):
     def refuse_at_once(self, demand: _Demand) -> Refusal | None:
         """The refusal where the counts of free capacity are too small and there is nothing to evict; else None."""
         counts = self.region.free_counts(demand.query.kind)
-        if counts is None or not self.region.is_short(counts, demand.query.tasks, self.standing):
+        if counts is None or not self.region.is_short(counts, demand.query, self.standing):
             return None
         return self.refusal_of(_Failure(demand, True, tuple(counts.tolist())))
 

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
-from cluster_manager.mechanism import CONSOLIDATED, NO_AFFINITY, Query
+from dataclasses import replace
+from types import MappingProxyType
+
+from cluster_manager.mechanism import CONSOLIDATED, NO_AFFINITY, Affinity, AffinityLevel, Query
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.rank import Standing
 from domain.workload import JobSpecification
 from regional_scheduler.region_capacity import RegionCapacity
+
+PREFERABLY_ON_ONE_MACHINE = CellAffinity("machine", hard=False)
+_LEVELS = MappingProxyType({"machine": AffinityLevel.MACHINE, "rack": AffinityLevel.RACK})
+
+
+def affinity_of(job: JobSpecification) -> Affinity:
+    """How close together the tasks are to be: the one place that says what the job's fields come to.
+
+    To be consolidated is to be preferably within one machine. Of what else is said, the level of the machine or the rack
+    is for every mechanism, and all of it for those that know cells. A preference for another level is for the others
+    one to be close together.
+    """
+    said = job.affinity
+    if said is NO_JOB_AFFINITY or said.is_plain:
+        return CONSOLIDATED if job.consolidate else NO_AFFINITY
+    if job.consolidate and said.within is None:
+        said = replace(said, within=PREFERABLY_ON_ONE_MACHINE)
+    if said == JobAffinity(PREFERABLY_ON_ONE_MACHINE):
+        return CONSOLIDATED
+    return Affinity(_level_of(said), said.is_hard, said)
+
+
+def _level_of(said: JobAffinity) -> AffinityLevel:
+    """The level for mechanisms that know machines and racks only."""
+    if said.is_hard and not replace(said, within=None).is_hard and said.within is not None:
+        return _LEVELS.get(said.within.level, AffinityLevel.CLUSTER)
+    if said.is_hard or not any(True for _ in said.affinities()):
+        return AffinityLevel.CLUSTER
+    return _LEVELS.get(said.within.level, AffinityLevel.MACHINE) if said.within is not None else AffinityLevel.MACHINE
 
 
 def query_of(
@@ -26,7 +59,7 @@ def query_of(
     return Query(
         region.kind_of(job),
         job.tasks,
-        CONSOLIDATED if job.consolidate else NO_AFFINITY,
+        affinity_of(job),
         standing,
         now_s,
         tenant,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from data_placement.catalog import Catalog
+from domain.affinity import JobAffinity, TaskGroup
 from domain.diagnosis import Diagnosis, Quantity, Reason
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TableId
 from domain.rank import Standing
@@ -76,6 +77,32 @@ def sentence_about_hardware(diagnosis: Diagnosis, job: JobSpecification, models:
             )
         case _:
             raise ValueError(f"{diagnosis.reason.value} is not about the hardware for one job")
+
+
+def sentence_about_topology(diagnosis: Diagnosis, job: JobSpecification, there: Sequence[str]) -> str:
+    """Why no cluster could ever hold the job as close together as it must be; `there` says what cells each has."""
+    tasks = f"{job.tasks} task{'s' if job.tasks > 1 else ''} of {_task(job.resources)}"
+    return (
+        f"{tasks} are asked for {words_of_affinity(job.affinity)}; no cluster of region {diagnosis.region} could ever hold"
+        f" them like that: {'; '.join(there)}"
+    )
+
+
+def words_of_affinity(affinity: JobAffinity) -> str:
+    """What must be, in words: "within one rack, in groups of 4 within one machine"."""
+    words = [f"within one {affinity.within.level}"] if affinity.within is not None and affinity.within.hard else []
+    words += [f"in groups of {_group(group)}" for group in affinity.groups[:3]]
+    if len(affinity.groups) > 3:
+        words.append(f"and {len(affinity.groups) - 3} more groups")
+    if affinity.pinned_cell:
+        words.append(f"in pinned cell {affinity.pinned_cell}")
+    return ", ".join(words)
+
+
+def _group(group: TaskGroup) -> str:
+    within = f" within one {group.within.level}" if group.within is not None and group.within.hard else ""
+    inner = f" ({', '.join(_group(one) for one in group.groups)})" if group.groups else ""
+    return f"{group.tasks}{within}{inner}"
 
 
 def sentence_about_jobs_together(diagnosis: Diagnosis, jobs: int) -> str:

@@ -5,12 +5,12 @@ Attempts may span clusters: each cluster holds its part, and whatever happens to
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,7 +23,15 @@ from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
-from cluster_manager.mechanism import BestPlace, Place, PlacementMechanism, Query, SeveralClusters, Shortfall
+from cluster_manager.mechanism import (
+    BestPlace,
+    Place,
+    PlacementMechanism,
+    Query,
+    ReclaimsForOwners,
+    SeveralClusters,
+    Shortfall,
+)
 from cluster_manager.mechanisms import MakeMechanism, mechanism_called, mechanisms_for
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import MachineState, Region
@@ -31,9 +39,8 @@ from domain.identifiers import ClusterId, MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
 from domain.workload import JobSpecification
-
-ANSWERS_REMEMBERED = 1_024
-"""Of one cluster, or of several together, in one state; when there are more, all are forgotten."""
+from regional_scheduler.known_answers import Answers
+from regional_scheduler.mechanism_groups import groups_of
 
 
 class RegionRelease(NamedTuple):
@@ -79,43 +86,12 @@ class _ClusterListener:
             watcher.capacity_released(RegionRelease(self._region, self._position, released))
 
 
-Answer = TypeVar("Answer")
-
-
-@dataclass(slots=True)
-class _Answers(Generic[Answer]):
-    """What one cluster, or several, have answered since they changed."""
-
-    revision: int = 0
-    known: dict[Hashable, Answer] = field(default_factory=dict)
-
-    def known_at(self, revision: int) -> dict[Hashable, Answer]:
-        """The answers in this state, with space for one more."""
-        if self.revision != revision or len(self.known) >= ANSWERS_REMEMBERED:
-            self.revision = revision
-            self.known.clear()
-        return self.known
-
-
 @dataclass(slots=True)
 class _Held:
     """An attempt of the region, and the clusters in which it holds something."""
 
     holding: Holding
     parts: tuple[ClusterCapacity, ...]
-
-
-def _groups_of(mechanisms: Sequence[PlacementMechanism]) -> tuple[Integers, tuple[Integers, ...]]:
-    """[cluster] the number of its group, and the positions of each group: clusters that can be asked in one call."""
-    group_of = np.zeros(len(mechanisms), np.int64)
-    firsts: list[PlacementMechanism] = []
-    for position, mechanism in enumerate(mechanisms):
-        same = [number for number, first in enumerate(firsts) if first is mechanism]
-        if not same or not isinstance(mechanism, SeveralClusters):
-            same = [len(firsts)]
-            firsts.append(mechanism)
-        group_of[position] = same[0]
-    return group_of, tuple(np.flatnonzero(group_of == group) for group in range(len(firsts)))
 
 
 class RegionCapacity(NeverCopied):
@@ -165,9 +141,14 @@ class RegionCapacity(NeverCopied):
         counts = [capacity.layout.shape_count for capacity in self.clusters]
         self._shape_counts = np.array(counts, np.int64).reshape(len(self.clusters), -1 if self.clusters else 0)
         self._together = tuple(one if isinstance(one, SeveralClusters) else None for one in self.mechanisms)
-        self._group_of, self.groups = _groups_of(self.mechanisms)
-        self._answers: tuple[_Answers[Place | Shortfall], ...] = tuple(_Answers() for _ in self.clusters)
-        self._answers_of_several = _Answers[BestPlace | tuple[int, ...]]()
+        self._reclaiming = tuple(
+            (mechanism, cluster)
+            for mechanism, cluster in zip(self.mechanisms, self.clusters, strict=True)
+            if isinstance(mechanism, ReclaimsForOwners)
+        )
+        self._group_of, self.groups = groups_of(self.mechanisms)
+        self._answers: tuple[Answers[Place | Shortfall], ...] = tuple(Answers() for _ in self.clusters)
+        self._answers_of_several = Answers[BestPlace | tuple[int, ...]]()
         self._held: dict[AttemptKey, _Held] = {}
         self._supposing: list[ClusterCapacity] = []
         self.watchers: list[CapacityWatcher] = []
@@ -382,11 +363,20 @@ class RegionCapacity(NeverCopied):
         """While it stays, `free_counts` that were handed out before are still those of their kinds."""
         return self._shared.counted.forgotten
 
-    def is_short(self, counts: Integers, tasks: int, standing: Standing) -> bool:
-        """True when these `free_counts` are not enough for so many tasks, and there is nothing to evict for them."""
+    def is_short(self, counts: Integers, query: Query, standing: Standing) -> bool:
+        """True when these `free_counts` are not enough for the query at this standing, and there is nothing to evict."""
         # Most regions that are asked often have one cluster.
         most = counts[0] if len(counts) == 1 else counts.max(initial=0)
-        return False if most >= tasks else not self.any_worse(standing)
+        return False if most >= query.tasks else not self.any_victim(query, standing)
+
+    def any_victim(self, query: Query, standing: Standing) -> bool:
+        """Whether there is any attempt that the query might evict at this standing; those that are leaving count too.
+
+        That is one of a strictly worse standing; and for the owner of cells whatever is in a cluster where it owns some.
+        """
+        return self.any_worse(standing) or any(
+            mechanism.reclaims(query) and cluster.attempts.live[0] > 0 for mechanism, cluster in self._reclaiming
+        )
 
     def any_worse(self, standing: Standing) -> bool:
         """Whether any attempt has a strictly worse standing; those that are leaving count too."""

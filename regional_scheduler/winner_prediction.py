@@ -18,17 +18,21 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster_manager.mechanism import Affinity
 from domain.identifiers import RegionId
 from domain.placement import Score
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import TableInput
 from regional_scheduler.idle_outline import IdleOutline, OutlinePlace
+from regional_scheduler.queries import affinity_of
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, RegionResponse, depends_on_wins
 
 NO_EVICTIONS = Score().preempted_by_priority
 
-LikeLots = tuple[Standing, tuple[tuple[int, TaskResources, bool], ...], tuple[RegionId, ...], tuple[TableInput, ...]]
+LikeLots = tuple[
+    Standing, tuple[tuple[int, TaskResources, Affinity], ...], tuple[RegionId, ...], tuple[TableInput, ...]
+]
 """Lots that a region tells apart only by what it runs already: same standing, jobs of the same shape, same inputs."""
 
 GuessedBid = tuple[int, tuple[int, ...], float, int, float, int, float, RegionId]
@@ -64,7 +68,7 @@ def expected_winners(
 
 def _like(lot: Lot) -> LikeLots:
     specification = lot.workload.specification
-    shapes = tuple((job.tasks, job.resources, job.consolidate) for job in specification.jobs)
+    shapes = tuple((job.tasks, job.resources, affinity_of(job)) for job in specification.jobs)
     return lot.position.standing, shapes, specification.regions, specification.tables
 
 

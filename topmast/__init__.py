@@ -41,11 +41,13 @@ from topmast.fleets import (
 )
 from topmast.logs import LogChunk
 from topmast.specifications import (
+    Affinity,
     Emulated,
     JobSpecification,
     ModelProfile,
     RetryPolicy,
     TableInput,
+    TaskGroup,
     WorkloadSpecification,
     single_job,
 )
@@ -63,6 +65,7 @@ from topmast.workloads import (
 )
 
 __all__ = [
+    "Affinity",
     "AlreadyExistsError",
     "AppliedFleet",
     "AsyncClient",
@@ -100,6 +103,7 @@ __all__ = [
     "Submission",
     "Table",
     "TableInput",
+    "TaskGroup",
     "TaskPlacement",
     "Tenant",
     "TierStatus",

@@ -39,12 +39,45 @@ class ModelProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskGroup:
+    """Tasks that belong closer together than all tasks of their job.
+
+    `tasks` are those of one of the `count` such groups; 0: as many as the groups in it have. `within` names the level
+    of the cell that they are to be within ("machine", "rack", or what a hierarchy of cells calls its levels); with
+    `hard` false only as far as possible.
+    """
+
+    tasks: int = 0
+    count: int = 1
+    within: str = ""
+    hard: bool = True
+    groups: Sequence[TaskGroup] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affinity:
+    """How close together the base tasks of a job are to be, as in TaskGroup; `groups` are what they consist of."""
+
+    within: str = ""
+    hard: bool = True
+    groups: Sequence[TaskGroup] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpecification:
     """A set of identical tasks, one process each (with up to all GPUs of one machine).
 
     Give exactly one of `command` (a program and its arguments), `python` ("module:function") and `emulated`.
     `gpus` are per task; `gpu_model` "" means any. Without `cpus` or `memory_gib` a task gets its GPUs' proportional
     share of the machine; a task without GPUs must say both. `max_tasks` greater than `tasks` makes the job elastic.
+    `pinned_cell` names one of the tenant's virtual cluster; with `yields_to_downgrade` it may lose its cells and go on
+    opportunistically instead of being evicted by its own virtual cluster.
     """
 
     name: str = "main"
@@ -60,6 +93,9 @@ class JobSpecification:
     environment: Mapping[str, str] = field(default_factory=dict)
     consolidate: bool = False
     profile: ModelProfile | None = None
+    affinity: Affinity | None = None
+    pinned_cell: str = ""
+    yields_to_downgrade: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", _strings("command", self.command))
@@ -124,6 +160,9 @@ class SingleJob(TypedDict, total=False):
     environment: Mapping[str, str]
     consolidate: bool
     profile: ModelProfile | None
+    affinity: Affinity | None
+    pinned_cell: str
+    yields_to_downgrade: bool
     tables: Sequence[TableInput | str]
     regions: Sequence[str]
     labels: Mapping[str, str]
@@ -146,6 +185,9 @@ def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
         environment=said.get("environment", {}),
         consolidate=said.get("consolidate", False),
         profile=said.get("profile"),
+        affinity=said.get("affinity"),
+        pinned_cell=said.get("pinned_cell", ""),
+        yields_to_downgrade=said.get("yields_to_downgrade", False),
     )
     return WorkloadSpecification(
         tenant=said["tenant"],
@@ -205,6 +247,9 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         ),
         environment=job.environment,
         consolidate=job.consolidate,
+        affinity=_affinity_to_proto(job.affinity),
+        pinned_cell=job.pinned_cell,
+        yields_to_downgrade=job.yields_to_downgrade,
     )
     if job.profile is not None:
         message.profile.CopyFrom(
@@ -225,6 +270,26 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
             )
         )
     return message
+
+
+def _affinity_to_proto(affinity: Affinity | None) -> workload_pb2.Affinity | None:
+    if affinity is None:
+        return None
+    return workload_pb2.Affinity(
+        within=affinity.within,
+        preferred=not affinity.hard,
+        groups=[_group_to_proto(group) for group in affinity.groups],
+    )
+
+
+def _group_to_proto(group: TaskGroup) -> workload_pb2.TaskGroup:
+    return workload_pb2.TaskGroup(
+        count=group.count,
+        tasks=group.tasks,
+        within=group.within,
+        preferred=not group.hard,
+        groups=[_group_to_proto(inner) for inner in group.groups],
+    )
 
 
 def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> WorkloadSpecification:
@@ -263,6 +328,9 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification:
         environment=dict(sorted(message.environment.items())),
         consolidate=message.consolidate,
         profile=_profile_from_proto(message.profile) if message.HasField("profile") else None,
+        affinity=_affinity_from_proto(message.affinity) if message.HasField("affinity") else None,
+        pinned_cell=message.pinned_cell,
+        yields_to_downgrade=message.yields_to_downgrade,
     )
 
 
@@ -271,4 +339,22 @@ def _profile_from_proto(message: workload_pb2.ModelProfile) -> ModelProfile:
         skew=message.skew if message.HasField("skew") else None,
         largest_tensor_mib=message.largest_tensor_mib if message.HasField("largest_tensor_mib") else None,
         model_mib=message.model_mib if message.HasField("model_mib") else None,
+    )
+
+
+def _affinity_from_proto(message: workload_pb2.Affinity) -> Affinity:
+    return Affinity(
+        within=message.within,
+        hard=not message.preferred,
+        groups=tuple(_group_from_proto(group) for group in message.groups),
+    )
+
+
+def _group_from_proto(message: workload_pb2.TaskGroup) -> TaskGroup:
+    return TaskGroup(
+        tasks=message.tasks,
+        count=message.count or 1,
+        within=message.within,
+        hard=not message.preferred,
+        groups=tuple(_group_from_proto(inner) for inner in message.groups),
     )

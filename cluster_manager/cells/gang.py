@@ -16,7 +16,8 @@ import numpy as np
 from cluster_manager.cells.hierarchy import Chain, UnknownLevel
 from cluster_manager.cells.node_gpus import cell_masks, choose_gpus, tasks_that_fit
 from cluster_manager.cells.nodes import Integers, Nodes
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, Tasks
+from cluster_manager.cells.requests import AffinityGroup, Tasks
+from domain.affinity import CellAffinity
 
 MOST_STEPS = 20_000
 """Places tried for one gang before it counts as having none."""

@@ -18,11 +18,11 @@ from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import TIER, UNFIT
 from cluster_manager.cells.decisions import find_place, why_not
+from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
-from cluster_manager.cells.hierarchy import MACHINE_LEVEL, RACK_LEVEL
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
+from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
-from cluster_manager.mechanism import TASK_COLUMNS, Affinity, AffinityLevel, Place, Query, Shortfall
+from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, Place, Query, Shortfall
 from cluster_manager.packing.locality_score import RACK_WEIGHT
 from cluster_manager.packing.mechanism import Packing
 from cluster_manager.recently_used import RecentlyUsed
@@ -81,7 +81,10 @@ class Cells:
         barred |= dict.fromkeys(unfit)
         if not chains:
             return Wait(WaitReason.TOPOLOGY, "no machine with GPUs of this cluster could hold one of the tasks")
-        request, protected = self._request(query, chains), self._protected(query)
+        request = self._request(query, chains)
+        if isinstance(request, Wait):
+            return request
+        protected = self._protected(query)
         for _ in range(MOST_ROUNDS):
             answer = find_place(self._work.cells, request, barred, protected)
             if answer is None:
@@ -106,6 +109,10 @@ class Cells:
         """Every virtual cluster has cells of its own; a preferred affinity only chooses between places."""
         return query.virtual_cluster if query.guaranteed else None, query.affinity if query.affinity.hard else None
 
+    def reclaims(self, query: Query) -> bool:
+        """Whoever is on the GPUs of its virtual cluster without owning cells there leaves for it."""
+        return query.guaranteed and query.virtual_cluster in self._work.cells.virtual_clusters
+
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         """Victims that need not leave are spared when a place is found; of those that are left it says nothing."""
         return tuple(False for _ in victims)
@@ -126,23 +133,28 @@ class Cells:
                 unfit += [chain.machines[machine] for machine in np.flatnonzero(~fits).tolist()]
         return tuple(names), unfit
 
-    def _request(self, query: Query, chains: tuple[str, ...]) -> CellRequest:
-        owns = query.guaranteed and query.virtual_cluster in self._work.cells.virtual_clusters
-        gang = AffinityGroup((Tasks(query.tasks, query.kind.gpus),), _affinity(query.affinity))
+    def _request(self, query: Query, chains: tuple[str, ...]) -> CellRequest | Wait:
+        pinned_cell = pinned_cell_of(query.affinity)
+        owns = query.guaranteed and self._owns_any(query, chains, pinned_cell)
+        if pinned_cell is not None and not owns:
+            owner = query.virtual_cluster if query.guaranteed else "work beyond its tenant's quota"
+            return Wait(WaitReason.TOPOLOGY, f"asks for pinned cell {pinned_cell}, which {owner} does not own here")
         return CellRequest(
             "query",
-            gang,
+            gang_of(query.affinity, query.tasks, query.kind.gpus),
             query.tenant,
-            query.virtual_cluster if owns and self._owns_any(query, chains) else None,
+            query.virtual_cluster if owns else None,
             query.standing,
+            pinned_cell=pinned_cell,
+            yields_to_downgrade=query.affinity.said is not None and query.affinity.said.yields_to_downgrade,
             may_evict=query.may_evict,
             chains=chains,
         )
 
-    def _owns_any(self, query: Query, chains: Collection[str]) -> bool:
-        """Whether the virtual cluster has cells that are not pinned in any of these chains."""
+    def _owns_any(self, query: Query, chains: Collection[str], pinned_cell: str | None) -> bool:
+        """Whether the virtual cluster has such cells in any of these chains: the pinned one, or others than pinned ones."""
         return any(
-            key.virtual_cluster == query.virtual_cluster and key.chain in chains and key.pinned is None
+            key.virtual_cluster == query.virtual_cluster and key.chain in chains and key.pinned == pinned_cell
             for key in self._work.cells.views
         )
 
@@ -230,9 +242,7 @@ class Cells:
         if any(victim.standing.priority < query.victims_from_priority for victim in victims):
             return Wait(WaitReason.IN_USE, "another cluster needs victims of lower priority only")
         table, fixed = query.kind.needs.table, view.arrays.fixed
-        in_order = sorted(
-            placement.tasks, key=lambda task: (self._work.rows[task.chain][task.machine], task.bits & -task.bits)
-        )
+        in_order = self._in_order(placement)
         tasks = np.zeros((len(in_order), TASK_COLUMNS), np.int64)
         for number, task in enumerate(in_order):
             row = int(self._work.rows[task.chain][task.machine])
@@ -254,6 +264,16 @@ class Cells:
             downgraded=attempts_of(placement.downgraded),
         )
 
+    def _in_order(self, placement: Placement) -> list[TaskCells]:
+        """The tasks as they are numbered: group after group, and those of a group that are alike in machine order."""
+        in_order: list[TaskCells] = []
+        for tasks in placement.request.gang.all_tasks():
+            alike = placement.tasks[len(in_order) : len(in_order) + tasks.count]
+            in_order += sorted(
+                alike, key=lambda task: (self._work.rows[task.chain][task.machine], task.bits & -task.bits)
+            )
+        return in_order
+
     def _cell_use(self, placement: Placement, in_order: Sequence[TaskCells]) -> CellUse | None:
         """The cells of the tasks, in this order; None for opportunistic use."""
         request = placement.request
@@ -265,7 +285,14 @@ class Cells:
         uses = tuple(
             TaskCellUse(chain.name_of(level), task.pairs) for level, task in zip(levels, in_order, strict=True)
         )
-        return CellUse(request.tenant, request.virtual_cluster, chain.name, uses, request.pinned_cell)
+        return CellUse(
+            request.tenant,
+            request.virtual_cluster,
+            chain.name,
+            uses,
+            request.pinned_cell,
+            request.yields_to_downgrade,
+        )
 
 
 def _may_evict(query: Query, holding: Holding) -> bool:
@@ -279,14 +306,6 @@ def _may_evict(query: Query, holding: Holding) -> bool:
 def attempts_of(work: Sequence[Hashable]) -> tuple[AttemptKey, ...]:
     """The attempts that this work belongs to, each once."""
     return tuple(dict.fromkeys(key.attempt for key in work if isinstance(key, WorkKey)))
-
-
-def _affinity(affinity: Affinity) -> CellAffinity | None:
-    """Every hierarchy has machines, and most have racks."""
-    if affinity.level is AffinityLevel.CLUSTER:
-        return None
-    name = MACHINE_LEVEL if affinity.level is AffinityLevel.MACHINE else RACK_LEVEL
-    return CellAffinity(name, affinity.hard)
 
 
 def _spread(query: Query, there: Sequence[_OnMachine], view: ClusterCapacity) -> int:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from domain.affinity import CellAffinity
 from domain.identifiers import GpuModel, TenantId, VirtualClusterId
 from domain.rank import Standing
 
 
 class InvalidRequest(ValueError):
     """A request that no state of the cluster could answer with a place."""
-
-
-class CellAffinity(NamedTuple):
-    """All within one cell of this level."""
-
-    level: str
-    """The name of a level; in a chain that has none of that name, a hard affinity finds no place."""
-    hard: bool = True
-    """False: as close as that if possible, else anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

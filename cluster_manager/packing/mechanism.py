@@ -13,9 +13,11 @@ from cluster_manager.capacity.released_capacity import ReleasedCapacity, most_ga
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.eviction.required_victims import mark_required
 from cluster_manager.kernel_scratch import Newcomer
-from cluster_manager.mechanism import Affinity, AffinityLevel, BestPlace, Place, Query, Shortfall
+from cluster_manager.mechanism import AffinityLevel, BestPlace, Place, Query, Shortfall
+from cluster_manager.packing.locality_score import RACK_WEIGHT
+from cluster_manager.packing.one_unit import ALONE, ALONE_THERE, UnitSearch, tables_of_unit
 from cluster_manager.packing.search import NO_PLACE, find_free_place, find_place_evicting
-from cluster_manager.place_rank import least_spread
+from cluster_manager.place_rank import least_spread, rank_of
 from domain.placement import AttemptKey
 
 _Free: TypeAlias = tuple[int, int, float, Integers, Integers]
@@ -26,23 +28,19 @@ NO_CAPACITY = Shortfall(0)
 """For not even one task, as far as a search without evictions says."""
 
 
-class HardAffinity(ValueError):
-    """Packing brings tasks as close together as it can; it does not refuse places that are not close enough."""
-
-    def __init__(self, affinity: Affinity) -> None:
-        super().__init__(
-            f"the mechanism packing has no hard affinity (asked for: {affinity.level.name.lower()}); ask for a "
-            "preferred one, or place the workload in a cluster whose mechanism has it"
-        )
-
-
 class Packing:
-    """Best fit in one cluster. Guaranteed and opportunistic jobs, tenants and virtual clusters are all alike to it."""
+    """Best fit in one cluster. Guaranteed and opportunistic jobs, tenants and virtual clusters are all alike to it.
+
+    It knows machines and racks, and no other cells: a job that must have any finds no place.
+    """
 
     __slots__ = ()
 
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
-        """See `packing.best_fit` for the place and `eviction.victims` for the victims. Raises HardAffinity."""
+        """See `packing.best_fit` for the place and `eviction.victims` for the victims; `packing.one_unit` for jobs that
+        must be on one machine or in one rack."""
+        if query.affinity.hard:
+            return _find_in_one_unit(query, view)
         if query.may_evict:
             found = _find_evicting(query, {view.position: view}, view.alone)
             return found.place if isinstance(found, BestPlace) else Shortfall(found[0])
@@ -52,7 +50,9 @@ class Packing:
     def find_best(
         self, query: Query, views: Sequence[ClusterCapacity], positions: Integers
     ) -> BestPlace | tuple[int, ...]:
-        """All clusters in one kernel call. Raises HardAffinity."""
+        """All clusters in one kernel call, but for a job that must be on one machine or in one rack."""
+        if query.affinity.hard:
+            return _best_in_one_unit(self, query, views, positions)
         if query.may_evict:
             return _find_evicting(query, views, positions)
         position, place = _find_free(query, views[0].shared.tables, positions)
@@ -99,8 +99,17 @@ def _find_evicting(
     query: Query, views: Mapping[int, ClusterCapacity] | Sequence[ClusterCapacity], positions: Integers
 ) -> BestPlace | tuple[int, ...]:
     """The same with evictions where there is no place otherwise; the capacities where there is none with them, too."""
+    return _evicting_place(query, views[positions[0]].shared.tables, views, positions)
+
+
+def _evicting_place(
+    query: Query,
+    tables: TablesOfClusters,
+    views: Mapping[int, ClusterCapacity] | Sequence[ClusterCapacity],
+    positions: Integers,
+) -> BestPlace | tuple[int, ...]:
+    """The same in these tables."""
     rooms = np.zeros(len(positions), np.int64)
-    tables = views[positions[0]].shared.tables
     found: _Evicting = find_place_evicting(tables, positions, newcomer_of(query), rooms)
     position, on_last_resort, spread, fragmentation, tasks, entries, rows = found
     if position == NO_PLACE:
@@ -109,16 +118,50 @@ def _find_evicting(
     return BestPlace(position, Place(tasks, entries, victims, spread, fragmentation, on_last_resort))
 
 
+def _best_in_one_unit(
+    packing: Packing, query: Query, views: Sequence[ClusterCapacity], positions: Integers
+) -> BestPlace | tuple[int, ...]:
+    """The best of the places that each of the clusters has."""
+    found = [(int(position), packing.find(query, views[position])) for position in positions]
+    places = [BestPlace(position, answer) for position, answer in found if isinstance(answer, Place)]
+    if places:
+        return min(places, key=lambda best: (*rank_of(best.place, query.now_s), best.position))
+    return tuple([answer.capacity for _, answer in found if isinstance(answer, Shortfall)])
+
+
+def _find_in_one_unit(query: Query, view: ClusterCapacity) -> Place | Shortfall:
+    """The place for a job all of whose tasks must be on one machine or in one rack."""
+    if query.affinity.level is AffinityLevel.CLUSTER:
+        return NO_CAPACITY  # It must have other cells than these.
+    position, place = _find_free(query, view.shared.tables, view.alone)
+    if position != NO_PLACE and _is_in_one_unit(query, place):
+        return place
+    search = UnitSearch(query, view)
+    unit = search.free_unit()
+    if unit is not None:
+        return _find_free(query, tables_of_unit(query, unit, view), ALONE)[1]
+    if not query.may_evict:
+        return NO_CAPACITY
+    unit = search.first_unit_evicting()
+    if unit is None:
+        return Shortfall(int(search.rooms.max(initial=0)))
+    found = _evicting_place(query, tables_of_unit(query, unit, view), {ALONE_THERE: view}, ALONE)
+    if not isinstance(found, BestPlace):
+        raise LookupError(f"cluster {view.cluster}: no place where there is capacity for {query.tasks} tasks")
+    return found.place
+
+
+def _is_in_one_unit(query: Query, place: Place) -> bool:
+    return place.spread < (1 if query.affinity.level is AffinityLevel.MACHINE else RACK_WEIGHT)
+
+
 def is_consolidated(query: Query) -> bool:
-    """Whether the tasks should be close together. Raises HardAffinity."""
-    affinity = query.affinity
-    if affinity.hard:
-        raise HardAffinity(affinity)
-    return affinity.level is not AffinityLevel.CLUSTER
+    """Whether the tasks should be close together."""
+    return query.affinity.level is not AffinityLevel.CLUSTER
 
 
 def newcomer_of(query: Query) -> Newcomer:
-    """The query as kernels take it. Raises HardAffinity."""
+    """The query as kernels take it."""
     kind = query.kind
     return Newcomer(
         query.tasks,

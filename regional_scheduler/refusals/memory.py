@@ -223,7 +223,7 @@ class RefusalMemory:
             asked.counts, asked.forgotten = region.free_counts(asked.query.kind), region.forgotten_counts
             if asked.counts is None:
                 return False
-        if not region.is_short(asked.counts, asked.query.tasks, standing):
+        if not region.is_short(asked.counts, asked.query, standing):
             return False
         if not region.tentative:
             asked.short_since, asked.short_at = region.releases, standing
@@ -236,13 +236,13 @@ class RefusalMemory:
         tentatively taken says nothing.
         """
         region, query = self._region, entry.query
-        if region.tentative or region.any_worse(query.standing):
+        if region.tentative or region.any_victim(query, query.standing):
             return None
         counts = region.free_counts(query.kind)
         if counts is None:
             table = query.kind.needs.table
             counts = np.array([count_all(cluster.arrays, table) for cluster in region.clusters], np.int64)
-        return counts.tolist() if region.is_short(counts, query.tasks, query.standing) else None
+        return counts.tolist() if region.is_short(counts, query, query.standing) else None
 
     def _entry_for(self, asked: AskedJob, standing: Standing) -> RefusedJob | None:
         """An entry that covers the job at this standing and still holds."""

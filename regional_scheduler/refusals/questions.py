@@ -11,6 +11,7 @@ from cluster_manager.capacity.machine_shapes import MOST_GPUS
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import MOST_OF_ALL, MOST_TASKS
 from cluster_manager.mechanism import Query
+from domain.affinity import JobAffinity
 from domain.identifiers import ANY_GPU_MODEL, TenantId
 from domain.rank import Standing
 from domain.resources import TaskResources, request_mebibytes, request_millicpus
@@ -19,7 +20,7 @@ from regional_scheduler.queries import query_of
 from regional_scheduler.refusals.entries import Group, RefusedJob, Scope, standing_column
 from regional_scheduler.region_capacity import RegionCapacity
 
-Alike: TypeAlias = tuple[tuple[tuple[int, TaskResources, bool], ...], TenantId, bool]
+Alike: TypeAlias = tuple[tuple[tuple[int, TaskResources, bool, JobAffinity], ...], TenantId, bool]
 """Tasks, resources and consolidation of each job, tenant, within quota: all that a question depends on."""
 
 ANY_STANDING = Standing(0, 0)
@@ -71,7 +72,7 @@ def scope_of(region: RegionCapacity, query: Query) -> Scope:
 
 def alike(specification: WorkloadSpecification, *, within_quota: bool) -> Alike:
     """Workloads of which this is the same ask the same."""
-    jobs = tuple([(job.tasks, job.resources, job.consolidate) for job in specification.jobs])
+    jobs = tuple([(job.tasks, job.resources, job.consolidate, job.affinity) for job in specification.jobs])
     return jobs, specification.tenant, within_quota
 
 

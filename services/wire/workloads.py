@@ -11,8 +11,9 @@ arguments over what would read a little better.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, JobName, MachineId, RegionId, TableId, TenantId
 from domain.life_cycle import State
 from domain.model_profile import ModelProfile
@@ -92,6 +93,7 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification 
         _sorted_pairs(environment) if environment else (),
         message.consolidate,
         _profile_from_proto(message.profile) if message.HasField("profile") else None,
+        _affinity_from_proto(message),
     )
 
 
@@ -101,6 +103,29 @@ def _profile_from_proto(message: workload_pb2.ModelProfile) -> ModelProfile:
         message.largest_tensor_mib if message.HasField("largest_tensor_mib") else None,
         message.model_mib if message.HasField("model_mib") else None,
     )
+
+
+def _affinity_from_proto(message: workload_pb2.JobSpecification) -> JobAffinity:
+    pinned_cell, yields = message.pinned_cell, message.yields_to_downgrade
+    if not message.HasField("affinity"):
+        return JobAffinity(None, (), pinned_cell, yields) if pinned_cell or yields else NO_JOB_AFFINITY
+    affinity = message.affinity
+    return JobAffinity(_within_from_proto(affinity), _groups_from_proto(affinity.groups), pinned_cell, yields)
+
+
+def _within_from_proto(message: workload_pb2.Affinity | workload_pb2.TaskGroup) -> CellAffinity | None:
+    """A preference for no level comes through as one, for the checks to find."""
+    level, preferred = message.within, message.preferred
+    return CellAffinity(level, not preferred) if level or preferred else None
+
+
+def _groups_from_proto(messages: Iterable[workload_pb2.TaskGroup]) -> tuple[TaskGroup, ...]:
+    groups: list[TaskGroup] = []
+    for message in messages:
+        inner = _groups_from_proto(message.groups)
+        tasks = message.tasks or sum(group.count * group.tasks for group in inner)
+        groups.append(TaskGroup(tasks, _within_from_proto(message), inner, message.count or 1))
+    return tuple(groups)
 
 
 def _sorted_pairs(entries: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -159,6 +184,8 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
                 model_mib=job.profile.model_mib,
             )
         )
+    if job.affinity is not NO_JOB_AFFINITY:
+        _write_affinity(job.affinity, message)
     match job.entry_point:
         case Command(arguments):
             message.command.SetInParent()
@@ -171,6 +198,29 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
             message.emulated.duration_s = duration_s
             message.emulated.checkpoint_interval_s = checkpoint_interval_s
     return message
+
+
+def _write_affinity(affinity: JobAffinity, message: workload_pb2.JobSpecification) -> None:
+    message.pinned_cell, message.yields_to_downgrade = affinity.pinned_cell, affinity.yields_to_downgrade
+    if affinity.within is not None or affinity.groups:
+        within = affinity.within
+        message.affinity.CopyFrom(
+            workload_pb2.Affinity(
+                within=within.level if within is not None else "",
+                preferred=within is not None and not within.hard,
+                groups=[_group_to_proto(group) for group in affinity.groups],
+            )
+        )
+
+
+def _group_to_proto(group: TaskGroup) -> workload_pb2.TaskGroup:
+    return workload_pb2.TaskGroup(
+        count=group.count,
+        tasks=group.tasks,
+        within=group.within.level if group.within is not None else "",
+        preferred=group.within is not None and not group.within.hard,
+        groups=[_group_to_proto(inner) for inner in group.groups],
+    )
 
 
 def placement_from_proto(message: workload_pb2.TaskPlacement) -> TaskPlacement:

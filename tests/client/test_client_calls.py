@@ -13,6 +13,7 @@ from google.rpc import error_details_pb2
 
 from tests.client.loopback_server import LoopbackServer
 from topmast import (
+    Affinity,
     AlreadyExistsError,
     AppliedFleet,
     Client,
@@ -34,6 +35,7 @@ from topmast import (
     Submission,
     Table,
     TableInput,
+    TaskGroup,
     Tenant,
     TopmastError,
     UnreachableError,
@@ -98,6 +100,15 @@ def test_a_specification_comes_back_as_it_was_sent(client: Client) -> None:
             JobSpecification(name="feed", cpus=4.0, memory_gib=16.0, python="feed:main", consolidate=True),
             JobSpecification(
                 name="skewed", gpus=1, python="a:b", profile=ModelProfile(largest_tensor_mib=3, model_mib=4)
+            ),
+            JobSpecification(
+                name="gang",
+                tasks=4,
+                gpus=2,
+                python="gang:main",
+                affinity=Affinity(within="rack", groups=[TaskGroup(tasks=2, count=2, within="machine", hard=False)]),
+                pinned_cell="corner",
+                yields_to_downgrade=True,
             ),
         ],
         tables=[TableInput("clicks")],

@@ -17,9 +17,11 @@ from domain.placement import AttemptKey
 
 
 class FirstFit:
-    """Guaranteed jobs get the highest free GPUs, opportunistic ones the lowest: so both can be told apart."""
+    """It has no hard affinity. Guaranteed jobs get the highest free GPUs, opportunistic ones the lowest: so both can be told apart."""
 
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
+        if query.affinity.hard:
+            return Shortfall(0)
         tasks: list[tuple[int, int, int, int]] = []
         entries: list[list[int]] = []
         arrays, table = view.arrays, query.kind.needs.table
@@ -48,10 +50,10 @@ class FirstFit:
         return Shortfall(len(tasks))
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
-        return query.kind.number, query.tasks, query.guaranteed
+        return query.kind.number, query.tasks, query.guaranteed, query.affinity.hard
 
     def refusal_scope(self, query: Query, view: ClusterCapacity) -> Hashable:
-        return None
+        return query.affinity.hard
 
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         return tuple(False for _ in victims)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from cluster_manager.mechanism import Affinity, AffinityLevel, Place, PlacementMechanism, Shortfall
+from cluster_manager.mechanism import Place, PlacementMechanism, Shortfall
 from cluster_manager.mechanisms import MECHANISMS
-from cluster_manager.packing.mechanism import HardAffinity, Packing
+from cluster_manager.packing.mechanism import Packing
 from domain.fleet import PLACEMENT_MECHANISMS, Region
 from domain.identifiers import ClusterId, GpuModel, JobName, TenantId
 from domain.placement import AttemptKey
@@ -133,13 +133,6 @@ def test_an_answer_is_not_asked_for_again_until_its_cluster_changes() -> None:
     assert isinstance(first, Place)
     assert isinstance(again, Place)
     assert again.tasks.tolist() == first.tasks.tolist()
-
-
-def test_packing_says_that_it_has_no_hard_affinity() -> None:
-    capacity = mixed()
-    query = query_of(capacity, gpu_job(1, 8, H100), TenantId("tenant"), BEST, 0.0, within_quota=True)
-    with pytest.raises(HardAffinity, match="hard affinity"):
-        capacity.ask(0, query._replace(affinity=Affinity(AffinityLevel.RACK, hard=True)))
 
 
 @settings(max_examples=60)

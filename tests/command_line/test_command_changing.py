@@ -150,6 +150,19 @@ def test_run_submits_a_workload_with_one_job(server: LoopbackServer, topmast: To
     assert (dict(sent.labels), sent.retry.max_retries, sent.stop_grace_s) == ({"team": "x"}, 2, 5.0)
 
 
+def test_run_says_how_close_together_tasks_are_to_be(server: LoopbackServer, topmast: Topmast) -> None:
+    job = ("--gpus", "1", "--tasks", "4", "--python", "jobs:train")
+    topmast("run", "--tenant", "vision", "--within", "rack", "--pinned-cell", "corner", "--yields-to-downgrade", *job)
+    topmast("run", "--tenant", "vision", "--prefer-within", "machine", *job)
+    first, second = (server.topmast.workloads[name].specification.jobs[0] for name in ("w1", "w2"))
+    assert (first.affinity.within, first.affinity.preferred) == ("rack", False)
+    assert (first.pinned_cell, first.yields_to_downgrade) == ("corner", True)
+    assert (second.affinity.within, second.affinity.preferred, second.pinned_cell) == ("machine", True, "")
+    both = topmast("run", "--tenant", "vision", "--within", "rack", "--prefer-within", "machine", *job)
+    assert both.exit_code == 2
+    assert "not both" in both.stderr
+
+
 def test_run_needs_no_dashes_before_the_program(server: LoopbackServer, topmast: Topmast) -> None:
     topmast("run", "--tenant", "vision", "--gpus", "1", "python", "train.py", "--gpus", "5")
     (job,) = server.topmast.workloads["w1"].specification.jobs

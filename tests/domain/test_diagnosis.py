@@ -25,6 +25,7 @@ REASONS = {
     Reason.NO_SUCH_GPU_MODEL: "no_such_gpu_model",
     Reason.TASK_TOO_LARGE: "task_too_large",
     Reason.TOO_MANY_TASKS: "too_many_tasks",
+    Reason.TOPOLOGY: "topology",
     Reason.JOBS_DO_NOT_FIT_TOGETHER: "jobs_do_not_fit_together",
     Reason.NO_DATA: "no_data",
     Reason.NO_MACHINE_FITS: "no_machine_fits",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup
 from domain.cells import CellHierarchy, CellLevel, ClusterCells
 from domain.declared_cells import DeclaredCells, DeclaredMachines, DeclaredPin, DeclaredVirtualCluster
 from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM, NO_GPU_MODEL, Cluster, Fleet, Machine, Rack, Region
@@ -153,6 +154,31 @@ def _entry_points(emulated: bool) -> st.SearchStrategy[EntryPoint]:
     return commands | st.sampled_from(["train:main", "package.module:Class.method"]).map(PythonCallable)
 
 
+_WITHINS = st.none() | st.builds(CellAffinity, NAMES, st.booleans())
+
+
+@st.composite
+def _groups(draw: st.DrawFn, tasks: int, depth: int = 0) -> tuple[TaskGroup, ...]:
+    """Groups of so many tasks together."""
+    groups: list[TaskGroup] = []
+    while tasks:
+        each = draw(st.integers(1, tasks))
+        count = draw(st.integers(1, tasks // each))
+        inner = draw(_groups(each, depth + 1)) if depth < 2 and draw(st.booleans()) else ()
+        groups.append(TaskGroup(each, draw(_WITHINS), inner, count))
+        tasks -= each * count
+    return tuple(groups)
+
+
+@st.composite
+def _affinities(draw: st.DrawFn, tasks: int, gpus: int, *, consolidate: bool) -> JobAffinity:
+    if gpus == 0 or draw(st.booleans()):
+        return NO_JOB_AFFINITY
+    within = None if consolidate else draw(_WITHINS)
+    groups = draw(_groups(tasks)) if draw(st.booleans()) else ()
+    return JobAffinity(within, groups, draw(st.just("") | NAMES), draw(st.booleans()))
+
+
 @st.composite
 def _jobs(draw: st.DrawFn, name: str, emulated: bool) -> JobSpecification:
     tasks = draw(st.integers(1, 40))
@@ -167,6 +193,7 @@ def _jobs(draw: st.DrawFn, name: str, emulated: bool) -> JobSpecification:
     variables = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True).filter(
         lambda key: not key.startswith("TOPMAST_")
     )
+    consolidate = draw(st.booleans())
     return JobSpecification(
         JobName(name),
         tasks,
@@ -174,8 +201,9 @@ def _jobs(draw: st.DrawFn, name: str, emulated: bool) -> JobSpecification:
         draw(_entry_points(emulated)),
         draw(st.just(0) | st.integers(tasks, 50)),
         tuple(sorted(draw(st.dictionaries(variables, TEXTS, max_size=3)).items())),
-        draw(st.booleans()),
+        consolidate,
         profile=draw(st.none() | _PROFILES),
+        affinity=draw(_affinities(tasks, gpus, consolidate=consolidate)),
     )
 
 

@@ -32,7 +32,7 @@ def test_the_yaml_examples_are_valid() -> None:
     tenants = parse_tenants(block("yaml", "# tenants\n"))
     assert [tenant.quota.gpus_in(tenant.quota.bucket("V100")) for tenant in tenants] == [8, 16]  # type: ignore[arg-type]  # plain name
     workloads = parse_workloads(block("yaml", "# workload\n"))
-    assert [workload.emulated for workload in workloads] == [False, True]
+    assert [workload.emulated for workload in workloads] == [False, True, False]
 
 
 def test_the_virtual_clusters_of_the_examples_are_those_of_their_fleet() -> None:

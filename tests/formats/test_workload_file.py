@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup
 from domain.model_profile import ModelProfile
 from domain.workload import Command, Emulated, PythonCallable, RetryPolicy, TableInput, WorkloadSpecification
 from formats.fleet_file import read_fleet_file
@@ -72,6 +73,33 @@ def test_reads_every_field() -> None:
     assert workload.labels == (("team", "x"),)
     assert workload.retry == RetryPolicy(3, 5.0, 50.0)
     assert workload.stop_grace_s == 12.0
+
+
+def test_reads_how_close_together_tasks_are_to_be() -> None:
+    (one,) = parse_workload(
+        """
+        name: gang
+        tenant: vision
+        jobs:
+          - name: train
+            tasks: 12
+            resources: {gpus: 1}
+            python: "train:main"
+            affinity:
+              within: row
+              hard: false
+              groups:
+                - {count: 2, within: rack, groups: [{count: 2, tasks: 2, within: machine}]}
+                - {tasks: 4}
+            pinned_cell: corner
+            yields_to_downgrade: true
+        """
+    ).jobs
+    machine, rack = CellAffinity("machine"), CellAffinity("rack")
+    pairs = TaskGroup(4, rack, (TaskGroup(2, machine, count=2),), 2)
+    assert one.affinity == JobAffinity(CellAffinity("row", hard=False), (pairs, TaskGroup(4)), "corner", True)
+    assert one.affinity.is_hard
+    assert parse_workload(SMALLEST).jobs[0].affinity == NO_JOB_AFFINITY
 
 
 def test_fills_in_what_need_not_be_said() -> None:
@@ -172,3 +200,53 @@ def test_refuses_what_is_no_mapping() -> None:
         "": "must be a mapping with the fields name, tenant, jobs, tables, regions, labels, retry, stop_grace_s,"
         " but it is a list"
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        pytest.param("affinity: {hard: true}", "affinity.hard", "says nothing without a level", id="no level"),
+        pytest.param("affinity: {within: ''}", "affinity.within", "must be the name of a level of cells", id="empty"),
+        pytest.param("pinned_cell: 'a b'", "pinned_cell", "must be the name of a pinned cell", id="pinned"),
+        pytest.param(
+            "consolidate: true, affinity: {within: rack}", "affinity.within", "is given beside consolidate", id="both"
+        ),
+        pytest.param(
+            "tasks: 5, affinity: {groups: [{count: 2, tasks: 2}]}",
+            "affinity.groups",
+            "have 4 tasks together, but jobs[0].tasks is 5; add a group of 1 for the rest",
+            id="too few",
+        ),
+        pytest.param(
+            "affinity: {groups: [{tasks: 1, groups: [{tasks: 2, within: machine}]}]}",
+            "affinity.groups[0].groups",
+            "have 2 tasks together, but jobs[0].affinity.groups[0].tasks is 1; take some away",
+            id="too many",
+        ),
+        pytest.param(
+            "affinity: {groups: [{count: 0, tasks: 1}]}",
+            "affinity.groups[0].count",
+            "must be a whole number from 1 on, not 0",
+            id="count",
+        ),
+        pytest.param("affinity: {groups: [{}]}", "affinity.groups[0].tasks", "from 1 on, not 0", id="no tasks"),
+        pytest.param(
+            "tasks: 2000, affinity: {groups: [" + ", ".join(["{tasks: 1}"] * 2000) + "]}",
+            "affinity.groups",
+            "are too many: at most 1000 groups, 16 within each other, are possible; say count",
+            id="too many groups",
+        ),
+    ],
+)
+def test_names_what_is_wrong_with_an_affinity(fields: str, field: str, words: str) -> None:
+    problems = problems_of(SMALLEST.replace("name: j", f"name: j, {fields}"))
+    assert words in problems[f"jobs[0].{field}"]
+
+
+def test_cells_are_for_tasks_with_gpus() -> None:
+    problems = problems_of(
+        "name: w\ntenant: t\njobs: [{name: j, resources: {cpus: 1, memory_gib: 1}, emulated: {duration_s: 5}, "
+        "affinity: {within: switch}, pinned_cell: corner, yields_to_downgrade: true}]"
+    )
+    assert set(problems) == {"jobs[0].affinity.within", "jobs[0].pinned_cell", "jobs[0].yields_to_downgrade"}
+    assert "or say machine or rack" in problems["jobs[0].affinity.within"]

@@ -12,9 +12,10 @@ from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.hierarchy import Chain, chains_of
 from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.occupancy import Occupancy
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
+from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
 from cluster_manager.cells.virtual_view import ViewKey
 from cluster_manager.cells.work import Placement, Wait, WaitReason
+from domain.affinity import CellAffinity
 from domain.cells import CellHierarchy, CellLevel, OwnedCells, VirtualCluster
 from domain.fleet import Cluster, Machine, Rack
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, TenantId, VirtualClusterId

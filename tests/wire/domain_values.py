@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import (
     AttemptNumber,
@@ -43,6 +44,17 @@ entry_points: st.SearchStrategy[EntryPoint] = st.one_of(
     st.builds(Emulated, numbers, numbers),
 )
 
+withins = st.builds(CellAffinity, names, st.booleans())
+counts = st.integers(1, 2**31 - 1)
+groups: st.SearchStrategy[TaskGroup] = st.recursive(
+    st.builds(TaskGroup, counts, st.none() | withins, count=counts),
+    lambda inner: st.builds(
+        TaskGroup, counts, st.none() | withins, st.lists(inner, min_size=1, max_size=2).map(tuple), counts
+    ),
+    max_leaves=4,
+)
+affinities = st.builds(JobAffinity, st.none() | withins, st.lists(groups, max_size=2).map(tuple), texts, st.booleans())
+
 jobs = st.builds(
     JobSpecification,
     name=texts.map(JobName),
@@ -59,6 +71,7 @@ jobs = st.builds(
     environment=pairs,
     consolidate=st.booleans(),
     profile=st.none() | st.builds(ModelProfile, st.none() | numbers, st.none() | numbers, st.none() | numbers),
+    affinity=st.just(NO_JOB_AFFINITY) | affinities,
 )
 
 specifications = st.builds(

@@ -199,6 +199,79 @@ class ModelProfile(_message.Message):
 Global___ModelProfile: _TypeAlias = ModelProfile  # noqa: Y015
 
 @_typing.final
+class TaskGroup(_message.Message):
+    """Tasks that belong closer together than all tasks of their job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    WITHIN_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How many such groups there are; 0: one."""
+    tasks: _builtins.int
+    """Tasks of one such group, those of the groups in it among them; 0: as many as these have."""
+    within: _builtins.str
+    """The level of the cell that all of them are to be within: machine, rack, or what a hierarchy of cells calls its
+    levels. Empty: anywhere that the job may be.
+    """
+    preferred: _builtins.bool
+    """As close as that if possible, else anywhere; not set: nowhere else."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskGroup]:
+        """What it consists of, to the last task."""
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        tasks: _builtins.int = ...,
+        within: _builtins.str = ...,
+        preferred: _builtins.bool = ...,
+        groups: _abc.Iterable[Global___TaskGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "groups", b"groups", "preferred", b"preferred", "tasks", b"tasks", "within", b"within"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskGroup: _TypeAlias = TaskGroup  # noqa: Y015
+
+@_typing.final
+class Affinity(_message.Message):
+    """How close together the base tasks of a job are to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WITHIN_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    within: _builtins.str
+    """As in TaskGroup, for all of them."""
+    preferred: _builtins.bool
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskGroup]:
+        """What they consist of, to the last task, in the order of their numbers. Empty: they are all alike."""
+
+    def __init__(
+        self,
+        *,
+        within: _builtins.str = ...,
+        preferred: _builtins.bool = ...,
+        groups: _abc.Iterable[Global___TaskGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "preferred", b"preferred", "within", b"within"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Affinity: _TypeAlias = Affinity  # noqa: Y015
+
+@_typing.final
 class JobSpecification(_message.Message):
     """A set of identical tasks."""
 
@@ -234,6 +307,9 @@ class JobSpecification(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     CONSOLIDATE_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
+    AFFINITY_FIELD_NUMBER: _builtins.int
+    PINNED_CELL_FIELD_NUMBER: _builtins.int
+    YIELDS_TO_DOWNGRADE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tasks: _builtins.int
     """Base tasks: they start and stop together."""
@@ -241,6 +317,10 @@ class JobSpecification(_message.Message):
     """Greater than tasks makes the job elastic; 0: as many as tasks."""
     consolidate: _builtins.bool
     """Fewest racks and machines come before least fragmentation."""
+    pinned_cell: _builtins.str
+    """Only in the pinned cell of this name of the tenant's virtual cluster."""
+    yields_to_downgrade: _builtins.bool
+    """Instead of being evicted by its own virtual cluster it may lose its cells and go on opportunistically."""
     @_builtins.property
     def resources(self) -> Global___TaskResources: ...
     @_builtins.property
@@ -255,6 +335,8 @@ class JobSpecification(_message.Message):
     def profile(self) -> Global___ModelProfile:
         """Jobs of high skew are consolidated. Not set: what its attempts report, or those of earlier workloads of its name did."""
 
+    @_builtins.property
+    def affinity(self) -> Global___Affinity: ...
     def __init__(
         self,
         *,
@@ -268,10 +350,13 @@ class JobSpecification(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         consolidate: _builtins.bool = ...,
         profile: Global___ModelProfile | None = ...,
+        affinity: Global___Affinity | None = ...,
+        pinned_cell: _builtins.str = ...,
+        yields_to_downgrade: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "profile", b"profile", "python", b"python", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "profile", b"profile", "python", b"python", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "profile", b"profile", "python", b"python", "resources", b"resources", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "pinned_cell", b"pinned_cell", "profile", b"profile", "python", b"python", "resources", b"resources", "tasks", b"tasks", "yields_to_downgrade", b"yields_to_downgrade"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_entry_point: _TypeAlias = _typing.Literal["command", "python", "emulated"]  # noqa: Y015
     _WhichOneofArgType_entry_point: _TypeAlias = _typing.Literal["entry_point", b"entry_point"]  # noqa: Y015

@@ -17,7 +17,7 @@ from services.command_line.output import note, show_json
 from services.command_line.workload_view import change_line, is_emulated
 
 if TYPE_CHECKING:
-    from topmast import Client
+    from topmast import Affinity, Client, WorkloadSpecification
 
 # Everything after the first word that is no option belongs to the program.
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
@@ -78,6 +78,28 @@ SkewOption = Annotated[
         show_default=False,
     ),
 ]
+WithinOption = Annotated[
+    str,
+    typer.Option(
+        "--within",
+        metavar="LEVEL",
+        help="All tasks within one cell of this level: machine, rack, ...",
+        show_default=False,
+    ),
+]
+PreferWithinOption = Annotated[
+    str,
+    typer.Option("--prefer-within", metavar="LEVEL", help="The same if possible, else anywhere.", show_default=False),
+]
+PinnedCellOption = Annotated[
+    str, typer.Option("--pinned-cell", help="Only in this cell of the tenant's virtual cluster.", show_default=False)
+]
+YieldsOption = Annotated[
+    bool,
+    typer.Option(
+        "--yields-to-downgrade", help="It may lose its cells and go on opportunistically instead of being evicted."
+    ),
+]
 RetriesOption = Annotated[int, typer.Option("--max-retries", min=0, help="How often a failed attempt is tried again.")]
 GraceOption = Annotated[
     float | None,
@@ -112,6 +134,10 @@ def run(
     label: LabelOption = None,
     consolidate: ConsolidateOption = False,
     skew: SkewOption = None,
+    within: WithinOption = "",
+    prefer_within: PreferWithinOption = "",
+    pinned_cell: PinnedCellOption = "",
+    yields_to_downgrade: YieldsOption = False,
     max_retries: RetriesOption = 0,
     stop_grace_s: GraceOption = None,
     python: PythonOption = "",
@@ -124,9 +150,7 @@ def run(
     """Submit a workload with one job: topmast run --tenant vision --gpus 8 -- python train.py --epochs 3."""
     from topmast import Emulated, ModelProfile, RetryPolicy, TableInput, single_job
 
-    entry_points = [what for what in (command, python, emulate_s) if what]
-    if len(entry_points) != 1:
-        raise typer.BadParameter("say what to run: -- COMMAND..., or --python, or --emulate-s; and only one of them")
+    _check_entry_points([what for what in (command, python, emulate_s) if what])
     specification = single_job(
         tenant=tenant,
         name=name,
@@ -142,6 +166,9 @@ def run(
         environment=_pairs(env or (), "--env", from_environment=True),
         consolidate=consolidate,
         profile=None if skew is None else ModelProfile(skew=skew),
+        affinity=_affinity(within, prefer_within),
+        pinned_cell=pinned_cell,
+        yields_to_downgrade=yields_to_downgrade,
         tables=[*(table or ()), *(TableInput(fresh, fresh=True) for fresh in fresh_table or ())],
         regions=region or (),
         labels=_pairs(label or (), "--label"),
@@ -149,10 +176,30 @@ def run(
         stop_grace_s=stop_grace_s,
     )
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
-        submission = client.submit(specification, idempotency_key=idempotency_key)
-        print_submission(submission, as_json)
-        if follow:
-            _follow(client, submission.workload, as_json)
+        _submit(client, specification, idempotency_key, follow, as_json)
+
+
+def _check_entry_points(given: Sequence[object]) -> None:
+    if len(given) != 1:
+        raise typer.BadParameter("say what to run: -- COMMAND..., or --python, or --emulate-s; and only one of them")
+
+
+def _affinity(within: str, prefer_within: str) -> Affinity | None:
+    from topmast import Affinity
+
+    if within and prefer_within:
+        raise typer.BadParameter("give --within or --prefer-within, not both")
+    level = within or prefer_within
+    return Affinity(within=level, hard=bool(within)) if level else None
+
+
+def _submit(
+    client: Client, specification: WorkloadSpecification, idempotency_key: str | None, follow: bool, as_json: bool
+) -> None:
+    submission = client.submit(specification, idempotency_key=idempotency_key)
+    print_submission(submission, as_json)
+    if follow:
+        _follow(client, submission.workload, as_json)
 
 
 def _pairs(said: Sequence[str], option: str, *, from_environment: bool = False) -> dict[str, str]:

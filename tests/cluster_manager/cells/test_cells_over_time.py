@@ -13,9 +13,10 @@ from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.health import doomed_cells, owned_cell_states, usage_of
 from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.rebuild import CellHolding, holdings, rebuilt, restore
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, InvalidRequest, Tasks
+from cluster_manager.cells.requests import AffinityGroup, CellRequest, InvalidRequest, Tasks
 from cluster_manager.cells.virtual_view import ViewKey
 from cluster_manager.cells.work import Placement, Wait, WaitReason
+from domain.affinity import CellAffinity
 from domain.cells import OwnedCells, VirtualCluster
 from domain.identifiers import MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing

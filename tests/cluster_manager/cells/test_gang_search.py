@@ -11,8 +11,9 @@ from cluster_manager.cells.gang import FreeGpus, NodePlace, find_places
 from cluster_manager.cells.hierarchy import Chain, UnknownLevel
 from cluster_manager.cells.node_gpus import NodeShape, choose_gpus, tasks_that_fit
 from cluster_manager.cells.nodes import Nodes
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, Tasks
+from cluster_manager.cells.requests import AffinityGroup, Tasks
 from cluster_manager.cells.work import TaskCells
+from domain.affinity import CellAffinity
 from tests.cluster_manager.cells.worlds import Choices, chain_of, choices, random_chain, random_gang
 
 

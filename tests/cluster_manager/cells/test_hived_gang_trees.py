@@ -15,8 +15,9 @@ from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.invariants import check_cells
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
+from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
 from cluster_manager.cells.work import Placement, TaskCells, Wait
+from domain.affinity import CellAffinity
 from domain.cells import CellLevel, OwnedCells, VirtualCluster
 from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing

@@ -13,7 +13,8 @@ from cluster_manager.cells.assignment import AssignmentProblem, assigned_cells
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.rebuild import holdings
-from cluster_manager.cells.requests import AffinityGroup, CellAffinity, CellRequest, Tasks
+from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
+from domain.affinity import CellAffinity
 from domain.cells import CellLevel, OwnedCells, PinnedCell, VirtualCluster
 from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
 from domain.rank import Standing

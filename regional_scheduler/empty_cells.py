@@ -1,0 +1,93 @@
+"""Whether an empty cluster could hold the tasks of a job as close together as they must be, and in the cells that it names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster_manager.capacity.machine_shapes import MachineShape
+from cluster_manager.cells.gang import FreeGpus, find_places
+from cluster_manager.cells.gangs_of_jobs import gang_of
+from cluster_manager.cells.hierarchy import Chain, chains_of
+from cluster_manager.cells.nodes import Nodes
+from cluster_manager.mechanism import AffinityLevel
+from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM, Cluster
+from domain.identifiers import MachineId, TenantId, VirtualClusterId
+from domain.workload import JobSpecification
+from regional_scheduler.queries import affinity_of
+
+
+class EmptyCells:
+    """The cells of one cluster as if nothing ran in it and every machine were up.
+
+    A cluster of packing has machines and racks. Of a mechanism from another package nothing is known: the job has the
+    benefit of the doubt.
+    """
+
+    __slots__ = ("_chains", "_cluster", "_shape_of")
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Raises HierarchyProblem."""
+        self._cluster = cluster
+        self._chains = chains_of(cluster, cluster.cells.hierarchies) if cluster.mechanism == CELLS_MECHANISM else ()
+        self._shape_of: dict[MachineId, MachineShape] = {
+            machine.machine: MachineShape.of(machine) for machine in cluster.machines()
+        }
+
+    def suffice(self, job: JobSpecification, tenant: TenantId) -> bool:
+        """Whether they could hold the job, for whose tasks there is enough room in all."""
+        if not job.affinity.is_hard:
+            return True
+        if job.resources.gpus == 0 or self._cluster.mechanism == DEFAULT_MECHANISM:
+            return self._machine_or_rack_suffices(job)
+        if self._cluster.mechanism != CELLS_MECHANISM:
+            return True
+        if job.affinity.pinned_cell and not self._has_pinned(job.affinity.pinned_cell, tenant):
+            return False
+        return any(self._holds_gang(chain, job) for chain in self._chains)
+
+    @property
+    def words(self) -> str:
+        """What there is: "cluster east-a has gpu, switch, machine"."""
+        levels = dict.fromkeys(chain.name_of(level) for chain in self._chains for level in range(1, chain.top + 1))
+        return f"cluster {self._cluster.cluster} has {', '.join(levels) or 'machine, rack'}"
+
+    def _machine_or_rack_suffices(self, job: JobSpecification) -> bool:
+        level = affinity_of(job).level
+        if level is AffinityLevel.CLUSTER:
+            return False
+        fit = {
+            shape: shape.tasks_when_empty(job.resources, job.tasks) for shape in dict.fromkeys(self._shape_of.values())
+        }
+        most = 0
+        for rack in self._cluster.racks:
+            rooms = [fit[self._shape_of[machine.machine]] for machine in rack.machines]
+            most = max([most, *rooms]) if level is AffinityLevel.MACHINE else max(most, sum(rooms))
+        return most >= job.tasks
+
+    def _has_pinned(self, name: str, tenant: TenantId) -> bool:
+        return any(
+            pinned.name == name
+            for owner in self._cluster.cells.virtual_clusters
+            if owner.virtual_cluster == VirtualClusterId(tenant)
+            for pinned in owner.pinned
+        )
+
+    def _holds_gang(self, chain: Chain, job: JobSpecification) -> bool:
+        nodes = Nodes(chain, [chain.top] * chain.counts[chain.top])
+        bits = [
+            full if self._shape_of[machine].tasks_when_empty(job.resources, 1) else 0
+            for full, machine in zip(nodes.full, chain.machines, strict=True)
+        ]
+        gang = gang_of(affinity_of(job), job.tasks, job.resources.gpus)
+        return find_places(gang, FreeGpus.of(nodes, bits)) is not None
+
+
+def field_in_the_way(job: JobSpecification, tenant: TenantId, clusters: list[EmptyCells]) -> str:
+    """Which field of a job that none of these could hold asks for too much."""
+    without = replace(job, affinity=replace(job.affinity, pinned_cell=""))
+    if job.affinity.pinned_cell and any(cells.suffice(without, tenant) for cells in clusters):
+        return "pinned_cell"
+    without = replace(job, affinity=replace(job.affinity, groups=(), pinned_cell=""))
+    if job.affinity.groups and any(cells.suffice(without, tenant) for cells in clusters):
+        return "affinity.groups"
+    return "affinity.within" if job.affinity.within is not None else "pinned_cell"

@@ -1,0 +1,187 @@
+"""What a job may ask of cells: levels by name, groups as trees, pinned cells; end to end through a region's planner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+
+from cluster_manager.cells.hierarchy import chains_of
+from domain.affinity import CellAffinity, JobAffinity, TaskGroup
+from domain.cells import CellHierarchy, CellLevel, ClusterCells, OwnedCells, PinnedCell, VirtualCluster
+from domain.diagnosis import Reason
+from domain.fleet import Cluster
+from domain.identifiers import JobName, MachineId, TenantId, VirtualClusterId, WorkloadId
+from domain.placement import TaskPlacement
+from domain.plan import Plan
+from domain.rank import Standing
+from domain.resources import TaskResources
+from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
+from regional_scheduler.hosting import EmptyRegion
+from regional_scheduler.planner import plan_workload
+from regional_scheduler.refusal import Refusal
+from regional_scheduler.region_capacity import RegionCapacity
+from tests.cluster_manager.cells.worlds import Choices, choices
+from tests.cluster_manager.fleets import H100, cluster, gpu_machine, region
+
+LEVELS = tuple(
+    CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2), ("row", 2))
+)
+A, B = VirtualClusterId("a"), VirtualClusterId("b")
+SWITCH, SOCKET, NODE, ROW = (CellAffinity(name) for name in ("switch", "socket", "node", "row"))
+GPUS_OF = {"switch": 2, "socket": 4, "node": 8, "machine": 8, "row": 16, "rack": 16}
+
+
+def in_cells(*owners: VirtualCluster) -> Cluster:
+    """Four machines of eight GPUs in two rows."""
+    described = cluster("cells", [gpu_machine("h0"), gpu_machine("h1")], [gpu_machine("h2"), gpu_machine("h3")])
+    divided = ClusterCells((CellHierarchy("H100", H100, LEVELS),), owners)
+    return replace(described, mechanism="cells", cells=divided)
+
+
+def shared(*owners: VirtualCluster) -> RegionCapacity:
+    return RegionCapacity(region(in_cells(*owners)))
+
+
+def owner(name: VirtualClusterId, *cells: tuple[str, int], pinned: tuple[PinnedCell, ...] = ()) -> VirtualCluster:
+    return VirtualCluster(name, tuple(OwnedCells("H100", level, count) for level, count in cells), pinned)
+
+
+def job(tasks: int, gpus: int, affinity: JobAffinity) -> JobSpecification:
+    resources = TaskResources(gpus=gpus, cpus=0.0, memory_gib=0.0)
+    return JobSpecification(JobName("job"), tasks, resources, Emulated(1.0), affinity=affinity)
+
+
+def planned(
+    capacity: RegionCapacity, one: JobSpecification, tenant: str = "a", *, within_quota: bool = True
+) -> Plan | Refusal:
+    workload = Workload(WorkloadId("w"), WorkloadSpecification("w", TenantId(tenant), (one,)), 0.0)
+    return plan_workload(capacity, workload, Standing(2, 0), 0.0, within_quota=within_quota)
+
+
+def places(plan: Plan | Refusal) -> tuple[TaskPlacement, ...]:
+    assert isinstance(plan, Plan), plan
+    return plan.placements
+
+
+def cell_of(placement: TaskPlacement, gpus: int) -> set[int]:
+    """The cells of so many GPUs that its GPUs are in."""
+    machine = int(placement.machine[1:])
+    return {(machine * 8 + gpu) // gpus for gpu in placement.gpu_indices}
+
+
+def together(placements: tuple[TaskPlacement, ...], within: CellAffinity) -> bool:
+    cells = {cell for placement in placements for cell in cell_of(placement, GPUS_OF[within.level])}
+    return len(cells) == 1
+
+
+def test_the_tasks_of_a_group_are_numbered_one_after_the_other() -> None:
+    capacity = shared(owner(A, ("row", 2)))
+    pairs = JobAffinity(ROW, (TaskGroup(3, NODE), TaskGroup(2, SOCKET, count=2), TaskGroup(1)))
+    found = places(planned(capacity, job(8, 2, pairs)))
+    assert [placement.task for placement in found] == list(range(8))
+    assert together(found, ROW)
+    assert together(found[:3], NODE)
+    assert together(found[3:5], SOCKET)
+    assert together(found[5:7], SOCKET)
+
+
+def groups(choose: Choices, tasks: int, depth: int = 0) -> tuple[TaskGroup, ...]:
+    made: list[TaskGroup] = []
+    while tasks:
+        each = 1 + choose.below(tasks)
+        inner = groups(choose, each, depth + 1) if depth < 1 and choose.below(2) else ()
+        level = choose.of((None, SWITCH, SOCKET, NODE, ROW, CellAffinity("machine"), CellAffinity("rack")))
+        made.append(TaskGroup(each, level, inner))
+        tasks -= each
+    return tuple(made)
+
+
+def check_groups(found: tuple[TaskPlacement, ...], asked: tuple[TaskGroup, ...]) -> None:
+    first = 0
+    for group in asked:
+        for _ in range(group.count):
+            here = found[first : first + group.tasks]
+            assert group.within is None or together(here, group.within)
+            check_groups(here, group.groups)
+            first += group.tasks
+    assert first == len(found) or not asked
+
+
+@settings(max_examples=200)
+@given(choices())
+def test_never_places_a_gang_farther_apart_than_it_asks(choose: Choices) -> None:
+    capacity = shared(owner(A, ("row", 2)))
+    tasks = 1 + choose.below(8)
+    within = choose.of((None, NODE, ROW))
+    asked = JobAffinity(within, groups(choose, tasks))
+    guaranteed = choose.below(2) == 1
+    plan = planned(capacity, job(tasks, 1 + choose.below(4), asked), within_quota=guaranteed)
+    if isinstance(plan, Plan):
+        assert within is None or together(plan.placements, within)
+        check_groups(plan.placements, asked.groups)
+
+
+def test_a_level_that_no_chain_has_is_refused_when_hard_and_ignored_when_preferred() -> None:
+    capacity = shared(owner(A, ("row", 2)))
+    assert isinstance(planned(capacity, job(2, 1, JobAffinity(CellAffinity("pod")))), Refusal)
+    assert isinstance(planned(capacity, job(2, 1, JobAffinity(CellAffinity("pod", hard=False)))), Plan)
+
+
+CORNER = PinnedCell("corner", "H100", "socket", MachineId("h3"), 5)
+
+
+def test_only_work_within_quota_of_its_owner_gets_a_pinned_cell_and_only_its_gpus() -> None:
+    capacity = shared(owner(A, ("node", 1), pinned=(CORNER,)), owner(B, ("node", 1)))
+    asked = job(2, 2, JobAffinity(pinned_cell="corner"))
+    found = places(planned(capacity, asked))
+    assert {(placement.machine, *placement.gpu_indices) for placement in found} == {("h3", 4, 5), ("h3", 6, 7)}
+    assert isinstance(planned(capacity, asked, within_quota=False), Refusal)
+    assert isinstance(planned(capacity, asked, "b"), Refusal)
+    assert isinstance(planned(capacity, job(3, 2, asked.affinity)), Refusal)
+
+
+# ---------------------------------------------------------------- what no cluster could ever hold
+
+
+def refused(empty: EmptyRegion, one: JobSpecification, tenant: str = "a") -> tuple[Reason, str] | None:
+    refusal = empty.refusal(WorkloadSpecification("w", TenantId(tenant), (one,)))
+    return (refusal.diagnosis.reason, refusal.diagnosis.field) if refusal is not None else None
+
+
+def test_a_gang_that_no_cell_could_ever_hold_is_refused_with_the_field() -> None:
+    empty = EmptyRegion(region(in_cells(owner(A, ("node", 1), pinned=(CORNER,)))))
+    assert refused(empty, job(2, 8, JobAffinity(ROW))) is None
+    assert refused(empty, job(3, 8, JobAffinity(ROW))) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
+    assert refused(empty, job(3, 8, JobAffinity(CellAffinity("row", hard=False)))) is None
+    assert refused(empty, job(2, 1, JobAffinity(CellAffinity("pod")))) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
+    of_three = JobAffinity(ROW, (TaskGroup(3, SOCKET, count=2),))
+    assert refused(empty, job(6, 2, of_three)) == (Reason.TOPOLOGY, "jobs[0].affinity.groups")
+    pinned = job(1, 4, JobAffinity(pinned_cell="corner"))
+    assert refused(empty, pinned) is None
+    assert refused(empty, pinned, "b") == (Reason.TOPOLOGY, "jobs[0].pinned_cell")
+    refusal = empty.refusal(WorkloadSpecification("w", TenantId("a"), (job(3, 8, JobAffinity(ROW)),)))
+    assert refusal is not None
+    assert refusal.sentence.startswith("3 tasks of 8 GPUs")
+    assert refusal.sentence.endswith(
+        "are asked for within one row; no cluster of region here could ever hold them like that: "
+        "cluster cells has gpu, switch, socket, node, row"
+    ), refusal.sentence
+
+
+def test_packing_could_hold_what_fits_on_one_machine_or_into_one_rack() -> None:
+    packed = replace(in_cells(), mechanism="packing", cells=ClusterCells())
+    empty = EmptyRegion(region(packed))
+    machine, rack = JobAffinity(CellAffinity("machine")), JobAffinity(CellAffinity("rack"))
+    assert refused(empty, job(2, 4, machine)) is None
+    assert refused(empty, job(3, 4, machine)) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
+    assert refused(empty, job(2, 8, rack)) is None
+    assert refused(empty, job(3, 8, rack)) == (Reason.TOPOLOGY, "jobs[0].affinity.within")
+    assert refused(empty, job(2, 1, JobAffinity(groups=(TaskGroup(2, NODE),)))) is not None
+    divided = EmptyRegion(region(in_cells()))
+    assert refused(divided, job(2, 1, JobAffinity(SWITCH))) is None
+
+
+def test_every_mechanism_has_cells_called_machine_and_rack() -> None:
+    (chain,) = chains_of(in_cells(), in_cells().cells.hierarchies)
+    assert (chain.level_called("machine"), chain.level_called("rack")) == (4, 5)
