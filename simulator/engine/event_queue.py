@@ -7,6 +7,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 NO_SUBJECT = -1
+EVERY_KIND = 1 << 30
+"""Behind all kinds."""
 
 
 class Happens(IntEnum):
@@ -70,12 +72,11 @@ class EventQueue:
         """When the next event happens; infinity when there is none."""
         return self._heap[0].time_s if self._heap else float("inf")
 
-    def next_kind(self) -> int:
-        """The kind of the next event. Raises IndexError when there is none."""
-        return self._heap[0].kind
-
-    def take(self) -> QueuedEvent:
-        """Removes the next event. Raises IndexError when there is none."""
-        event = heapq.heappop(self._heap)
+    def take_due(self, now: float, before_kind: int = EVERY_KIND) -> QueuedEvent | None:
+        """Removes the next event if it is due by `now`, and of a kind before that one; else None."""
+        heap = self._heap
+        if not heap or (event := heap[0]).time_s > now or event.kind >= before_kind:
+            return None
+        heapq.heappop(heap)
         self.now_s = event.time_s
         return event

@@ -91,10 +91,10 @@ class Simulation:
         failures: Failures | None = None,
     ) -> None:
         """`failures` takes the place of what the settings and the seed say of failing machines."""
-        check_input(given)
         self._given = given
         self._seed = seed
         arrivals, tenants = given.arrivals(), given.sorted_tenants()
+        check_input(given, arrivals)
         there = given.snapshot.workloads() if given.snapshot is not None else ()
         self._start_s = given.start_s(arrivals)
         self.world = make_world(
@@ -138,7 +138,7 @@ class Simulation:
             # 3. The next instant at which anything happens. There is none when all have ended, or nothing can change.
             submit_s = submission.next_time_s
             now = min(submit_s, world.events.next_time_s())
-            if math.isinf(now) or self._all_ended or self._hopeless:
+            if submit_s == math.inf and (now == math.inf or self._all_ended or self._hopeless):
                 break
             # 4. The settings may end the run before.
             if now > stop_s:
@@ -173,15 +173,15 @@ class Simulation:
 
     @property
     def _all_ended(self) -> bool:
-        """Nothing but failures of machines may be left."""
+        """All that was submitted has ended: nothing but failures of machines may be left."""
         world, submission = self.world, self._submission
-        return submission.all_submitted and world.ended + world.without_data == submission.workloads
+        return world.ended + world.without_data == submission.workloads
 
     @property
     def _hopeless(self) -> bool:
-        """All have been submitted, none runs though every machine works, and nothing but failures is to come."""
+        """None runs though every machine works, and nothing but failures is to come."""
         machines, world = self._machines, self.world
-        only_failures = len(world.events) == machines.domains and self._submission.all_submitted
+        only_failures = len(world.events) == machines.domains
         return only_failures and not world.live and not world.news and not machines.any_failed
 
     def _progress(self) -> RunProgress:
@@ -199,20 +199,16 @@ class Simulation:
     def _take_all_at(self, now: float, submit_s: float) -> None:
         """Everything that happens at this instant, in the order of the kinds."""
         events = self.world.events
-        submitted = submit_s > now
-        while True:
-            pending = events.next_time_s() <= now
-            if not submitted and not (pending and events.next_kind() < Happens.SUBMISSION):
-                self._taken += self._submission.submit_due(now)
-                submitted = True
-                continue
-            if not pending:
-                return
-            self._taken += 1
-            self._take(events.take(), now)
+        while (event := events.take_due(now, Happens.SUBMISSION)) is not None:
+            self._take(event, now)
+        if submit_s <= now:
+            self._taken += self._submission.submit_due(now)
+        while (event := events.take_due(now)) is not None:
+            self._take(event, now)
 
     def _take(self, event: QueuedEvent, now: float) -> None:
         """One event, if it still means anything."""
+        self._taken += 1
         kind = event.kind
         if kind in _OF_WORKLOADS:
             work = self.world.workloads[event.subject]

@@ -80,9 +80,8 @@ class SimulationInput:
         return sorted(self.tenants, key=lambda tenant: tenant.tenant)
 
 
-def check_input(given: SimulationInput) -> None:
-    """Raises FormatError for what cannot be simulated: it names the field and the remedy."""
-    arrivals = given.arrivals()
+def check_input(given: SimulationInput, arrivals: Sequence[Arrival]) -> None:
+    """Raises FormatError for what cannot be simulated: it names the field and the remedy. `arrivals` are the input's."""
     if not arrivals and given.snapshot is None:
         raise FormatError(given.trace, [FieldProblem("", "has no workloads; a simulation needs at least one row")])
     unknown = sorted({arrival.tenant for arrival in arrivals} - {tenant.tenant for tenant in given.tenants})

@@ -48,19 +48,15 @@ class ArrivalSubmission:
         return self._there_before + len(self._arrivals)
 
     @property
-    def all_submitted(self) -> bool:
-        return self._next == len(self._arrivals)
-
-    @property
     def next_time_s(self) -> float:
-        """When the next one is due; infinity when there is none."""
+        """When the next one is due; infinity when all have been submitted."""
         return self._arrivals[self._next].submit_s if self._next < len(self._arrivals) else math.inf
 
     def submit_due(self, now: float) -> int:
         """Takes in everything that is due; how much there was."""
-        before = self._next
-        while self.next_time_s <= now:
-            self._submit(self._arrivals[self._next], now)
+        before, arrivals = self._next, self._arrivals
+        while self._next < len(arrivals) and arrivals[self._next].submit_s <= now:
+            self._submit(arrivals[self._next], now)
             self._next += 1
         return self._next - before
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from itertools import takewhile
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.event_queue import EventQueue, Happens
+from simulator.engine.event_queue import EVERY_KIND, EventQueue, Happens
 
 EVENTS = st.lists(st.tuples(st.integers(0, 5).map(float), st.sampled_from(list(Happens))), min_size=1, max_size=60)
 
@@ -16,9 +19,28 @@ def test_never_another_order_than_time_kind_sequence(events: list[tuple[float, H
     queue = EventQueue()
     for subject, (time_s, kind) in enumerate(events):
         queue.add(time_s, kind, subject)
-    taken = [queue.take() for _ in range(len(queue))]
     expected = sorted((time_s, int(kind), subject) for subject, (time_s, kind) in enumerate(events))
-    assert [(event.time_s, event.kind, event.subject) for event in taken] == expected
+    assert _take_all(queue, math.inf, EVERY_KIND) == expected
+
+
+@given(events=EVENTS, now=st.integers(0, 5).map(float), before=st.sampled_from(list(Happens)))
+def test_never_takes_what_is_not_due_or_not_yet_wanted(
+    events: list[tuple[float, Happens]], now: float, before: Happens
+) -> None:
+    queue = EventQueue()
+    for subject, (time_s, kind) in enumerate(events):
+        queue.add(time_s, kind, subject)
+    in_order = sorted((time_s, int(kind), subject) for subject, (time_s, kind) in enumerate(events))
+    expected = list(takewhile(lambda event: event[0] <= now and event[1] < before, in_order))
+    assert _take_all(queue, now, before) == expected
+    assert len(queue) == len(events) - len(expected)
+
+
+def _take_all(queue: EventQueue, now: float, before: int) -> list[tuple[float, int, int]]:
+    taken = []
+    while (event := queue.take_due(now, before)) is not None:
+        taken.append((event.time_s, event.kind, event.subject))
+    return taken
 
 
 def test_room_is_given_back_before_it_is_asked_for_and_decisions_come_last() -> None:
@@ -31,11 +53,11 @@ def test_room_is_given_back_before_it_is_asked_for_and_decisions_come_last() -> 
 def test_the_past_takes_nothing_any_more() -> None:
     queue = EventQueue()
     queue.add(5.0, Happens.START)
-    queue.take()
+    assert queue.take_due(5.0) is not None
     queue.add(5.0, Happens.START)
     with pytest.raises(ValueError, match="lies before"):
         queue.add(4.9, Happens.START)
     with pytest.raises(ValueError, match="START at nan"):
         queue.add(float("nan"), Happens.START)
-    queue.take()
+    assert queue.take_due(5.0) is not None
     assert queue.next_time_s() == float("inf")

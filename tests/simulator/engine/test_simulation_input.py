@@ -25,5 +25,6 @@ def test_tables_that_do_not_exist_are_refused_as_by_a_service() -> None:
     described = replace(given, rows=(), workloads=[Workload(WorkloadId("w"), specification, 0.0)])
     for refused in (given, described):
         with pytest.raises(FormatError, match=r"tables: table clicks does not exist; add it to the tables"):
-            check_input(refused)
-        check_input(replace(refused, catalog=Catalog([Table(TableId("clicks"), 1, RegionId("r"))])))
+            check_input(refused, refused.arrivals())
+        with_table = replace(refused, catalog=Catalog([Table(TableId("clicks"), 1, RegionId("r"))]))
+        check_input(with_table, with_table.arrivals())
