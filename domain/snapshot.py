@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from domain.cells import CellUse
 from domain.events import EvictionCause
 from domain.fleet import Fleet, MachineState
-from domain.identifiers import MachineId, RegionId, TenantId
+from domain.identifiers import JobName, MachineId, RegionId, TenantId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
@@ -119,6 +120,8 @@ class RunningAttempt:
     """Whether it was within quota when it was dispatched."""
     preempted_s: tuple[float, ...] = ()
     """When attempts of the workload, this one too, were asked to leave for others, ascending: those of the last hour."""
+    cells: tuple[tuple[JobName, CellUse], ...] = ()
+    """Of its jobs that use cells of a virtual cluster, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ def _of_running(
     else:
         yield from _of_placements(attempt, attempt.placements, f"{path}.placements", machines)
         yield from _of_lost_machines(attempt, f"{path}.placements", snapshot.machine_states)
+        yield from _of_cells(attempt, f"{path}.cells")
     if attempt.next_place is not None:
         if attempt.next_place.region not in regions:
             yield f"{path}.next_place.region", f"there is no region {attempt.next_place.region} in the fleet"
@@ -139,6 +140,16 @@ def _of_lost_machines(
         if states.get(placement.machine, MachineState.UP).is_down:
             described = f"{placement.machine} is {states[placement.machine]}, and nothing runs there"
             yield f"{path}[{place}].machine", f"{described}; say that the attempt is leaving, or correct machine_states"
+
+
+def _of_cells(attempt: RunningAttempt, path: str) -> Iterator[Problem]:
+    """They are those of jobs that hold something, and of the workload's tenant."""
+    jobs = {placement.job for placement in attempt.placements}
+    for job, use in attempt.cells:
+        if job not in jobs:
+            yield f"{path}.{job}", "is of no job that has placements; leave it out"
+        if use.tenant != attempt.workload.specification.tenant:
+            yield f"{path}.{job}.tenant", f"is {use.tenant}, not the workload's tenant; correct one of them"
 
 
 def _not_after(what: str, taken_s: float) -> str:

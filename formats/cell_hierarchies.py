@@ -70,6 +70,11 @@ def cluster_cells(schema: ClusterCellsSchema | None) -> ClusterCells:
     return ClusterCells(tuple(_hierarchy(hierarchy) for hierarchy in schema.hierarchies))
 
 
+def cells_from_document(document: object) -> ClusterCells:
+    """The hierarchies of a document that `cells_document` wrote. Raises ValueError for another one."""
+    return cluster_cells(ClusterCellsSchema.model_validate(document))
+
+
 def cells_document(cells: ClusterCells) -> dict[str, object]:
     """The hierarchies as a document; reading it gives the same back. Virtual clusters are the tenants'."""
     return {"hierarchies": [_hierarchy_document(hierarchy) for hierarchy in cells.hierarchies]}

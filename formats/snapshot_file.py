@@ -33,6 +33,7 @@ from domain.snapshot import (
 from domain.snapshot_contradictions import contradictions
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from domain.workload import Workload
+from formats.cell_use import CellUseSchema, cell_use, cell_use_document
 from formats.fleet_file import fleet_document, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
@@ -134,6 +135,8 @@ class RunningSchema(Schema):
     guaranteed: bool | None = None
     """None, in files from before it was written: as `within_quota`."""
     preempted_s: list[_Time] = []
+    cells: dict[Name, CellUseSchema] = {}
+    """By job; empty in files from before there were any."""
 
 
 class UseSchema(Schema):
@@ -278,6 +281,7 @@ def _running(schema: RunningSchema, path: str, source: str, problems: list[Field
         next_place=None if next_place is None else NextPlace(RegionId(next_place.region), _placements(next_place)),
         guaranteed=schema.within_quota if schema.guaranteed is None else schema.guaranteed,
         preempted_s=tuple(schema.preempted_s),
+        cells=tuple((JobName(job), cell_use(use)) for job, use in sorted(schema.cells.items())),
     )
 
 
@@ -372,6 +376,7 @@ def _running_document(attempt: RunningAttempt) -> _Document:
         else {"region": str(next_place.region), "placements": _placements_document(next_place.placements)},
         "guaranteed": attempt.guaranteed,
         "preempted_s": list(attempt.preempted_s),
+        "cells": {str(job): cell_use_document(use) for job, use in attempt.cells},
     }
 
 

@@ -130,6 +130,11 @@ def virtual_clusters_document(declared: Sequence[DeclaredVirtualCluster]) -> lis
     return [_document(virtual_cluster) for virtual_cluster in declared]
 
 
+def virtual_clusters_from_document(document: Sequence[object]) -> tuple[DeclaredVirtualCluster, ...]:
+    """The virtual clusters of a document that `virtual_clusters_document` wrote. Raises ValueError for another one."""
+    return declared_virtual_clusters([VirtualClusterSchema.model_validate(entry) for entry in document])
+
+
 def _declared(schema: VirtualClusterSchema) -> DeclaredVirtualCluster:
     machines = None
     if schema.gpus is not None and schema.machines is not None:

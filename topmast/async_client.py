@@ -16,7 +16,7 @@ from topmast.async_log_reader import AsyncLogReader
 from topmast.channel import MAX_ATTEMPTS
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
-from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenant_to_proto
+from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenants_to_proto
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
 from topmast.reconnection import Patience
 from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
@@ -297,16 +297,24 @@ class AsyncClient:
         request = migrate_request(workload, to)
         return change_from_proto(await self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
 
-    async def apply_fleet(self, fleet: Fleet | fleet_pb2.Fleet) -> AppliedFleet:
-        """Replaces the fleet; refused while something runs on a machine that would disappear."""
+    async def apply_fleet(
+        self, fleet: Fleet | fleet_pb2.Fleet, tenants: Iterable[Tenant | fleet_pb2.Tenant] | None = None
+    ) -> AppliedFleet:
+        """Replaces the fleet, and all tenants if some are given: both or none.
+
+        Refused while something runs on a machine that would disappear, or where the tenants' virtual clusters are not there.
+        """
         message = fleet_to_proto(fleet) if isinstance(fleet, Fleet) else fleet
         request = global_scheduler_pb2.ApplyFleetRequest(fleet=message)
+        if tenants is not None:
+            request.tenants.SetInParent()
+            request.tenants.tenants.extend(tenants_to_proto(tenants))
         applied = await self._connection.call(self._scheduler.ApplyFleet, request, self._peer)
         return AppliedFleet(applied.regions, applied.clusters, applied.machines, applied.gpus)
 
     async def apply_tenants(self, tenants: Iterable[Tenant | fleet_pb2.Tenant]) -> int:
-        """Replaces all tenants; refused while one that would disappear has workloads. Returns how many there are."""
-        messages = [tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant for tenant in tenants]
-        request = global_scheduler_pb2.ApplyTenantsRequest(tenants=messages)
+        """Replaces all tenants; refused while one that would disappear has workloads, or where the fleet has not their
+        virtual clusters. Returns how many there are."""
+        request = global_scheduler_pb2.ApplyTenantsRequest(tenants=tenants_to_proto(tenants))
         response = await self._connection.call(self._scheduler.ApplyTenants, request, self._peer)
         return response.tenants

@@ -16,7 +16,7 @@ from topmast.channel import MAX_ATTEMPTS
 from topmast.connection import Connection, MessageStream
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
-from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenant_to_proto
+from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenants_to_proto
 from topmast.log_reader import LogReader
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
 from topmast.reconnection import Patience
@@ -292,16 +292,24 @@ class Client:
         request = migrate_request(workload, to)
         return change_from_proto(self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
 
-    def apply_fleet(self, fleet: Fleet | fleet_pb2.Fleet) -> AppliedFleet:
-        """Replaces the fleet; refused while something runs on a machine that would disappear."""
+    def apply_fleet(
+        self, fleet: Fleet | fleet_pb2.Fleet, tenants: Iterable[Tenant | fleet_pb2.Tenant] | None = None
+    ) -> AppliedFleet:
+        """Replaces the fleet, and all tenants if some are given: both or none.
+
+        Refused while something runs on a machine that would disappear, or where the tenants' virtual clusters are not there.
+        """
         message = fleet_to_proto(fleet) if isinstance(fleet, Fleet) else fleet
         request = global_scheduler_pb2.ApplyFleetRequest(fleet=message)
+        if tenants is not None:
+            request.tenants.SetInParent()
+            request.tenants.tenants.extend(tenants_to_proto(tenants))
         applied = self._connection.call(self._scheduler.ApplyFleet, request, self._peer)
         return AppliedFleet(applied.regions, applied.clusters, applied.machines, applied.gpus)
 
     def apply_tenants(self, tenants: Iterable[Tenant | fleet_pb2.Tenant]) -> int:
-        """Replaces all tenants; refused while one that would disappear has workloads. Returns how many there are."""
-        messages = [tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant for tenant in tenants]
-        request = global_scheduler_pb2.ApplyTenantsRequest(tenants=messages)
+        """Replaces all tenants; refused while one that would disappear has workloads, or where the fleet has not their
+        virtual clusters. Returns how many there are."""
+        request = global_scheduler_pb2.ApplyTenantsRequest(tenants=tenants_to_proto(tenants))
         response = self._connection.call(self._scheduler.ApplyTenants, request, self._peer)
         return response.tenants

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topmast.v1 import fleet_pb2
@@ -192,6 +192,10 @@ def _rack_to_proto(rack: Rack) -> fleet_pb2.Rack:
             for machine in rack.machines
         ],
     )
+
+
+def tenants_to_proto(tenants: Iterable[Tenant | fleet_pb2.Tenant]) -> list[fleet_pb2.Tenant]:
+    return [tenant_to_proto(tenant) if isinstance(tenant, Tenant) else tenant for tenant in tenants]
 
 
 def tenant_to_proto(tenant: Tenant) -> fleet_pb2.Tenant:

@@ -36,7 +36,7 @@ from domain.declared_cells import (
     DeclaredPin,
     DeclaredVirtualCluster,
 )
-from domain.fleet import CELLS_MECHANISM, Cluster, Fleet
+from domain.fleet import CELLS_MECHANISM, Cluster, Fleet, Region
 from domain.identifiers import ClusterId, TenantId, VirtualClusterId
 from domain.tenant import Tenant
 from formats.problems import FieldProblem, FormatError, suggestion
@@ -78,6 +78,19 @@ def fleet_with_virtual_clusters(fleet: Fleet, declarations: Declarations, source
     if found.problems:
         raise FormatError(source, field_problems(found.problems, declarations))
     return found.fleet
+
+
+def region_with_virtual_clusters(region: Region, declarations: Declarations) -> Region:
+    """The region with the virtual clusters that its clusters have; what is declared of others is left out.
+
+    Raises FormatError where they do not match: what was applied does.
+    """
+    own = {cluster.cluster for cluster in region.clusters}
+    declared = {
+        tenant: [one for one in virtual_clusters if one.cluster in own]
+        for tenant, virtual_clusters in declarations.items()
+    }
+    return fleet_with_virtual_clusters(Fleet((region,)), declared, f"region {region.region}").regions[0]
 
 
 def field_problems(problems: Sequence[CellsProblem], declarations: Declarations) -> list[FieldProblem]:

@@ -19,6 +19,7 @@ from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, Reg
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement, amounts_of
 from domain.rank import Standing
+from services.database.cell_store import CellsOfJobs, load_cells, write_cells
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
 from services.database.state_guards import StateChangeRefused, before
@@ -50,6 +51,7 @@ class StoredAttempt:
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
     specification: bytes
+    cells: CellsOfJobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class NewAttempt:
     progress_at_start: float
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
+    cells: CellsOfJobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ class RequeuedEntry:
 
 
 async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredAttempt]:
-    """Every attempt of the region that has not ended, with its placements, sorted by key."""
+    """Every attempt of the region that has not ended, with its placements and cells, sorted by key."""
+    cells = await load_cells(connection, region)
     placements: dict[tuple[str, int], list[TaskPlacement]] = {}
     cursor = await connection.execute(
         """SELECT p.workload, p.attempt, p.job, p.task, p.cluster, p.machine, p.gpu_indices, p.millicpus, p.mebibytes
@@ -119,6 +123,7 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
             charges=row[17],
             placements=tuple(placements.get((row[0], row[1]), ())),
             specification=bytes(row[18]),
+            cells=cells.get(AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])), ()),
         )
         for row in await cursor.fetchall()
     ]
@@ -140,7 +145,7 @@ def _placement_from_row(row: Sequence[object]) -> TaskPlacement:
 
 
 async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequence[NewAttempt]) -> None:
-    """Writes the attempts with their placements and takes their workloads out of the queue.
+    """Writes the attempts with their placements and cells and takes their workloads out of the queue.
 
     The caller holds locks on the queue entries, has checked that they still stand, and has charged the quota.
     """
@@ -174,6 +179,7 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
                     )
                 )
         await write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])
+        await write_cells(connection, [(attempt.key, attempt.cells) for attempt in attempts])
         await cursor.execute(
             """UPDATE workloads w SET state = %s, attempts = u.attempt, region = %s, reason = ''
                  FROM unnest(%s::text[], %s::int[]) AS u (workload, attempt)

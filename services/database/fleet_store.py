@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, delete, func, not_, select
 
 from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
+from formats.cell_hierarchies import cells_document, cells_from_document
 from services.database import channels
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, upsert_rows
@@ -128,19 +129,19 @@ async def load_fleet(
         )
         for cluster, in_cluster in groupby(rows, key=lambda row: str(row[0]))
     }
-    cursor = await execute(
-        connection,
-        select(REGIONS.c.region, CLUSTERS.c.cluster, CLUSTERS.c.mechanism)
+    outline = (
+        select(REGIONS.c.region, CLUSTERS.c.cluster, CLUSTERS.c.mechanism, CLUSTERS.c.cells)
         .select_from(REGIONS.outerjoin(CLUSTERS))
         .where(*([] if region is None else [REGIONS.c.region == region]))
-        .order_by(REGIONS.c.position, REGIONS.c.region, CLUSTERS.c.position),
+        .order_by(REGIONS.c.position, REGIONS.c.region, CLUSTERS.c.position)
     )
+    cursor = await execute(connection, outline)
     regions = tuple(
         Region(
             RegionId(region),
             tuple(
-                Cluster(ClusterId(cluster), racks.get(ClusterId(cluster), ()), mechanism)
-                for _, cluster, mechanism in clusters
+                Cluster(ClusterId(cluster), racks.get(ClusterId(cluster), ()), mechanism, cells_from_document(cells))
+                for _, cluster, mechanism, cells in clusters
                 if cluster is not None
             ),
         )
@@ -295,12 +296,13 @@ async def _store_outline(
     before = await _load_outline(connection)
     regions = [(region.region, position) for position, region in enumerate(fleet.regions)]
     clusters = [
-        (cluster.cluster, region.region, position, cluster.mechanism)
+        (cluster.cluster, region.region, position, cluster.mechanism, cells_document(cluster.cells))
         for region in fleet.regions
         for position, cluster in enumerate(region.clusters)
     ]
     await execute(connection, upsert_rows(REGIONS, ("region", "position"), regions))
-    await execute(connection, upsert_rows(CLUSTERS, ("cluster", "region", "position", "mechanism"), clusters))
+    columns = ("cluster", "region", "position", "mechanism", "cells")
+    await execute(connection, upsert_rows(CLUSTERS, columns, clusters))
     await execute(connection, delete(MACHINES).where(any_of(MACHINES.c.machine, gone)))
     await _store_machines(connection, changed)
     await execute(connection, delete(CLUSTERS).where(not_(any_of(CLUSTERS.c.cluster, [row[0] for row in clusters]))))
@@ -311,7 +313,14 @@ async def _store_outline(
 async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
     cursor = await execute(
         connection,
-        select(REGIONS.c.region, REGIONS.c.position, CLUSTERS.c.cluster, CLUSTERS.c.position, CLUSTERS.c.mechanism)
+        select(
+            REGIONS.c.region,
+            REGIONS.c.position,
+            CLUSTERS.c.cluster,
+            CLUSTERS.c.position,
+            CLUSTERS.c.mechanism,
+            CLUSTERS.c.cells,
+        )
         .select_from(REGIONS.outerjoin(CLUSTERS))
         .order_by(REGIONS.c.region, CLUSTERS.c.cluster),
     )

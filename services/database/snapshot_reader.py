@@ -259,6 +259,7 @@ def _running(
         leaving=None if eviction is None else Leaving(eviction.cause, eviction.by, eviction.by_standing),
         guaranteed=stored.guaranteed,
         preempted_s=preempted_s.get(name, ()),
+        cells=stored.cells,
     )
 
 

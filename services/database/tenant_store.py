@@ -12,6 +12,7 @@ from domain.identifiers import GpuModel, TenantId
 from domain.life_cycle import ENDED
 from domain.resources import Quota
 from domain.tenant import Tenant
+from formats.virtual_clusters import virtual_clusters_document, virtual_clusters_from_document
 from services.database.channels import FLEET_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
@@ -69,6 +70,7 @@ async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
             TENANTS.c.priority,
             TENANTS.c.cpu_quota,
             TENANTS.c.fair_share_weight,
+            TENANTS.c.cells,
             in_order(TENANT_QUOTAS.c.gpu_model),
             in_order(TENANT_QUOTAS.c.gpus),
         )
@@ -82,8 +84,9 @@ async def load_tenants(connection: AnyConnection) -> tuple[Tenant, ...]:
             priority,
             Quota.of({GpuModel(model): count for model, count in zip(models, gpus, strict=True)}, cpu_quota),
             fair_share_weight,
+            virtual_clusters_from_document(cells["virtual_clusters"]),
         )
-        for tenant, priority, cpu_quota, fair_share_weight, models, gpus in await cursor.fetchall()
+        for tenant, priority, cpu_quota, fair_share_weight, cells, models, gpus in await cursor.fetchall()
     )
 
 
@@ -121,8 +124,17 @@ async def _store(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
         connection,
         upsert_rows(
             TENANTS,
-            ("tenant", "priority", "cpu_quota", "fair_share_weight"),
-            [(tenant.tenant, tenant.priority, tenant.quota.cpus, tenant.fair_share_weight) for tenant in tenants],
+            ("tenant", "priority", "cpu_quota", "fair_share_weight", "cells"),
+            [
+                (
+                    tenant.tenant,
+                    tenant.priority,
+                    tenant.quota.cpus,
+                    tenant.fair_share_weight,
+                    {"virtual_clusters": virtual_clusters_document(tenant.virtual_clusters)},
+                )
+                for tenant in tenants
+            ],
         ),
     )
     await execute(connection, delete(TENANT_QUOTAS).where(any_of(TENANT_QUOTAS.c.tenant, names)))

@@ -31,25 +31,25 @@ def checked_fleet(message: fleet_pb2.Fleet) -> FleetFile:
         described = fleet_file_from_document(_fleet_document(message))
     except FormatError as error:
         raise InvalidArgument(
-            [replace(problem, field=_under_fleet(problem.field)) for problem in error.problems]
+            [replace(problem, field=fleet_field(problem.field)) for problem in error.problems]
         ) from error
     if CPU_BUCKET in described.fleet.gpu_models():
         raise InvalidArgument.of("fleet.regions", f"a GPU model {_RESERVED_MODEL}")
     return described
 
 
-def checked_tenants(messages: tuple[fleet_pb2.Tenant, ...]) -> tuple[Tenant, ...]:
-    """The tenants of the messages; raises InvalidArgument with every problem."""
+def checked_tenants(messages: tuple[fleet_pb2.Tenant, ...], path: str = "tenants") -> tuple[Tenant, ...]:
+    """The tenants of the messages, which are the request's field `path`; raises InvalidArgument with every problem."""
     if len(messages) > GREATEST_TENANTS:
-        raise InvalidArgument.of("tenants", f"are {len(messages)}; at most {GREATEST_TENANTS} are possible")
+        raise InvalidArgument.of(path, f"are {len(messages)}; at most {GREATEST_TENANTS} are possible")
     try:
         tenants = tenants_from_document({"tenants": [_tenant_document(message) for message in messages]})
     except FormatError as error:
         raise InvalidArgument(
-            [replace(problem, field=_as_in_message(problem.field)) for problem in error.problems]
+            [replace(problem, field=tenants_field(problem.field, path)) for problem in error.problems]
         ) from error
     reserved = [
-        FieldProblem(f"tenants[{index}].gpu_quota.{CPU_BUCKET}", f"a GPU model {_RESERVED_MODEL}: set cpu_quota")
+        FieldProblem(f"{path}[{index}].gpu_quota.{CPU_BUCKET}", f"a GPU model {_RESERVED_MODEL}: set cpu_quota")
         for index, message in enumerate(messages)
         if CPU_BUCKET in message.gpu_quota
     ]
@@ -58,13 +58,16 @@ def checked_tenants(messages: tuple[fleet_pb2.Tenant, ...]) -> tuple[Tenant, ...
     return tenants
 
 
-def _under_fleet(field: str) -> str:
+def fleet_field(field: str) -> str:
+    """The path in the request of a field of fleet.yaml."""
     return f"fleet.{field}" if field else "fleet"
 
 
-def _as_in_message(field: str) -> str:
-    """tenants.yaml groups the quotas, the message does not."""
-    return field.replace(".quota.gpus", ".gpu_quota").replace(".quota.cpus", ".cpu_quota")
+def tenants_field(field: str, path: str = "tenants") -> str:
+    """The path in the request of a field of tenants.yaml, which groups the quotas, as the message does not."""
+    return path + field.removeprefix("tenants").replace(".quota.gpus", ".gpu_quota").replace(
+        ".quota.cpus", ".cpu_quota"
+    )
 
 
 def _fleet_document(message: fleet_pb2.Fleet) -> dict[str, object]:

@@ -24,6 +24,7 @@ from services.database.fleet_store import FleetRefused
 from services.database.lease_store import hold_regions
 from services.database.revision_store import Subject, lock_revision
 from services.database.tenant_store import TenantsRefused
+from services.global_scheduler.virtual_cluster_checks import require_match
 from services.grpc_errors import PreconditionFailed
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
@@ -32,11 +33,21 @@ _UPS = MappingProxyType({MachineState.DOWN: 1, MachineState.DRAINING: 1, Machine
 """How often a machine in that state has yet to be said to be up."""
 
 
-async def replace_fleet(connection: AnyConnection, fleet: Fleet, tables: Sequence[Table], now: float) -> None:
-    """The fleet and the tables of one fleet file. Raises PreconditionFailed while something runs on a machine that would disappear.
+async def replace_fleet(
+    connection: AnyConnection,
+    fleet: Fleet,
+    tables: Sequence[Table],
+    now: float,
+    tenants: Sequence[Tenant] | None = None,
+) -> None:
+    """The fleet and the tables of one fleet file; and all tenants, unless they stay as they are (None).
+
+    Raises PreconditionFailed while something runs on a machine that would disappear, or where the fleet has not the virtual
+    clusters of the tenants that stay; InvalidArgument where what is given does not match; and as `replace_tenants`.
 
     A machine that disappears while it is down or drained ends that in the event log: one that comes later under its name is up.
     """
+    await require_match(connection, fleet, tenants)
     ups = await _ups_of_disappearing(connection, fleet, now)
     try:
         await fleet_store.apply_fleet(connection, fleet)
@@ -45,6 +56,8 @@ async def replace_fleet(connection: AnyConnection, fleet: Fleet, tables: Sequenc
     await event_store.append(connection, ups)
     await catalog_store.apply_tables(connection, tables)
     wake_after_commit(connection, SCAN_CHANNEL)
+    if tenants is not None:
+        await _store_tenants(connection, tenants)
 
 
 async def _ups_of_disappearing(connection: AnyConnection, after: Fleet, now: float) -> list[Event]:
@@ -78,7 +91,13 @@ async def _ups_of_disappearing(connection: AnyConnection, after: Fleet, now: flo
 
 
 async def replace_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
-    """Raises PreconditionFailed while a tenant that would disappear has workloads that have not ended."""
+    """Raises PreconditionFailed while a tenant that would disappear has workloads that have not ended, and InvalidArgument
+    where the fleet has not their virtual clusters."""
+    await require_match(connection, None, tenants)
+    await _store_tenants(connection, tenants)
+
+
+async def _store_tenants(connection: AnyConnection, tenants: Sequence[Tenant]) -> None:
     before = {tenant.tenant: tenant.quota for tenant in await tenant_store.load_tenants(connection)}
     try:
         # From here on no region writes anything in the name of its present lease, and no scan pass re-classifies.

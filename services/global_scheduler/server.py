@@ -201,8 +201,11 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def ApplyFleet(self, request: messages.ApplyFleetRequest, context: Context) -> messages.ApplyFleetResponse:
         self._require_ready()
         described = await asyncio.to_thread(checked_fleet, request.fleet)
-        fleet = described.fleet
-        await self._run(partial(replace_fleet, fleet=fleet, tables=described.tables, now=self._clock.now()))
+        fleet, tenants = described.fleet, None
+        if request.HasField("tenants"):
+            tenants = await asyncio.to_thread(checked_tenants, tuple(request.tenants.tenants), "tenants.tenants")
+        replacing = partial(replace_fleet, fleet=fleet, tables=described.tables, now=self._clock.now(), tenants=tenants)
+        await self._run(replacing)
         await self._surroundings.refresh()
         machines = [machine for region in fleet.regions for machine in region.machines()]
         return messages.ApplyFleetResponse(
@@ -210,6 +213,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
             clusters=sum(len(region.clusters) for region in fleet.regions),
             machines=len(machines),
             gpus=sum(machine.gpus for machine in machines),
+            tenants=len(tenants or ()),
         )
 
     async def ApplyTenants(

@@ -10,8 +10,10 @@ from functools import partial
 import structlog
 
 from cluster_manager.capacity.errors import InventoryError
+from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters
 from cluster_manager.mechanisms import NoMechanism
 from data_placement.catalog import CatalogChange
+from domain.declared_cells import Declarations
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId, RegionId
 from domain.tenant import Tenant
@@ -39,6 +41,7 @@ class _Newer:
 
     revisions: Revisions
     region: tuple[Region, Mapping[MachineId, MachineState]] | None
+    """As it is stored: without its virtual clusters."""
     tenants: tuple[Tenant, ...] | None
     catalog: CatalogChange
 
@@ -68,14 +71,19 @@ class AppliedChanges:
         if await self._database.run(load_revisions, give_up_after_s=0.0) == memory.revisions:
             return
         newer = await self._database.run(
-            partial(_load_newer, known=memory.revisions, region=memory.region.region),
+            partial(
+                _load_newer,
+                known=memory.revisions,
+                region=memory.region.region,
+                declarations=declarations_of(tuple(memory.tenants.values())),
+            ),
             snapshot=True,
             give_up_after_s=0.0,
         )
-        if newer.region is not None:
-            await self._exchange_machines(*newer.region, now_real_s)
         if newer.tenants is not None:
             memory.tenants = {tenant.tenant: tenant for tenant in newer.tenants}
+        if newer.region is not None:
+            await self._exchange_machines(*newer.region, now_real_s)
         memory.catalog.apply(newer.catalog)
         memory.revisions = newer.revisions
         _log.info(
@@ -96,7 +104,7 @@ class AppliedChanges:
         # that waits here; a reader meanwhile sees the region as it was.
         try:
             async with memory.steady:
-                inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)
+                region, inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)
         except InventoryError as error:
             raise SessionOver(f"what the region holds does not fit its machines any more: {error}") from error
         except (NoMechanism, FormatError) as error:
@@ -108,18 +116,28 @@ class AppliedChanges:
 
 def _exchanged(
     memory: RegionMemory, region: Region, states: Mapping[MachineId, MachineState]
-) -> tuple[RegionCapacity, RegionBidder]:
+) -> tuple[Region, RegionCapacity, RegionBidder]:
+    region = region_with_virtual_clusters(region, declarations_of(tuple(memory.tenants.values())))
     inventory = capacity_after_change(memory.inventory, region, states)
-    return inventory, RegionBidder(region, inventory, memory.catalog)
+    return region, inventory, RegionBidder(region, inventory, memory.catalog)
 
 
-async def _load_newer(connection: AnyConnection, known: Revisions, region: RegionId) -> _Newer:
+async def _load_newer(
+    connection: AnyConnection, known: Revisions, region: RegionId, declarations: Declarations
+) -> _Newer:
+    """`declarations` are the virtual clusters of the tenants that are known."""
     revisions = await load_revisions(connection)
+    tenants = None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection)
+    declared = declarations if tenants is None else declarations_of(tenants)
     machines = None
-    if revisions.fleet != known.fleet:
+    if revisions.fleet != known.fleet or _with_any(declared) != _with_any(declarations):
         fleet, states = await fleet_store.load_fleet(connection, region)
         if not fleet.regions:
             raise SessionOver(f"the fleet has no region {region} any more")
         machines = (fleet.regions[0], states)
-    tenants = None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection)
     return _Newer(revisions, machines, tenants, await catalog_store.load_changes(connection, known.catalog))
+
+
+def _with_any(declarations: Declarations) -> Declarations:
+    """Those of the tenants that have virtual clusters."""
+    return {tenant: declared for tenant, declared in declarations.items() if declared}

@@ -192,6 +192,7 @@ def _live_attempt(
         dispatched_s=now,
         charges=charges[name],
         placements=dispatch.plan.placements,
+        cells=dispatch.plan.cells,
     )
 
 

@@ -25,6 +25,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import PlacementChange
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
+from services.database.cell_store import CellsOfJobs
 from services.database.profile_store import ReportedProfile
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
 
@@ -45,6 +46,8 @@ class LiveAttempt:
     dispatched_s: float
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
+    cells: CellsOfJobs = ()
+    """Of its jobs that use cells of a virtual cluster."""
     revision: int = 0
     """How often its placements have changed since it was dispatched."""
     change: PlacementChange | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cluster_manager.attempt_run.run import facts_of, run_from_record
+from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters
 from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s, is_spared
 from domain.fleet import Fleet, MachineState
@@ -91,10 +92,13 @@ def make_memory(
     preempted_s: Mapping[str, tuple[float, ...]] = NO_PREEMPTIONS,
     packlimit: float | None = None,
 ) -> RegionMemory | None:
-    """The memory that belongs to these rows; None when the fleet has no such region."""
+    """The memory that belongs to these rows; None when the fleet has no such region.
+
+    Raises FormatError where the tenants' virtual clusters do not match the region: what was applied does.
+    """
     if all(region.region != region_id for region in fleet.regions):
         return None
-    region = fleet.region(region_id)
+    region = region_with_virtual_clusters(fleet.region(region_id), declarations_of(tenants))
     own = {machine.machine for machine in region.machines()}
     own_states = {machine: state for machine, state in states.items() if machine in own}
     inventory = RegionCapacity(region, own_states, rule=rule)
@@ -125,7 +129,9 @@ def holding_of(
     past_s = preempted_s.get(attempt.key.workload, ())
     from_s = evictable_from_s(rule, attempt.dispatched_s, attempt.started_s, past_s)
     spared = is_spared(rule, guaranteed=attempt.guaranteed)
-    return Holding(attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s, spared)
+    return Holding(
+        attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s, spared, attempt.cells
+    )
 
 
 def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
@@ -150,6 +156,7 @@ def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
         dispatched_s=stored.dispatched_s,
         charges=stored.charges,
         placements=stored.placements,
+        cells=stored.cells,
     )
     attempt.perhaps_known.update(attempt.clusters)
     return attempt

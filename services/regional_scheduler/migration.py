@@ -60,4 +60,5 @@ def new_attempt(attempt: LiveAttempt) -> NewAttempt:
         progress_at_start=attempt.run.facts.progress_at_start,
         charges=attempt.charges,
         placements=attempt.placements,
+        cells=attempt.cells,
     )

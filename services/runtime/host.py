@@ -182,11 +182,14 @@ class Host:
 
     def _apply_files(self, address: str) -> None:
         with Client(address) as client:
+            tenants = None
+            if self._options.tenants_file is not None:
+                tenants = [tenant_to_proto(tenant) for tenant in read_tenants(self._options.tenants_file)]
             if self._options.fleet_file is not None:
                 described = read_fleet_file(self._options.fleet_file)
-                client.apply_fleet(fleet_to_proto(described.fleet, described.tables))
-            if self._options.tenants_file is not None:
-                client.apply_tenants([tenant_to_proto(tenant) for tenant in read_tenants(self._options.tenants_file)])
+                client.apply_fleet(fleet_to_proto(described.fleet, described.tables), tenants)
+            elif tenants is not None:
+                client.apply_tenants(tenants)
 
     async def _follow_fleet(self, database: Database, stop: asyncio.Event) -> None:
         """Starts tiers for regions and clusters that appear; those that disappear stay idle until the next start."""

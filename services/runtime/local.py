@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from formats.fleet_file import read_fleet_file
 from formats.tenants_file import read_tenants
 from services.configuration import load_configuration
@@ -81,10 +82,10 @@ def up(
 def _check_files(options: HostOptions) -> None:
     """Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end."""
     load_configuration(options.configuration_file)
-    if options.fleet_file is not None:
-        read_fleet_file(options.fleet_file)
-    if options.tenants_file is not None:
-        read_tenants(options.tenants_file)
+    fleet = read_fleet_file(options.fleet_file).fleet if options.fleet_file is not None else None
+    tenants = read_tenants(options.tenants_file) if options.tenants_file is not None else ()
+    if fleet is not None:
+        fleet_with_virtual_clusters(fleet, declarations_of(tenants))
 
 
 def _check_port(options: HostOptions) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL
@@ -119,9 +120,9 @@ def read_inputs(source: InputSource) -> SimulationInputs:
     if tenants is not None:
         _check_tenants(rows, tenants, source)
     loans = read_loans(source.loans, described.fleet) if source.loans is not None else None
-    return SimulationInputs(
-        trace, rows, described.fleet, described.tables, tenants, source, _digest_of(source), loans, snapshot
-    )
+    named = source.tenants or source.snapshot or "tenants"
+    fleet = fleet_with_virtual_clusters(described.fleet, declarations_of(tenants or ()), str(named))
+    return SimulationInputs(trace, rows, fleet, described.tables, tenants, source, _digest_of(source), loans, snapshot)
 
 
 def _fleet_of(source: InputSource, snapshot: Snapshot | None) -> FleetFile:

@@ -176,7 +176,7 @@ class Attempts:
             eviction=eviction,
         )
         inventory = world.regions.members[work.region].inventory
-        inventory.hold(work.holding(attempt.placements, inventory.rule))
+        inventory.hold(work.holding(attempt.placements, inventory.rule)._replace(cells=attempt.cells))
         self._await_evictable(work)
         work.placements = attempt.placements
         world.live[work.index] = work

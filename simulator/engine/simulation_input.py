@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
@@ -53,11 +54,18 @@ class SimulationInput:
         workloads: Sequence[Workload] = (),
         default_duration_s: float | None = None,
     ) -> SimulationInput:
-        """The run that goes on from a snapshot, with its fleet, tenants and tables, and what is submitted afterwards."""
+        """The run that goes on from a snapshot, with its fleet, tenants and tables, and what is submitted afterwards.
+
+        Raises FormatError where the tenants' virtual clusters do not match the fleet.
+        """
+        declarations = declarations_of(snapshot.tenants)
+        fleet = snapshot.fleet
+        if any(declarations.values()):
+            fleet = fleet_with_virtual_clusters(fleet, declarations, name)
         return SimulationInput(
             name,
             rows,
-            snapshot.fleet,
+            fleet,
             snapshot.tenants,
             workloads=workloads,
             snapshot=snapshot,

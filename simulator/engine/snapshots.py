@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+from domain.cells import CellUse
 from domain.eviction import HOUR_S
 from domain.fleet import MachineState
+from domain.identifiers import JobName
 from domain.life_cycle import QUEUED
+from domain.placement import Holding
 from domain.rank import QueuePosition
 from domain.snapshot import Leaving, NextPlace, QueuedWorkload, RunningAttempt, ServiceSoFar, Snapshot, UseStretch
 from simulator.engine.workloads import SimulatedWorkload
@@ -103,7 +106,12 @@ def _running(world: World, work: SimulatedWorkload) -> RunningAttempt:
         else NextPlace(world.regions.members[work.goes_on_in[0]].region, work.goes_on_in[1]),
         guaranteed=work.guaranteed,
         preempted_s=_of_last_hour(world, work),
+        cells=_cells_of(member.inventory.holding(work.key)),
     )
+
+
+def _cells_of(holding: Holding | None) -> tuple[tuple[JobName, CellUse], ...]:
+    return tuple(sorted(holding.cells)) if holding is not None else ()
 
 
 def _of_last_hour(world: World, work: SimulatedWorkload) -> tuple[float, ...]:

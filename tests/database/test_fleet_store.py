@@ -6,6 +6,7 @@ import pytest
 from psycopg.errors import CheckViolation
 
 from cluster_manager.attempt_run.actions import RecordEnd
+from domain.cells import CellHierarchy, CellLevel, ClusterCells
 from domain.fleet import Cluster, Fleet, MachineState, Region
 from domain.identifiers import MachineId, RackId, RegionId, WorkloadId
 from domain.life_cycle import State
@@ -15,6 +16,7 @@ from services.database.fleet_store import FLEET_CHANNEL, FleetRefused, RegionSum
 from services.database.lease_store import Lease, LeaseLost
 from services.database.revision_store import load_revisions
 from tests.database.small_world import (
+    A100,
     EAST,
     FLEET,
     cluster,
@@ -125,6 +127,27 @@ def test_a_cluster_keeps_its_mechanism_and_another_one_is_a_change(database_url:
             first = await database.run(partial(fleet_store.apply_fleet, fleet=FLEET))
             assert await database.run(partial(fleet_store.apply_fleet, fleet=changed)) == first + 1
             assert (await database.run(fleet_store.load_fleet))[0] == changed
+
+    asyncio.run(scenario())
+
+
+def test_a_cluster_keeps_its_hierarchies_and_others_are_a_change(database_url: str) -> None:
+    east = FLEET.regions[0]
+    levels = (CellLevel("gpu"), CellLevel("machine", 8), CellLevel("rack", 2))
+    machines = tuple(machine.machine for machine in east.clusters[0].machines())
+
+    def divided(*hierarchies: CellHierarchy) -> Fleet:
+        divided = dataclasses.replace(east.clusters[0], mechanism="cells", cells=ClusterCells(hierarchies))
+        return Fleet((Region(EAST, (divided, east.clusters[1])),))
+
+    all_of_them, two = CellHierarchy("a", A100, levels), CellHierarchy("a", A100, levels, machines[:2])
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            for revision, fleet in enumerate((FLEET, divided(), divided(all_of_them), divided(two)), 1):
+                for _ in range(2):
+                    assert await database.run(partial(fleet_store.apply_fleet, fleet=fleet)) == revision
+                assert (await database.run(fleet_store.load_fleet))[0] == fleet
 
     asyncio.run(scenario())
 

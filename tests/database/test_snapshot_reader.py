@@ -4,20 +4,21 @@ import asyncio
 from dataclasses import replace
 
 from cluster_manager.attempt_run.events import Eviction
+from domain.cells import CellPair, CellUse, TaskCellUse
 from domain.events import EvictionCause
-from domain.identifiers import AttemptNumber, ClusterId, MachineId, RegionId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, VirtualClusterId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.placement_changes import ChangeKind, PlacementChange
 from domain.snapshot import AttemptSoFar, Leaving, NextPlace, RunningAttempt
 from domain.snapshot_contradictions import contradictions
-from services.database import attempt_store, fleet_store, placement_change_store, reservation_store
+from services.database import attempt_store, cell_store, fleet_store, placement_change_store, reservation_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.reservation_store import ReservedPlace
 from services.database.snapshot_reader import load_snapshot
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import FLEET, dispatch, new_attempt, placement, specification, submission, submit
+from tests.database.small_world import ADS, FLEET, dispatch, new_attempt, placement, specification, submission, submit
 
 W1 = WorkloadId("w000001")
 KEY = AttemptKey(W1, AttemptNumber(1))
@@ -50,6 +51,34 @@ def test_a_changed_attempt_says_what_it_had_come_to_at_its_last_change(database_
         leaving = await running(connection, 2320.0)
         assert leaving.changed == AttemptSoFar(2300.0, leaving.progress, 800.0 + 4 * 100)
         assert leaving.next_place == NextPlace(RegionId("east"), kept)
+
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await story(connection)
+
+    asyncio.run(scenario())
+
+
+def test_a_live_attempt_has_the_cells_that_were_written_last(database_url: str) -> None:
+    wanted = specification()
+    stored = replace(submission(1, wanted), serialized=specification_to_proto(wanted).SerializeToString())
+    tasks = (TaskCellUse("machine", (CellPair(4, 1, 3),)),)
+    seated = CellUse(ADS, VirtualClusterId("ads"), "a100", tasks, "fast", True)
+    downgraded = seated._replace(tasks=(TaskCellUse("machine"),), downgraded=True)
+    job = JobName("train")
+
+    async def story(connection: AnyConnection) -> None:
+        await fleet_store.apply_fleet(connection, FLEET)
+        await submit(connection, [stored])
+        await dispatch(connection, replace(new_attempt(W1), cells=((job, seated),)))
+        assert (await running(connection, 2050.0)).cells == ((job, seated),)
+        for use in (downgraded, seated):
+            await cell_store.write_cells(connection, [(KEY, ((job, use),))])
+            (attempt,) = await attempt_store.load_live(connection, RegionId("east"))
+            assert attempt.cells == ((job, use),)
+        await connection.execute("DELETE FROM attempts")
+        cursor = await connection.execute("SELECT count(*) FROM attempt_cells")
+        assert await cursor.fetchone() == (0,)
 
     async def scenario() -> None:
         async with Database(database_url) as database, database.transaction() as connection:

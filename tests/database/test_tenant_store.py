@@ -2,7 +2,8 @@ import asyncio
 
 import pytest
 
-from domain.identifiers import ANY_GPU_MODEL, TenantId, WorkloadId
+from domain.declared_cells import DeclaredCells, DeclaredMachines, DeclaredPin, DeclaredVirtualCluster
+from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, TenantId, WorkloadId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from services.database import lease_store, tenant_store, workload_store
@@ -23,7 +24,13 @@ def test_tenants_come_back_as_they_were_applied(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
             assert await database.run(tenant_store.load_tenants) == ()
-            unlimited = Tenant(TenantId("a/b.c"), 0, Quota.of({}, None))
+            owned = DeclaredVirtualCluster(
+                ClusterId("east-a"),
+                (DeclaredCells("rack", 1, "v100"), DeclaredCells("gpu", 3)),
+                (DeclaredPin("fast", "switch", MachineId("m1"), 2),),
+            )
+            short = DeclaredVirtualCluster(ClusterId("east-b"), machines=DeclaredMachines(32, 4, GpuModel("A100")))
+            unlimited = Tenant(TenantId("a/b.c"), 0, Quota.of({}, None), virtual_clusters=(owned, short))
             wanted = (*TENANTS, unlimited)
             for _ in range(2):
                 assert await database.run(lambda connection: tenant_store.apply_tenants(connection, wanted)) == 1

@@ -411,20 +411,46 @@ class ApplyFleetRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FLEET_FIELD_NUMBER: _builtins.int
+    TENANTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def fleet(self) -> _fleet_pb2.Fleet: ...
+    @_builtins.property
+    def tenants(self) -> Global___TenantList:
+        """Set: all tenants are replaced with the fleet, both or none. So virtual clusters can change with what they are cells of."""
+
     def __init__(
         self,
         *,
         fleet: _fleet_pb2.Fleet | None = ...,
+        tenants: Global___TenantList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "tenants", b"tenants"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "tenants", b"tenants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplyFleetRequest: _TypeAlias = ApplyFleetRequest  # noqa: Y015
+
+@_typing.final
+class TenantList(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tenants(self) -> _containers.RepeatedCompositeFieldContainer[_fleet_pb2.Tenant]: ...
+    def __init__(
+        self,
+        *,
+        tenants: _abc.Iterable[_fleet_pb2.Tenant] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenants", b"tenants"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantList: _TypeAlias = TenantList  # noqa: Y015
 
 @_typing.final
 class ApplyFleetResponse(_message.Message):
@@ -434,10 +460,13 @@ class ApplyFleetResponse(_message.Message):
     CLUSTERS_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    TENANTS_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     clusters: _builtins.int
     machines: _builtins.int
     gpus: _builtins.int
+    tenants: _builtins.int
+    """As many as were given with the fleet."""
     def __init__(
         self,
         *,
@@ -445,10 +474,11 @@ class ApplyFleetResponse(_message.Message):
         clusters: _builtins.int = ...,
         machines: _builtins.int = ...,
         gpus: _builtins.int = ...,
+        tenants: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "gpus", b"gpus", "machines", b"machines", "regions", b"regions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "gpus", b"gpus", "machines", b"machines", "regions", b"regions", "tenants", b"tenants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -193,14 +193,16 @@ class GlobalSchedulerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ApplyFleet(self, request, context):
-        """Replaces the fleet. Refused while something runs on a machine that would disappear.
+        """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
+        virtual clusters of the tenants.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApplyTenants(self, request, context):
-        """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended.
+        """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended, or where the
+        fleet does not have their virtual clusters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

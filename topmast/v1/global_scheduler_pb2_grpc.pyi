@@ -57,9 +57,13 @@ class GlobalSchedulerStub:
     GetQueue: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetQueueRequest, _global_scheduler_pb2.GetQueueResponse]
     """The head of the queue, and how many wait behind it."""
     ApplyFleet: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]
-    """Replaces the fleet. Refused while something runs on a machine that would disappear."""
+    """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
+    virtual clusters of the tenants.
+    """
     ApplyTenants: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyTenantsRequest, _global_scheduler_pb2.ApplyTenantsResponse]
-    """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended."""
+    """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended, or where the
+    fleet does not have their virtual clusters.
+    """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetStatusRequest, _global_scheduler_pb2.GetStatusResponse]
     """Regions, machines, usage and health, in one look."""
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]
@@ -91,9 +95,13 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     GetQueue: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetQueueRequest, _global_scheduler_pb2.GetQueueResponse]  # type: ignore[assignment]
     """The head of the queue, and how many wait behind it."""
     ApplyFleet: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyFleetRequest, _global_scheduler_pb2.ApplyFleetResponse]  # type: ignore[assignment]
-    """Replaces the fleet. Refused while something runs on a machine that would disappear."""
+    """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
+    virtual clusters of the tenants.
+    """
     ApplyTenants: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.ApplyTenantsRequest, _global_scheduler_pb2.ApplyTenantsResponse]  # type: ignore[assignment]
-    """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended."""
+    """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended, or where the
+    fleet does not have their virtual clusters.
+    """
     GetStatus: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetStatusRequest, _global_scheduler_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Regions, machines, usage and health, in one look."""
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]  # type: ignore[assignment]
@@ -194,7 +202,9 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _global_scheduler_pb2.ApplyFleetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_global_scheduler_pb2.ApplyFleetResponse, _abc.Awaitable[_global_scheduler_pb2.ApplyFleetResponse]]:
-        """Replaces the fleet. Refused while something runs on a machine that would disappear."""
+        """Replaces the fleet. Refused while something runs on a machine that would disappear, or where it does not have the
+        virtual clusters of the tenants.
+        """
 
     @_abc_1.abstractmethod
     def ApplyTenants(
@@ -202,7 +212,9 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _global_scheduler_pb2.ApplyTenantsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_global_scheduler_pb2.ApplyTenantsResponse, _abc.Awaitable[_global_scheduler_pb2.ApplyTenantsResponse]]:
-        """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended."""
+        """Replaces all tenants. Refused while a tenant that would disappear has workloads that have not ended, or where the
+        fleet does not have their virtual clusters.
+        """
 
     @_abc_1.abstractmethod
     def GetStatus(

@@ -32,32 +32,34 @@ def apply(
 ) -> None:
     """Apply a fleet, or tenants, or both: what was there before is replaced.
 
-    Files are recognised by what is in them. All files are read before anything is applied; the fleet goes first.
+    Files are recognised by what is in them. All files are read before anything is applied; a fleet and tenants are applied
+    together or not at all.
     """
     from services.wire.fleets import fleet_to_proto, tenant_to_proto
 
     read = _read(files)
     done: dict[str, object] = {}
     with connect(address, attempts=CHANGING_ATTEMPTS) as client:
+        tenants = [tenant_to_proto(tenant) for tenant in read.tenants[0][1]] if read.tenants else None
         for _, described in read.fleets:
-            applied = client.apply_fleet(fleet_to_proto(described.fleet, described.tables))
+            applied = client.apply_fleet(fleet_to_proto(described.fleet, described.tables), tenants)
             done["fleet"] = applied
             if not as_json:
                 show_line(
                     f"fleet applied: {counted(applied.regions, 'region')}, {counted(applied.clusters, 'cluster')}, "
                     f"{counted(applied.machines, 'machine')}, {counted(applied.gpus, 'GPU')}"
                 )
-        for _, tenants in read.tenants:
-            count = client.apply_tenants([tenant_to_proto(tenant) for tenant in tenants])
-            done["tenants"] = count
+        if tenants is not None:
+            done["tenants"] = len(tenants) if read.fleets else client.apply_tenants(tenants)
             if not as_json:
-                show_line(f"tenants applied: {count}")
+                show_line(f"tenants applied: {done['tenants']}")
     if as_json:
         show_json(done)
 
 
 def _read(files: list[Path]) -> _Read:
     """Everything, checked: each file by itself, and tenants against the fleet that comes with them."""
+    from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
     from formats.fleet_file import fleet_file_from_document
     from formats.problems import FieldProblem, FormatError
     from formats.tenants_file import check_tenants, tenants_from_document
@@ -80,8 +82,9 @@ def _read(files: list[Path]) -> _Read:
         if len(found) > 1:
             raise FormatError(found[1][0], [FieldProblem("", f"is a second {what}; apply one at a time")])
     if read.fleets and read.tenants:
-        (_, described), (source, tenants) = read.fleets[0], read.tenants[0]
+        (fleet_source, described), (source, tenants) = read.fleets[0], read.tenants[0]
         problems = check_tenants(tenants, described.fleet.gpu_models())
         if problems:
             raise FormatError(source, problems)
+        fleet_with_virtual_clusters(described.fleet, declarations_of(tenants), f"{fleet_source} and {source}")
     return read

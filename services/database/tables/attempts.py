@@ -86,6 +86,17 @@ PLACEMENTS: Final = Table(
     ForeignKeyConstraint(["workload", "attempt"], ["attempts.workload", "attempts.attempt"], ondelete="CASCADE"),
 )
 
+ATTEMPT_CELLS: Final = Table(
+    # Of the jobs that use cells of a virtual cluster (`formats.cell_use`), for as long as their placements.
+    "attempt_cells",
+    METADATA,
+    key("workload", NAME),
+    key("attempt", Integer),
+    key("job", NAME),
+    required("cells", DOCUMENT),
+    ForeignKeyConstraint(["workload", "attempt"], ["attempts.workload", "attempts.attempt"], ondelete="CASCADE"),
+)
+
 PLACEMENT_REVISIONS: Final = Table(
     # An attempt whose placements have changed since it was dispatched; the last change and how far it is.
     "placement_revisions",

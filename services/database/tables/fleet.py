@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import CheckConstraint, Float, ForeignKey, Integer, SmallInteger, Table, text
 
 from domain.fleet import MachineState
-from services.database.tables.definition import METADATA, NAME, key, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, key, required
 
 REGIONS: Final = Table(
     "regions",
@@ -24,6 +24,8 @@ CLUSTERS: Final = Table(
     required("position", Integer),
     # What places jobs in it.
     required("mechanism", NAME, server_default=text("'packing'")),
+    # As in fleet.yaml (`formats.cell_hierarchies`).
+    required("cells", DOCUMENT, server_default=text("""'{"hierarchies": []}'""")),
 )
 
 MACHINES: Final = Table(

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, SmallInteger, Table, text
 
-from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, optional, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, REWRITTEN, key, optional, required
 
 TENANTS: Final = Table(
     "tenants",
@@ -16,6 +16,8 @@ TENANTS: Final = Table(
     # Null: CPUs are not limited.
     optional("cpu_quota", Float),
     required("fair_share_weight", Float, server_default=text("1")),
+    # As in tenants.yaml (`formats.virtual_clusters`).
+    required("cells", DOCUMENT, server_default=text("""'{"virtual_clusters": []}'""")),
 )
 
 TENANT_QUOTAS: Final = Table(
