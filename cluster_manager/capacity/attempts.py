@@ -41,6 +41,7 @@ class AttemptArrays(NamedTuple):
 
 
 NO_ATTEMPT = -1
+CHANGES_REMEMBERED = 4096
 NO_ORDER_KEY: OrderKey = (0, 0, 0.0, "", 0)
 
 
@@ -54,6 +55,15 @@ class HeldAttempt:
     row: int = NO_ATTEMPT
     first_entry: int = 0
     order_key: OrderKey = NO_ORDER_KEY
+
+
+class ChangedAttempt(NamedTuple):
+    """What an attempt holds now, after a change."""
+
+    key: AttemptKey
+    holding: Holding | None
+    """None: it is gone."""
+    leaving: bool
 
 
 @compiled_part
@@ -107,6 +117,8 @@ class HeldAttempts:
         self._order_keys: list[OrderKey] = []
         self._used_entries = 0
         self._wasted_entries = 0
+        self._changed: list[AttemptKey] = []
+        self._changes_forgotten = 0
         self.arrays = self._published()
         """As they are now; the next attempt may replace them."""
 
@@ -114,6 +126,28 @@ class HeldAttempts:
     def count(self) -> int:
         """How many there are."""
         return len(self._order_keys)
+
+    @property
+    def changes(self) -> int:
+        """How many changes of what attempts hold, or of whether they are leaving, there have been; undone ones count too."""
+        return self._changes_forgotten + len(self._changed)
+
+    def changed_since(self, changes: int) -> list[ChangedAttempt] | None:
+        """The attempts that came, changed or went since there had been so many changes; None: that is too long ago."""
+        if changes < self._changes_forgotten:
+            return None
+        keys = dict.fromkeys(self._changed[changes - self._changes_forgotten :])
+        found = ((key, self.by_key.get(key)) for key in keys)
+        return [
+            ChangedAttempt(key, None, False) if live is None else ChangedAttempt(key, live.holding, live.leaving)
+            for key, live in found
+        ]
+
+    def _has_changed(self, key: AttemptKey) -> None:
+        if len(self._changed) == CHANGES_REMEMBERED:
+            self._changes_forgotten += CHANGES_REMEMBERED // 2
+            del self._changed[: CHANGES_REMEMBERED // 2]
+        self._changed.append(key)
 
     def any_worse(self, standing: Standing) -> bool:
         """Whether any attempt has a strictly worse standing; those that are leaving count too."""
@@ -144,6 +178,7 @@ class HeldAttempts:
         self._order_keys.insert(rank, live.order_key)
         self.by_row[row] = live
         self.by_key[holding.key] = live
+        self._has_changed(holding.key)
         # Assignments to single cells: a slice costs several times as much.
         rows = self._rows
         rows[row, PRIORITY], rows[row, LEVEL] = holding.standing
@@ -167,6 +202,7 @@ class HeldAttempts:
         self.by_row[live.row] = None
         self._free_rows.append(live.row)
         del self.by_key[live.holding.key]
+        self._has_changed(live.holding.key)
         live.row = NO_ATTEMPT
 
     def rerank(self, live: HeldAttempt, holding: Holding) -> None:
@@ -176,11 +212,13 @@ class HeldAttempts:
         self._evictable_from_s[live.row] = holding.evictable_from_s
         self._started_s[live.row] = holding.started_s
         self._rank(live)
+        self._has_changed(holding.key)
 
     def set_leaving(self, live: HeldAttempt, leaving: bool) -> None:
         """Whether the attempt is being evicted; then it is no candidate."""
         live.leaving = leaving
         self._rows[live.row, EVICTABLE] = not leaving
+        self._has_changed(live.holding.key)
 
     def set_evictable(self, live: HeldAttempt, *, evictable: bool) -> None:
         """Whether the attempt may be chosen as a victim."""

@@ -9,7 +9,7 @@ from typing import TypeVarTuple
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import AttemptArrays, HeldAttempt, HeldAttempts, is_part_of
+from cluster_manager.capacity.attempts import AttemptArrays, ChangedAttempt, HeldAttempt, HeldAttempts, is_part_of
 from cluster_manager.capacity.charging import (
     ALL_FITS,
     ENTRY_COLUMNS,
@@ -178,6 +178,10 @@ class ClusterCapacity(NeverCopied):
     def held(self) -> Iterator[tuple[Holding, bool]]:
         """What every live attempt holds here, and whether its eviction has begun; in no particular order."""
         return ((live.holding, live.leaving) for live in self._attempts.by_key.values())
+
+    def changed_attempts(self, since: int) -> tuple[Sequence[ChangedAttempt] | None, int]:
+        """Those changed since so many changes (None: too long ago, look at all `held`), and how many there have been."""
+        return self._attempts.changed_since(since), self._attempts.changes
 
     def entries_of(self, key: AttemptKey) -> Integers:
         """What it holds, summed up per machine: the table `entries` of `AttemptArrays`. Raises UnexpectedHolding."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cluster_manager.capacity.attempts import ChangedAttempt
 from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, Integers
@@ -45,7 +46,7 @@ class HeldWork:
     It can be made anew from the capacity at any time; between two questions only what has changed is done.
     """
 
-    __slots__ = ("_held", "_parts", "_revision", "_supposed", "_takes_work", "cells", "rows")
+    __slots__ = ("_changes", "_held", "_parts", "_released", "_revision", "_supposed", "_takes_work", "cells", "rows")
 
     def __init__(self, view: ClusterCapacity) -> None:
         """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
@@ -59,7 +60,11 @@ class HeldWork:
         self._held: dict[AttemptKey, tuple[Holding, bool]] = {}
         self._parts: dict[AttemptKey, int] = {}
         self._revision = _NO_REVISION
+        self._changes = -1
+        """How many changes of attempts the capacity had seen when the cells were brought up to date last."""
         self._supposed: list[_Supposed] = []
+        self._released: list[AttemptKey] = []
+        """What was forgotten only because it was supposed to be gone."""
 
     def bring_up_to_date(self, view: ClusterCapacity) -> None:
         """The cells are as the capacity says, what is supposed at the moment not counted."""
@@ -71,25 +76,32 @@ class HeldWork:
         self._supposed.clear()
         self._take_machines(view)
         new: list[tuple[Holding, bool]] = []
-        held, still_there = self._held, 0
-        for holding, leaving in view.held():
-            known = held.get(holding.key)
-            if known is not None:
-                still_there += 1
-                if known[0] is holding and known[1] == leaving:
-                    continue
-            if known is None or known[0] is not holding:
+        for attempt, holding, leaving in self._changed(view):
+            known = self._held.get(attempt)
+            if known is not None and known[0] is holding:
+                if known[1] != leaving:
+                    self._held[attempt] = holding, leaving
+                    for key in self.keys_of(attempt):
+                        self.cells.work[key].leaving = leaving
+                continue
+            self.forget(attempt)
+            if holding is not None:
                 new.append((holding, leaving))
-            else:
-                held[holding.key] = holding, leaving
-                for key in self.keys_of(holding.key):
-                    self.cells.work[key].leaving = leaving
-        if still_there < len(held):
-            for attempt in [attempt for attempt in held if view.holding(attempt) is None]:
-                self.forget(attempt)
-        for holding, _ in new:
-            self.forget(holding.key)
         self._take_in(sorted(new, key=lambda one: order_of_holding(one[0].key, one[0].started_s, one[1])))
+
+    def _changed(self, view: ClusterCapacity) -> list[ChangedAttempt]:
+        """Every attempt that may hold something else than is known here, with what it holds."""
+        recently, self._changes = view.changed_attempts(self._changes)
+        released, self._released = self._released, []
+        if recently is None:
+            leaving = {holding.key: is_leaving for holding, is_leaving in view.held()}
+            attempts = dict.fromkeys([*self._held, *leaving])
+            return [ChangedAttempt(attempt, view.holding(attempt), leaving.get(attempt, False)) for attempt in attempts]
+        found = {changed.key: changed for changed in recently}
+        for attempt in released:
+            if (holding := view.holding(attempt)) is not None:
+                found[attempt] = ChangedAttempt(attempt, holding, view.is_leaving(attempt))
+        return list(found.values())
 
     def forget(self, attempt: AttemptKey) -> None:
         """The attempt holds nothing as far as the cells are concerned, until they are brought up to date again."""
@@ -117,6 +129,7 @@ class HeldWork:
         for entries, released in view.suppositions():
             if released is not None:
                 self.forget(released)
+                self._released.append(released)
                 continue
             placement = found.get(entries.tobytes())
             if placement is None or not self._suppose_placed(placement):
