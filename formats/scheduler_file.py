@@ -79,6 +79,8 @@ class PlacementSection(Schema):
 
     packlimit: PackLimitSetting = None
     """Jobs of a greater skew are. None, `auto` in the file: learnt from the history of placements and iteration times."""
+    wait_for_consolidation: bool = False
+    """True: a job of a greater skew waits until it can be on as few machines as it needs."""
 
 
 class EstimatesSection(Schema):

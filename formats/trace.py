@@ -52,6 +52,8 @@ class TraceRow:
     checkpoint_s: float | None = None
     """Seconds of work between two checkpoints."""
     region: RegionId | None = None
+    skew: float | None = None
+    """Largest tensor of its model over the whole model (Tiresias §3.3)."""
 
 
 COLUMNS = tuple(field.name for field in fields(TraceRow))
@@ -263,6 +265,7 @@ def _parse_row(values: Mapping[str, str], default_tenant: TenantId | None) -> Tr
         fungible=optional("fungible", _flag),
         checkpoint_s=optional("checkpoint_s", number_cell),
         region=RegionId(region) if (region := optional("region", name_cell)) is not None else None,
+        skew=optional("skew", _skew),
     )
     check_row(row)
     return row
@@ -288,6 +291,13 @@ def check_row(row: TraceRow) -> None:
 
 def _tasks(column: str, cell: str) -> int:
     return whole_cell(column, cell, 1, GREATEST_TASKS)
+
+
+def _skew(column: str, cell: str) -> float:
+    skew = number_cell(column, cell)
+    if skew > 1:
+        raise BadCell(column, f"must be a number from 0 to 1, not {in_quotes(cell)}")
+    return skew
 
 
 def _priority(column: str, cell: str) -> int:

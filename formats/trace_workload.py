@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, TenantId
+from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
 from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, JobSpecification, TableInput, WorkloadSpecification
 from formats.trace import TraceRow
@@ -79,6 +80,7 @@ def workload_of_row(
             memory_gib=row.memory_gib / asked_tasks if row.memory_gib is not None else None,
         ),
         entry_point=Emulated(row.duration_s * factor, (row.checkpoint_s or 0.0) * factor),
+        profile=ModelProfile(row.skew) if row.skew is not None else None,
     )
     return WorkloadSpecification(
         name=str(row.workload_id),

@@ -35,6 +35,10 @@ _NOT_OURS = {
 """By the point of the policy: why a service cannot follow it."""
 
 
+_OURS_TOO = {"placement": "by_skew"}
+"""What a service does by itself: whatever tasks users want, it consolidates those of high skew (`placement` in scheduler.yaml)."""
+
+
 class _Refused(Exception):
     """A section cannot be followed. `field` is a path within the section."""
 
@@ -76,6 +80,8 @@ def why_not_live(policy: Policy) -> str | None:
     ours = type(policy)("", "", policy.ordering)
     for point, why in _NOT_OURS.items():
         its = getattr(policy, point)
+        if its.name == _OURS_TOO.get(point):
+            continue
         if its != getattr(ours, point):
             return why.format(name=its.name)
     if policy.levels is not None and policy.levels.moves_with_time:

@@ -50,6 +50,11 @@ def declared_skew(job: JobSpecification) -> KnownSkew | None:
     return None if job.profile is None else KnownSkew(job.profile.skew, SkewSource.DECLARED)
 
 
+def is_sensitive(skew: float, packlimit: float) -> bool:
+    """Whether a job of this skew is to be consolidated."""
+    return skew > packlimit
+
+
 def consolidation_of(job: JobSpecification, known: KnownSkew | None, packlimit: float) -> Consolidation:
     """Whether the job is consolidated. `known` is its skew where it declares none itself."""
     known = declared_skew(job) or known
@@ -59,7 +64,7 @@ def consolidation_of(job: JobSpecification, known: KnownSkew | None, packlimit: 
         return Consolidation(False, ConsolidationReason.ALONE, known)
     if known is None:
         return Consolidation(False, ConsolidationReason.UNKNOWN, None)
-    if known.skew > packlimit:
+    if is_sensitive(known.skew, packlimit):
         return Consolidation(True, ConsolidationReason.ABOVE, known)
     return Consolidation(False, ConsolidationReason.BELOW, known)
 

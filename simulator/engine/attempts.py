@@ -41,7 +41,6 @@ from domain.placement import AttemptKey, Holding, TaskPlacement, amounts_of, mac
 from domain.plan import Action, Reclaim, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt
-from domain.work_rate import work_rate
 from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan
 from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
@@ -132,7 +131,7 @@ class Attempts:
         now = self._world.clock.now()
         self._take(work, Resized(now, placements))
         if self._world.log is not None:
-            rate = work_rate(work.workload.specification.jobs, placements)
+            rate = self._world.speed.of(work.workload.specification, placements)
             self._world.log.changed(work, kind, placements, rate, now)
 
     def migrate(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
@@ -303,7 +302,8 @@ class Attempts:
     def _record_start(self, work: SimulatedWorkload, action: RecordStart) -> None:
         world, now = self._world, action.started_s
         work.started_s, work.first_started_s = now, min(now, work.first_started_s)
-        work.emulated = emulated = work.work_from(now)
+        speed = world.speed.at_start(work.workload.specification, work.placements)
+        emulated = work.begins(now, speed)
         if world.columns is not None:
             world.columns.start(work)
         world.recorder.started(work, now)
@@ -312,7 +312,7 @@ class Attempts:
         self._await_evictable(work)
         if world.log is not None:
             holding = inventory.holding(work.key)
-            world.log.started(work, holding.placements if holding is not None else (), now)
+            world.log.started(work, holding.placements if holding is not None else (), now, speed)
         self.set_level(work)
         world.events.add(emulated.done_s, Happens.COMPLETION, work.index, work.token)
 
@@ -322,7 +322,7 @@ class Attempts:
         gpus, cpus = amounts_of(action.placements)
         self._hold(work, -1)
         work.placements = action.placements
-        work.goes_at(work_rate(work.workload.specification.jobs, action.placements), gpus, now)
+        work.goes_at(world.speed.of(work.workload.specification, action.placements), gpus, now)
         work.cpus = cpus
         self._hold(work, 1)
         work.token += 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob
+from cluster_manager.skew.consolidation import consolidated, is_sensitive
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
 from domain.resources import TaskResources
 from domain.tenant import Tenant, quota_charges
@@ -15,9 +16,10 @@ from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from regional_scheduler.refusals.entries import Scope
 from simulator.engine.regions import SimulatedRegions
-from simulator.engine.settings import CostSettings
+from simulator.engine.settings import CostSettings, PlacementSettings
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
-from simulator.policies.placement import PlacementPolicy
+from simulator.inputs.skews import with_skew
+from simulator.policies.placement import PlacementPolicy, SkewDecision
 
 JobShapes: TypeAlias = tuple[tuple[int, TaskResources], ...]
 """What each job asks for: so many tasks, each of which takes so much."""
@@ -44,6 +46,7 @@ class Intake:
         placement: PlacementPolicy,
         greatest_gpus_per_machine: Mapping[GpuModel, int],
         costs: CostSettings,
+        skew: PlacementSettings,
         *,
         tenants_apart: bool,
         trace_regions_bind: bool,
@@ -55,6 +58,7 @@ class Intake:
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
         self._regions = regions
         self._placement = placement
+        self._skew = skew
         self._greatest = greatest_gpus_per_machine
         self._checkpoint_interval_s = costs.checkpoint_interval_s
         # No trace says how long its workloads get for that: they get the time that saving takes.
@@ -66,14 +70,14 @@ class Intake:
         self._kinds: dict[tuple[int, int], int] = {}
         self._eligible: dict[tuple[object, ...], _Eligible] = {}
         self._scopes: dict[tuple[JobShapes, TenantId, int], tuple[Scope, ...]] = {}
-        self._shapes: dict[tuple[int, GpuModel], tuple[int, bool]] = {}
+        self._shapes: dict[tuple[int, GpuModel, bool | None], tuple[int, bool]] = {}
 
     def workload_of(self, what: TraceRow | Workload, index: int) -> SimulatedWorkload:
         """The workload of a row, or one as it was described. `eligible` is empty when no region has the hardware and
         the data."""
         if isinstance(what, Workload):
             return self.workload_as_described(what, index, emulated_work_s(what.specification) or 0.0)
-        row = what
+        row = with_skew(what) if self._skew.draw_skews else what
         tasks, consolidate = self._shape_of(row)
         specification = workload_of_row(
             row,
@@ -96,6 +100,9 @@ class Intake:
 
     def workload_as_described(self, workload: Workload, index: int, work_s: float) -> SimulatedWorkload:
         """A workload cut into jobs and tasks already, of so many seconds of work; all its jobs are emulated."""
+        placed = consolidated(workload.specification, {}, self._skew.limit)
+        if placed is not workload.specification:
+            workload = replace(workload, specification=placed)
         jobs = tuple(
             EmulatedJob(job.entry_point.duration_s, job.entry_point.checkpoint_interval_s)
             for job in workload.specification.jobs
@@ -165,10 +172,12 @@ class Intake:
 
     def _shape_of(self, row: TraceRow) -> tuple[int, bool]:
         greatest = self._greatest.get(row.gpu_model) or self._greatest.get(ANY_GPU_MODEL, 0)
-        key = (row.gpus, row.gpu_model)
+        sensitive = None if row.skew is None else is_sensitive(row.skew, self._skew.limit)
+        key = (row.gpus, row.gpu_model, sensitive)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._placement.shape(row.gpus, greatest)
+            decision = SkewDecision(sensitive, self._skew.wait_for_consolidation)
+            shape = self._shapes[key] = self._placement.shape(row.gpus, greatest, decision)
         return shape
 
     def _eligible_for(self, workload: Workload, asked: JobShapes) -> _Eligible:

@@ -12,8 +12,10 @@ from typing import Annotated
 import yaml
 from pydantic import Field
 
+from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT
+from cluster_manager.skew.slowdown import SlowdownStep
 from formats.problems import FieldProblem, FormatError, suggestion
-from formats.scheduler_file import EvictionSection
+from formats.scheduler_file import EvictionSection, PlacementSection
 from formats.schema import Schema, parse_schema
 from global_scheduler.service_history import DistributionScope
 
@@ -49,8 +51,39 @@ class FailureSettings(Schema):
     racks_per_power_domain: Annotated[int, Field(ge=1, le=100_000)] = 8
 
 
+class SlowdownSetting(Schema):
+    """A step of the table by which spread work is slower."""
+
+    skew: Annotated[float, Field(ge=0, le=1)]
+    slowdown: Annotated[float, Field(ge=1, le=1e6)]
+
+
+class PlacementSettings(PlacementSection):
+    """Placement by skew (Tiresias §3.3). Without skews in the trace, drawn or declared, all of it changes nothing."""
+
+    draw_skews: bool = False
+    """Rows without a skew get that of one of the ten models of Tiresias's Table 6: the one that their `model` names, else
+    one chosen by its checksum, or by that of the row's id."""
+    spread_slowdown: list[SlowdownSetting] = Field(default_factory=list)
+    """From each of these skews on, work on more machines than it needs takes so many times as long; empty: it never does."""
+
+    @property
+    def limit(self) -> float:
+        """Above which skew jobs are consolidated: `auto` is the paper's, for a trace does not show what a simulation assumes."""
+        return DEFAULT_PACKLIMIT if self.packlimit is None else self.packlimit
+
+    def steps(self) -> tuple[SlowdownStep, ...]:
+        """The table in ascending order of skew."""
+        return tuple(sorted(SlowdownStep(step.skew, step.slowdown) for step in self.spread_slowdown))
+
+
 _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
-    {"costs": CostSettings, "failures": FailureSettings, "eviction": EvictionSection}
+    {
+        "costs": CostSettings,
+        "failures": FailureSettings,
+        "eviction": EvictionSection,
+        "placement": PlacementSettings,
+    }
 )
 _WHOLE_NUMBERS = frozenset({"racks_per_power_domain", "evictions_per_workload_and_hour", "check_every_events"})
 
@@ -62,6 +95,7 @@ class SimulationSettings(Schema):
     failures: FailureSettings = FailureSettings()
     eviction: EvictionSection = EvictionSection()
     """What it does not say is as the policy has it."""
+    placement: PlacementSettings = PlacementSettings()
     distribution: DistributionScope = DistributionScope.GLOBAL
     """Whose completed workloads count for the Gittins index of a workload."""
     scan_period_s: Seconds = 60.0

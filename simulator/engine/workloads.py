@@ -138,6 +138,13 @@ class SimulatedWorkload:
         """When its attempt has done all work; never, while it does not run."""
         return math.inf if self.emulated is None else self.emulated.done_s
 
+    def begins(self, now: float, speed: float) -> EmulatedWork:
+        """Its attempt, which started just now, works at that speed."""
+        self.emulated = self.work_from(now, speed)
+        if speed != 1.0:
+            self.gained_s = now + self.work_s - self.progress - self.emulated.done_s
+        return self.emulated
+
     def goes_at(self, speed: float, gpus: int, now: float) -> None:
         """Its attempt holds so many GPUs from now on, and works at that speed. Raises ValueError if it does not run."""
         if self.emulated is None:
@@ -184,10 +191,10 @@ class SimulatedWorkload:
         """The next state by the life cycle's table; raises TransitionRefused."""
         self.state = next_state(self.workload.workload, self.state, happening)
 
-    def work_from(self, now: float) -> EmulatedWork:
+    def work_from(self, now: float, speed: float = 1.0) -> EmulatedWork:
         """Its work, going on from what was kept."""
         jobs = self.jobs or (EmulatedJob(self.work_s, self.checkpoint_interval_s),)
-        return emulated_work(jobs, self.progress, now, speed=1.0)
+        return emulated_work(jobs, self.progress, now, speed)
 
     def progress_at(self, now: float) -> float:
         """What it has reached, in seconds of work; never more than there is."""

@@ -29,6 +29,7 @@ from simulator.engine.recorder import Recorder
 from simulator.engine.regions import SimulatedRegions
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
+from simulator.engine.work_speed import WorkSpeed
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.policies.policy import Policy
 
@@ -54,6 +55,7 @@ class World:
     regions: SimulatedRegions
     recorder: Recorder
     log: SimulatedEvents | None
+    speed: WorkSpeed
     tenant_use: TenantUse
     service: ServiceHistory
     """Of workloads that have completed."""

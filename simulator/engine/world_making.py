@@ -26,6 +26,7 @@ from simulator.engine.regions import SimulatedRegions
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
+from simulator.engine.work_speed import WorkSpeed
 from simulator.engine.world import World
 from simulator.policies.policy import Policy
 
@@ -68,6 +69,7 @@ def make_world(
         ),
         recorder=Recorder(fleet),
         log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
+        speed=WorkSpeed(fleet, settings.placement),
         tenant_use=TenantUse(len(tenants), settings.usage_window_s, start_s),
         service=service,
         eviction_rule=rule,
@@ -109,6 +111,7 @@ def make_intake(world: World) -> Intake:
         policy.placement,
         greatest_gpus_per_machine(world.fleet),
         settings.costs,
+        settings.placement,
         tenants_apart=policy.tenants_apart,
         trace_regions_bind=settings.trace_regions_bind,
         charged=policy.scans,

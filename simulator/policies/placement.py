@@ -12,6 +12,18 @@ from typing import NamedTuple, Protocol
 from formats.trace_workload import tasks_for_gpus
 
 
+class SkewDecision(NamedTuple):
+    """What placement by skew says of a workload (`cluster_manager.skew.consolidation`)."""
+
+    sensitive: bool | None
+    """Whether its skew is above PACKLIMIT; None: its skew is not known."""
+    waits: bool
+    """Whether a workload above it waits until it can be consolidated."""
+
+
+UNKNOWN_SKEW = SkewDecision(None, waits=False)
+
+
 class GangShape(NamedTuple):
     """How the GPUs of a workload are asked for: in equal tasks, each of which is on one machine."""
 
@@ -26,7 +38,7 @@ class PlacementPolicy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def shape(self, gpus: int, greatest_gpus_per_machine: int) -> GangShape:
+    def shape(self, gpus: int, greatest_gpus_per_machine: int, skew: SkewDecision) -> GangShape:
         """The shape of a workload of so many GPUs; `tasks` must divide `gpus`."""
         ...
 
@@ -37,8 +49,8 @@ class Consolidated:
 
     name: str = "consolidated"
 
-    def shape(self, gpus: int, greatest_gpus_per_machine: int) -> GangShape:
-        return GangShape(tasks_for_gpus(gpus, greatest_gpus_per_machine), consolidate=False)
+    def shape(self, gpus: int, greatest_gpus_per_machine: int, skew: SkewDecision) -> GangShape:
+        return GangShape(tasks_for_gpus(gpus, greatest_gpus_per_machine), consolidate=skew.sensitive is True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +59,18 @@ class Scattered:
 
     name: str = "scattered"
 
-    def shape(self, gpus: int, greatest_gpus_per_machine: int) -> GangShape:
+    def shape(self, gpus: int, greatest_gpus_per_machine: int, skew: SkewDecision) -> GangShape:
         return GangShape(max(gpus, 1), consolidate=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BySkew:
+    """Rule: above PACKLIMIT on the fewest machines, waiting for them or as far as there are any; else one task for each GPU,
+    so that any idle GPUs will do (Tiresias §3.3.2). Of unknown skew: as `Consolidated`."""
+
+    name: str = "by_skew"
+
+    def shape(self, gpus: int, greatest_gpus_per_machine: int, skew: SkewDecision) -> GangShape:
+        if skew.sensitive is None or (skew.sensitive and skew.waits):
+            return GangShape(tasks_for_gpus(gpus, greatest_gpus_per_machine), consolidate=skew.sensitive is True)
+        return GangShape(max(gpus, 1), consolidate=skew.sensitive)

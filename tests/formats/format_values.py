@@ -247,4 +247,5 @@ def trace_rows(draw: st.DrawFn) -> TraceRow:
         draw(st.none() | st.booleans()),
         draw(st.none() | st.floats(0, 1e6)),
         draw(st.none() | NAMES.map(RegionId)),
+        draw(st.none() | st.floats(0, 1)),
     )

@@ -29,11 +29,11 @@ def read(text: str, *, strict: bool = False, default_tenant: str | None = None) 
 
 def test_reads_every_column() -> None:
     (row,), reader = read(
-        f"{','.join(COLUMNS)}\nw1,ads,10,3600.5,16,A100,2,64,512,3,resnet50,1,4,clicks;images,true,600,east\n"
+        f"{','.join(COLUMNS)}\nw1,ads,10,3600.5,16,A100,2,64,512,3,resnet50,1,4,clicks;images,true,600,east,0.25\n"
     )
     assert row == TraceRow(
         "w1", "ads", 10.0, 3600.5, 16, "A100", 2, 64.0, 512.0, 3, "resnet50", 1, 4,  # type: ignore[arg-type]  # plain names
-        ("clicks", "images"), True, 600.0, "east",  # type: ignore[arg-type]  # plain names
+        ("clicks", "images"), True, 600.0, "east", 0.25,  # type: ignore[arg-type]  # plain names
     )  # fmt: skip
     assert (reader.rows, reader.bad_rows, reader.ignored_columns) == (1, 0, ())
 
@@ -67,6 +67,13 @@ def test_reads_packed_files_by_their_content_and_writes_the_same_bytes_twice(tmp
     first = packed.read_bytes()
     write_trace(packed, rows)
     assert packed.read_bytes() == first
+
+
+def test_a_skew_is_from_0_to_1() -> None:
+    text = "workload_id,tenant,submit_s,duration_s,gpus,skew\na,t,0,5,1,1.5\nb,t,0,5,1,1\nc,t,0,5,1,-0.1\nd,t,0,5,1,\n"
+    rows, reader = read(text)
+    assert [(row.workload_id, row.skew) for row in rows] == [("b", 1.0), ("d", None)]
+    assert "must be a number from 0 to 1, not '1.5'" in str(reader.shown_bad_rows[0])
 
 
 BAD_CELLS = {

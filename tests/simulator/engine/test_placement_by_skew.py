@@ -1,0 +1,135 @@
+"""Placement by skew in simulations, and what spreading costs there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cluster_manager.skew.slowdown import SlowdownStep, SpreadSlowdown
+from domain.fleet import Fleet
+from domain.identifiers import JobName, TenantId, WorkloadId
+from domain.model_profile import ModelProfile
+from domain.resources import TaskResources
+from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
+from formats.trace import TraceRow
+from simulator.baselines.fifo import BEST_EFFORT, FIFO
+from simulator.engine.settings import PlacementSettings, SimulationSettings, SlowdownSetting
+from simulator.inputs.skews import with_skew
+from simulator.policies.placement import BySkew
+from tests.simulator.engine.checked_run import NOBODY_PAYS, CheckedRun, checked_run, machine, one_region, region, row
+
+BY_SKEW = replace(FIFO, name="by_skew", placement=BySkew())
+FLEET = one_region(5, 4)
+HOLDERS = [
+    row("h0", 0.0, 10_000.0, 3),
+    row("h1", 0.0, 10_000.0, 3),
+    row("h2", 0.0, 100.0, 3),
+    row("h3", 0.0, 10_000.0, 3),
+]
+"""On four of five machines of 4 GPUs, each of which has one idle GPU then."""
+SLOWER = [SlowdownSetting(skew=0.5, slowdown=1.5), SlowdownSetting(skew=0.0, slowdown=1.0)]
+
+
+def placement(**said: object) -> SimulationSettings:
+    return SimulationSettings(costs=NOBODY_PAYS, placement=PlacementSettings.model_validate(said))
+
+
+def skewed(name: str, submit_s: float, duration_s: float, gpus: int, skew: float | None) -> TraceRow:
+    return replace(row(name, submit_s, duration_s, gpus), skew=skew)
+
+
+def machines_of(run: CheckedRun, workload: str) -> dict[str, int]:
+    """GPUs by machine of its first attempt."""
+    (started,) = [record for record in run.log if record["event"] == "started" and record["workload"] == workload]
+    held: dict[str, int] = {}
+    placed = started["placement"]
+    assert isinstance(placed, list)
+    for task in placed:
+        assert isinstance(task, dict)
+        gpus, name = task["gpus"], str(task["machine"])
+        assert isinstance(gpus, list)
+        held[name] = held.get(name, 0) + len(gpus)
+    return held
+
+
+@pytest.mark.parametrize(
+    ("skew", "settings", "start_s", "machines"),
+    [
+        (0.7, placement(), 1.0, 5),
+        (0.7, placement(wait_for_consolidation=True), 100.0, 2),
+        (0.1, placement(wait_for_consolidation=True), 1.0, 5),
+        (0.7, placement(wait_for_consolidation=True, packlimit=0.8), 1.0, 5),
+        (0.1, placement(wait_for_consolidation=True, packlimit=0.05), 100.0, 2),
+        # What nothing is known of is cut as ever: into the fewest tasks.
+        (None, placement(), 100.0, 2),
+    ],
+)
+def test_above_packlimit_it_is_on_the_fewest_machines_or_waits_for_them(
+    skew: float | None, settings: SimulationSettings, start_s: float, machines: int
+) -> None:
+    """8 GPUs are idle: a whole machine and one GPU on each of four; a second machine is idle after 100 s."""
+    run = checked_run(BY_SKEW, [*HOLDERS, skewed("job", 1.0, 50.0, 8, skew)], FLEET, settings=settings)
+    assert run.starts()["job"] == start_s
+    assert len(machines_of(run, "job")) == machines
+
+
+def test_policies_that_scatter_do_not_look_at_the_skew() -> None:
+    rows = [*HOLDERS, skewed("job", 1.0, 50.0, 4, 0.9)]
+    plain = [*HOLDERS, row("job", 1.0, 50.0, 4)]
+    assert machines_of(checked_run(BEST_EFFORT, rows, FLEET), "job") == machines_of(
+        checked_run(BEST_EFFORT, plain, FLEET), "job"
+    )
+
+
+@pytest.mark.parametrize(("skew", "machines"), [(0.9, {"n0": 2, "n1": 1}), (0.1, {"m0": 1, "m1": 1, "m2": 1})])
+def test_a_workload_as_users_describe_it_is_consolidated_by_the_skew_that_it_declares(
+    skew: float, machines: dict[str, int]
+) -> None:
+    """The first rack has one idle GPU on each of three machines, the second has two idle machines of two."""
+    fleet = Fleet((region("r", [machine(f"m{n}", 4) for n in range(3)], [machine(f"n{n}", 2) for n in range(2)]),))
+    job = JobSpecification(JobName("train"), 3, TaskResources(gpus=1), Emulated(50.0), profile=ModelProfile(skew))
+    workload = Workload(WorkloadId("job"), WorkloadSpecification("job", TenantId("t"), (job,)), 1.0)
+    run = checked_run(FIFO, [row(f"h{n}", 0.0, 1e4, 3) for n in range(3)], fleet, workloads=[workload])
+    assert machines_of(run, "job") == machines
+
+
+@pytest.mark.parametrize(("skew", "took_s"), [(0.9, 75.0), (0.5, 75.0), (0.4, 50.0), (None, 50.0)])
+def test_work_on_more_machines_than_it_needs_is_slower_by_the_table(skew: float | None, took_s: float) -> None:
+    """One GPU on each of two machines is idle, and both would fit on one."""
+    rows = [row("h0", 0.0, 1e4, 3), row("h1", 0.0, 1e4, 3), replace(skewed("job", 1.0, 50.0, 2, skew), tasks=2)]
+    run = checked_run(FIFO, rows, one_region(2, 4), settings=placement(spread_slowdown=SLOWER))
+    assert len(machines_of(run, "job")) == 2
+    assert run.ends()["job"] == pytest.approx(1.0 + took_s)
+
+
+def test_work_that_is_not_spread_is_as_fast_as_ever() -> None:
+    rows = [skewed("alone", 0.0, 50.0, 4, 0.9), skewed("wide", 0.0, 50.0, 8, 0.9)]
+    run = checked_run(BY_SKEW, rows, one_region(3, 4), settings=placement(spread_slowdown=SLOWER))
+    assert run.ends() == {"alone": 50.0, "wide": 50.0}
+
+
+def test_the_slowest_job_counts_where_several_advance_together() -> None:
+    table = SpreadSlowdown((SlowdownStep(0.2, 1.2), SlowdownStep(0.6, 2.0)), {})
+    assert [table.of_skew(skew) for skew in (0.0, 0.2, 0.59, 0.6, 1.0)] == [1.0, 1.2, 1.2, 2.0, 2.0]
+    assert table.of((), ()) == 1.0
+
+
+def test_a_row_gets_the_skew_of_the_model_that_it_names_and_always_the_same() -> None:
+    assert with_skew(replace(row("a", 0.0, 1.0), model="ResNet-50 (batch size 64)")).skew == 0.0921
+    assert with_skew(replace(row("a", 0.0, 1.0), model="vgg16")).skew == 0.7427
+    assert with_skew(skewed("a", 0.0, 1.0, 1, 0.3)).skew == 0.3
+    assert with_skew(row("cpus", 0.0, 1.0, 0)).skew is None
+    same_model = {with_skew(replace(row(name, 0.0, 1.0), model="Transformer")).skew for name in "abcdef"}
+    assert len(same_model) == 1
+    drawn = [with_skew(row(f"w{number}", 0.0, 1.0)).skew for number in range(100)]
+    assert drawn == [with_skew(row(f"w{number}", 0.0, 1.0)).skew for number in range(100)]
+    assert len(set(drawn)) == 10
+
+
+def test_drawn_skews_decide_like_given_ones() -> None:
+    named = [*HOLDERS, replace(row("job", 1.0, 50.0, 8), model="vgg19")]
+    given = [*HOLDERS, skewed("job", 1.0, 50.0, 8, 0.7152)]
+    waits = {"wait_for_consolidation": True}
+    drawn = checked_run(BY_SKEW, named, FLEET, settings=placement(draw_skews=True, **waits))
+    assert drawn.starts() == checked_run(BY_SKEW, given, FLEET, settings=placement(**waits)).starts()
