@@ -121,9 +121,9 @@ class RegionCapacity(NeverCopied):
         states_of: list[dict[MachineId, MachineState]] = [{} for _ in region.clusters]
         for machine, state in (states or {}).items():
             states_of[self._position(machine)][machine] = state
-        self._shared = SharedTables(region.clusters)
+        self.shared = SharedTables(region.clusters)
         self.clusters = tuple(
-            ClusterCapacity(cluster, states_of[position], self._shared, position, rule)
+            ClusterCapacity(cluster, states_of[position], self.shared, position, rule)
             for position, cluster in enumerate(region.clusters)
         )
         if mechanisms is None:
@@ -278,18 +278,18 @@ class RegionCapacity(NeverCopied):
     @property
     def idle_gpus(self) -> int:
         """GPUs that are free on machines that take work."""
-        return int(self._shared.totals[:, GPUS].sum())
+        return int(self.shared.totals[:, GPUS].sum())
 
     def share_in_use(self, *, of_gpus: bool) -> float:
         """The share of the GPUs (or else CPUs) in use, on machines that take work; 1 when there are none."""
         resource = GPUS if of_gpus else MILLICPUS
-        free, in_service = free_and_in_service(self._shared.totals, resource)
+        free, in_service = free_and_in_service(self.shared.totals, resource)
         return 1.0 - free / in_service if in_service > 0 else 1.0
 
     @property
     def in_service(self) -> tuple[int, int]:
         """GPUs and thousandths of a CPU on machines that take work."""
-        gpus, millicpus, _ = self._shared.totals[:, IN_SERVICE:].sum(axis=0).tolist()
+        gpus, millicpus, _ = self.shared.totals[:, IN_SERVICE:].sum(axis=0).tolist()
         return gpus, millicpus
 
     # Time.
@@ -340,7 +340,7 @@ class RegionCapacity(NeverCopied):
         # How long victims have been running decides between clusters, so evicting answers are those of their time.
         now_s = query.now_s if query.may_evict else 0.0
         key = self.mechanisms[first].same_answer_key(query, self.clusters[first]), now_s, positions.tobytes()
-        known = self._answers_of_several.known_at(self._shared.revision)
+        known = self._answers_of_several.known_at(self.shared.revision)
         answer = known.get(key)
         if answer is None:
             answer = known[key] = together.find_best(query, self.clusters, positions)
@@ -348,7 +348,7 @@ class RegionCapacity(NeverCopied):
 
     def kind_of(self, job: JobSpecification) -> TaskKind:
         """The kind of the job's tasks, for all clusters. Raises ValueError: see `TaskKinds.of`."""
-        return self._shared.kinds.of(job)
+        return self.shared.kinds.of(job)
 
     def free_counts(self, kind: TaskKind) -> Integers | None:
         """[cluster] for how many tasks of the kind there is capacity without evictions; changes with the region.
@@ -356,12 +356,12 @@ class RegionCapacity(NeverCopied):
         What is supposed is not counted. None when too many kinds were asked for: then none has counted; and for a kind
         that nothing asked for before something was supposed.
         """
-        return self._shared.counted.of(kind, may_begin=not self._supposing)
+        return self.shared.counted.of(kind, may_begin=not self._supposing)
 
     @property
     def forgotten_counts(self) -> int:
         """While it stays, `free_counts` that were handed out before are still those of their kinds."""
-        return self._shared.counted.forgotten
+        return self.shared.counted.forgotten
 
     def is_short(self, counts: Integers, query: Query, standing: Standing) -> bool:
         """True when these `free_counts` are not enough for the query at this standing, and there is nothing to evict."""
@@ -374,7 +374,9 @@ class RegionCapacity(NeverCopied):
 
         That is one of a strictly worse standing; and for the owner of cells whatever is in a cluster where it owns some.
         """
-        return self.any_worse(standing) or any(
+        if self.any_worse(standing):
+            return True
+        return bool(self._reclaiming) and any(
             mechanism.reclaims(query) and cluster.attempts.live[0] > 0 for mechanism, cluster in self._reclaiming
         )
 
@@ -387,7 +389,7 @@ class RegionCapacity(NeverCopied):
     @property
     def releases(self) -> int:
         """While it stays, a newcomer that found no place finds none."""
-        return self._shared.releases
+        return self.shared.releases
 
     def when_empty(self, kind: TaskKind, tasks: int) -> list[int]:
         """Per cluster, how many tasks would fit with nothing else there and all machines up, each counted up to `tasks`."""
@@ -403,24 +405,24 @@ class RegionCapacity(NeverCopied):
 
     def tentatively(self) -> AbstractContextManager[None]:
         """Everything done inside is undone at exit, also after an exception. May be nested."""
-        return Tentatively(self._shared.undo_log)
+        return Tentatively(self.shared.undo_log)
 
     @property
     def tentative(self) -> bool:
         """Whether what is done at the moment will be undone."""
-        return self._shared.undo_log.tentative
+        return self.shared.undo_log.tentative
 
     @contextmanager
     def supposing(self) -> Iterator[None]:
         """What is supposed inside ends at exit. Nothing may be changed inside; not to be nested."""
-        revision = self._shared.revision
+        revision = self.shared.revision
         try:
             yield
         finally:
             for cluster in self._supposing:
                 cluster.end_supposing()
             self._supposing.clear()
-            self._shared.revision = revision
+            self.shared.revision = revision
 
     def suppose_released(self, key: AttemptKey) -> None:
         """Does as if the attempt were gone. Raises UnexpectedHolding."""
@@ -469,8 +471,8 @@ class RegionCapacity(NeverCopied):
         return self.clusters[position]
 
     def _set_held(self, key: AttemptKey, held: _Held | None) -> None:
-        if self._shared.undo_log.tentative:
-            self._shared.undo_log.note(partial(self._set_held, key, self._held.get(key)))
+        if self.shared.undo_log.tentative:
+            self.shared.undo_log.note(partial(self._set_held, key, self._held.get(key)))
         if held is None:
             del self._held[key]
         else:

@@ -217,16 +217,19 @@ class RefusalMemory:
     def _is_short(self, asked: AskedJob, standing: Standing) -> bool:
         """Whether too little is free everywhere, and there is nothing to evict."""
         region = self._region
-        if asked.short_since == region.releases and asked.short_at <= standing:
+        releases = region.shared.releases
+        if asked.short_since == releases and asked.short_at <= standing:
             return True
-        if asked.counts is None or asked.forgotten != region.forgotten_counts:
-            asked.counts, asked.forgotten = region.free_counts(asked.query.kind), region.forgotten_counts
-            if asked.counts is None:
+        counts = asked.counts
+        if counts is None or asked.forgotten != region.shared.counted.forgotten:
+            asked.counts = counts = region.free_counts(asked.query.kind)
+            asked.forgotten = region.shared.counted.forgotten
+            if counts is None:
                 return False
-        if not region.is_short(asked.counts, asked.query, standing):
+        if not region.is_short(counts, asked.query, standing):
             return False
-        if not region.tentative:
-            asked.short_since, asked.short_at = region.releases, standing
+        if not region.shared.undo_log.tentative:
+            asked.short_since, asked.short_at = releases, standing
         return True
 
     def _count_again(self, entry: RefusedJob) -> list[int] | None:

@@ -82,10 +82,13 @@ class SimulatedQueuePass:
 
     def pass_over_hopeless(self) -> None:
         releases = sum([member.inventory.releases for member in self._regions.members])
-        if releases != self._releases:
+        nothing_released = releases == self._releases
+        if not nothing_released:
             self._releases = releases
             self._hopeless.clear()
-        self._queue.block_kinds(self._finds_nothing)
+        again = nothing_released and not self._one.moves_with_time
+        known = self._queue.block_kinds(self._finds_nothing, again=again)
+        self._regions.lookups += known
 
     def _finds_nothing(self, work: SimulatedWorkload) -> bool:
         # Where nothing was released since, who found nothing then, at this standing or a better one, finds nothing now.

@@ -46,8 +46,12 @@ class WorkloadQueue(Protocol):
         """None of its kind need be tried in this pass any more."""
         ...
 
-    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
-        """Blocks every kind whose first finds nothing: then its others find nothing either."""
+    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool], *, again: bool) -> int:
+        """Blocks every kind whose first finds nothing: then its others find nothing either.
+
+        `again`: what was blocked by the last call finds nothing still. So a queue need not ask for kinds of which nothing
+        has come or gone since; returns for how many regions of their firsts it did not.
+        """
         ...
 
     def heads(self) -> Sequence[SimulatedWorkload]:
@@ -70,6 +74,9 @@ class RankedQueue:
         """By kind. A kind of which none waits any more stays, so that kinds are always asked in the same order."""
         self._passed_over: list[_Entry] = []
         self._blocked: set[int] = set()
+        self._hopeless: dict[int, int] = {}
+        """The kinds that `block_kinds` has blocked and of which nothing has come or gone since, each with how many regions
+        its first may run in."""
         self._heads: list[tuple[QueueKey, int]] | None = None
         """A heap: the first of every kind that may still be given out, with its kind. None: not made yet."""
         self._waiting: dict[int, QueueKey] = {}
@@ -81,12 +88,14 @@ class RankedQueue:
         key = self._key(work, now)
         work.credit = -key[2]
         self._waiting[work.index] = key
+        self._hopeless.pop(work.kind, None)
         self._push((key, work))
         self._heads = None
 
     def remove(self, work: SimulatedWorkload) -> None:
         # It stays in its heap until it comes to the head; what is not in `_waiting` does not count.
         del self._waiting[work.index]
+        self._hopeless.pop(work.kind, None)
 
     def rank_anew(self, now: float) -> None:
         entries = [entry for heap in (*self._heaps.values(), self._passed_over) for entry in heap if self._waits(entry)]
@@ -128,14 +137,20 @@ class RankedQueue:
     def block(self, work: SimulatedWorkload) -> None:
         self._blocked.add(work.kind)
 
-    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
-        heads = []
-        waiting = self._waiting
+    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool], *, again: bool) -> int:
+        hopeless, waiting, heads = self._hopeless, self._waiting, []
+        if not again:
+            hopeless.clear()
+        spared = sum(hopeless.values())
+        self._blocked.update(hopeless)
         for kind, heap in self._heaps.items():
+            if kind in hopeless:
+                continue
             while heap:
                 key, work = heap[0]
                 if waiting.get(work.index) is key:
                     if finds_nothing(work):
+                        hopeless[kind] = len(work.eligible)
                         self._blocked.add(kind)
                     else:
                         heads.append((key, kind))
@@ -143,6 +158,7 @@ class RankedQueue:
                 heapq.heappop(heap)
         heapq.heapify(heads)
         self._heads = heads
+        return spared
 
     def heads(self) -> Sequence[SimulatedWorkload]:
         firsts = [self._first_of(kind) for kind in self._heaps if kind not in self._blocked]
@@ -249,10 +265,12 @@ class ScannedQueue:
         if kind < len(self._blocked):  # else none of it waited when the pass began
             self._blocked[kind] = True
 
-    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
+    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool], *, again: bool) -> int:
+        # A scan pass may have given any of them another standing.
         for work in self.heads():
             if finds_nothing(work):
                 self.block(work)
+        return 0
 
     def heads(self) -> Sequence[SimulatedWorkload]:
         return [self._at(place) for place in _first_of_each_kind(self._queued, self._kinds, self._blocked).tolist()]

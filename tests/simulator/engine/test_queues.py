@@ -53,10 +53,11 @@ class SortedQueue:
     def block(self, kind: int) -> None:
         self._blocked.add(kind)
 
-    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool]) -> None:
+    def block_kinds(self, finds_nothing: Callable[[SimulatedWorkload], bool], *, again: bool) -> int:
         for work in self.heads():
             if finds_nothing(work):
                 self._blocked.add(work.kind)
+        return 0
 
     def heads(self) -> Sequence[SimulatedWorkload]:
         firsts: dict[int, SimulatedWorkload] = {}
@@ -100,6 +101,7 @@ STEPS = st.lists(
         st.tuples(st.just("start head"), st.integers(0, KINDS)),
         st.tuples(st.just("block"), st.integers(0, KINDS - 1)),
         st.tuples(st.just("block kinds"), st.integers(0, 2**KINDS - 1)),
+        st.tuples(st.just("block kinds again"), st.integers(0, 2**KINDS - 1)),
         st.tuples(st.just("add"), st.integers(0, 11)),
     ),
     max_size=40,
@@ -139,6 +141,7 @@ def test_a_queue_that_is_ranked_by_passes_never_differs_from_a_sorted_list(
 
 def _same_course(queue: WorkloadQueue, model: SortedQueue, steps: list[tuple[str, int]], *, may_add: bool) -> None:
     started: dict[int, SimulatedWorkload] = {}
+    blocked: set[int] = set()
 
     def start(work: SimulatedWorkload | None) -> None:
         if work is not None:
@@ -164,16 +167,49 @@ def _same_course(queue: WorkloadQueue, model: SortedQueue, steps: list[tuple[str
         elif step == "block":
             queue.block(workload(0, number, 0, 0))
             model.block(number)
-        elif step == "block kinds":
-            kinds = {kind for kind in range(KINDS) if number >> kind & 1}
-            queue.block_kinds(partial(_is_one_of, kinds))
-            model.block_kinds(partial(_is_one_of, kinds))
+        elif step in ("block kinds", "block kinds again"):
+            again = step == "block kinds again"
+            # What found nothing the last time finds nothing again; of the others, any may.
+            blocked = {kind for kind in range(KINDS) if number >> kind & 1} | (blocked if again else set())
+            queue.block_kinds(partial(_is_one_of, blocked), again=again)
+            model.block_kinds(partial(_is_one_of, blocked), again=again)
         elif step == "add" and may_add and number in started:
             work = started.pop(number)
             queue.add(work, 0.0)
             model.add(work, 0.0)
         assert len(queue) == len(model)
         assert list(queue.in_order()) == list(model.in_order())
+
+
+def test_what_found_nothing_is_not_asked_about_again_until_some_of_it_comes_or_goes() -> None:
+    works = [workload(index, kind, 1, 0) for index, kind in enumerate((0, 0, 1, 2))]
+    queue = RankedQueue(OneWorkload(FewestGpus(), None, ServiceHistory()))
+    for work in works[1:]:
+        queue.add(work, 0.0)
+    assert _asked(queue, again=False) == [1, 2, 3]
+    assert _asked(queue, again=True) == []
+    queue.add(works[0], 0.0)
+    assert _asked(queue, again=True) == [0]
+    queue.remove(works[2])
+    queue.remove(works[3])
+    queue.add(works[3], 0.0)
+    assert _asked(queue, again=True) == [3]
+    assert _asked(queue, again=False) == [0, 3]
+    assert queue.next() is None
+
+
+def _asked(queue: RankedQueue, *, again: bool) -> list[int]:
+    """Whom the queue asks about at the beginning of a pass; none of them finds anything."""
+    asked: list[int] = []
+
+    def finds_nothing(work: SimulatedWorkload) -> bool:
+        asked.append(work.index)
+        return True
+
+    queue.begin_pass()
+    queue.block_kinds(finds_nothing, again=again)
+    assert len(queue.heads()) == 0
+    return asked
 
 
 def _is_one_of(kinds: set[int], work: SimulatedWorkload) -> bool:
