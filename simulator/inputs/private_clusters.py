@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from cluster_manager.cells.hierarchy import Chain, chains_of
 from domain.cells import CellHierarchy, ClusterCells, VirtualCluster
-from domain.fleet import Cluster, Fleet, Rack, Region
+from domain.fleet import CELLS_MECHANISM, Cluster, Fleet, Rack, Region
 from domain.identifiers import MachineId, TenantId
 from simulator.engine.simulation_input import SimulationInput
-from simulator.inputs.virtual_clusters import CELLS_MECHANISM, owned_gpus
+from simulator.inputs.virtual_clusters import owned_gpus
 
 
 def private_inputs(given: SimulationInput) -> dict[TenantId, SimulationInput]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cluster_manager.cells.declared import fleet_with_virtual_clusters
 from cluster_manager.cells.hierarchy import Chain, chains_of
-from domain.cells import ClusterCells, OwnedCells, VirtualCluster
-from domain.fleet import Cluster, Fleet
-from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId, VirtualClusterId
+from domain.declared_cells import Declarations, DeclaredCells, DeclaredVirtualCluster
+from domain.fleet import CELLS_MECHANISM, Cluster, Fleet
+from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.problems import FieldProblem, FormatError
@@ -17,12 +18,11 @@ from formats.trace import TraceRow
 from formats.trace_workload import tasks_for_gpus
 from simulator.inputs.tenants import tenants_of_trace
 
-CELLS_MECHANISM = "cells"
 OPTION = "--vcs-of-trace"
 
 
-def with_virtual_clusters_of_trace(fleet: Fleet, rows: Iterable[TraceRow]) -> Fleet:
-    """The fleet, divided into cells, with a virtual cluster for each tenant of the rows that asks for GPUs.
+def virtual_clusters_of_trace(fleet: Fleet, rows: Iterable[TraceRow]) -> Declarations:
+    """A virtual cluster in each cluster with GPUs for each tenant of the rows that asks for such, by tenant.
 
     The rule, for the machines of each hierarchy of each cluster: a tenant's part of them is its part of the GPU-seconds
     that are asked of their model (rows that take any model ask it of all), in whole machines by largest remainder, but at
@@ -34,21 +34,44 @@ def with_virtual_clusters_of_trace(fleet: Fleet, rows: Iterable[TraceRow]) -> Fl
         raise FormatError(
             OPTION, [FieldProblem("", "no workload of the trace asks for GPUs, so there is nothing to own")]
         )
-    regions = tuple(
-        replace(region, clusters=tuple(_divided(cluster, demands) for cluster in region.clusters))
-        for region in fleet.regions
-    )
-    divided = Fleet(regions)
-    owners = set(owned_gpus(divided))
-    without = sorted(set(demands) - owners)
+    owned: dict[TenantId, list[DeclaredVirtualCluster]] = {}
+    for region in fleet.regions:
+        for cluster in region.clusters:
+            for tenant, cells in _shares(cluster, demands).items():
+                owned.setdefault(tenant, []).append(DeclaredVirtualCluster(cluster.cluster, tuple(cells)))
+    without = sorted(set(demands) - set(owned))
     if without:
         models = ", ".join(fleet.gpu_models()) or "none"
         description = f"{without[0]} asks for GPU models that no machine has; there are {models}"
         raise FormatError(OPTION, [FieldProblem("gpu_model", description)])
-    return divided
+    return {tenant: tuple(declared) for tenant, declared in sorted(owned.items())}
 
 
-def tenants_with_quotas_of_cells(rows: Iterable[TraceRow], fleet: Fleet) -> tuple[Tenant, ...]:
+def divided(fleet: Fleet, declarations: Declarations, source: str) -> Fleet:
+    """The fleet with these virtual clusters, the clusters that they name divided into cells whatever placed jobs there.
+
+    Raises FormatError where they do not match.
+    """
+    named = {declared.cluster for owned in declarations.values() for declared in owned}
+    regions = tuple(
+        replace(
+            region,
+            clusters=tuple(
+                replace(cluster, mechanism=CELLS_MECHANISM) if cluster.cluster in named else cluster
+                for cluster in region.clusters
+            ),
+        )
+        for region in fleet.regions
+    )
+    return fleet_with_virtual_clusters(Fleet(regions), declarations, source)
+
+
+def owning(tenants: Iterable[Tenant], declarations: Declarations) -> tuple[Tenant, ...]:
+    """The tenants with these virtual clusters and no others."""
+    return tuple(replace(tenant, virtual_clusters=tuple(declarations.get(tenant.tenant, ()))) for tenant in tenants)
+
+
+def tenants_with_quotas_of_cells(rows: Sequence[TraceRow], fleet: Fleet) -> tuple[Tenant, ...]:
     """The tenants of the trace, each with the GPUs of its cells as its quota; who owns none is always over quota."""
     owned = owned_gpus(fleet)
     return tuple(
@@ -115,11 +138,10 @@ def _demands(rows: Iterable[TraceRow]) -> dict[TenantId, _Demand]:
     return dict(sorted(demands.items()))
 
 
-def _divided(cluster: Cluster, demands: dict[TenantId, _Demand]) -> Cluster:
-    """The cluster with virtual clusters; one without GPUs is left as it is."""
-    chains = chains_of(cluster, cluster.cells.hierarchies)
-    owned: dict[TenantId, list[OwnedCells]] = {}
-    for chain in chains:
+def _shares(cluster: Cluster, demands: Mapping[TenantId, _Demand]) -> dict[TenantId, list[DeclaredCells]]:
+    """What each tenant gets of the cluster's machines with GPUs."""
+    owned: dict[TenantId, list[DeclaredCells]] = {}
+    for chain in chains_of(cluster, cluster.cells.hierarchies):
         askers = {tenant: demand for tenant, demand in demands.items() if demand.asks_for(chain.gpu_model)}
         least = [demand.most_machines(chain) for demand in askers.values()]
         if sum(least) > len(chain.machines):
@@ -133,11 +155,8 @@ def _divided(cluster: Cluster, demands: dict[TenantId, _Demand]) -> Cluster:
         shares = whole_shares(weights, least, len(chain.machines)) if askers else []
         for tenant, machines in zip(askers, shares, strict=True):
             level = chain.name_of(chain.machine_level)
-            owned.setdefault(tenant, []).append(OwnedCells(chain.name, level, machines))
-    if not chains:
-        return cluster
-    owners = tuple(VirtualCluster(VirtualClusterId(tenant), tuple(cells)) for tenant, cells in sorted(owned.items()))
-    return replace(cluster, mechanism=CELLS_MECHANISM, cells=ClusterCells(cluster.cells.hierarchies, owners))
+            owned.setdefault(tenant, []).append(DeclaredCells(level, machines, chain.name))
+    return owned
 
 
 def whole_shares(weights: Sequence[float], least: Sequence[int], total: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,20 +17,26 @@ from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, MachineId, TenantId, VirtualClusterId
 from domain.tenant import Tenant
 from formats.problems import FormatError
+from formats.trace import TraceRow
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet
 from simulator.inputs.private_clusters import private_fleet, private_inputs
 from simulator.inputs.virtual_clusters import (
     clusters_with_cells,
+    divided,
     machines_of_gang,
     owned_gpus,
     tenants_with_quotas_of_cells,
+    virtual_clusters_of_trace,
     whole_shares,
-    with_virtual_clusters_of_trace,
 )
 from tests.simulator.inputs.rows import random_rows, row
 
 LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("socket", 4), ("machine", 2), ("rack", 4)))
+
+
+def with_virtual_clusters_of_trace(fleet: Fleet, rows: Sequence[TraceRow]) -> Fleet:
+    return divided(fleet, virtual_clusters_of_trace(fleet, rows), "the trace")
 
 
 def machines_of(fleet: Fleet) -> int:
