@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
+from domain.identifiers import GpuModel, JobName, MachineId, TenantId, VirtualClusterId
 
 
 class CellLevel(NamedTuple):
@@ -98,3 +99,8 @@ class CellUse(NamedTuple):
     """Instead of being evicted by its own virtual cluster it may lose its cells and go on opportunistically."""
     downgraded: bool = False
     """It does without its cells at the moment."""
+
+
+def virtual_cluster_of(cells: Iterable[tuple[JobName, CellUse]]) -> VirtualClusterId | None:
+    """The virtual cluster whose cells an attempt uses; None where it uses none, or does without at the moment."""
+    return next((use.virtual_cluster for _, use in cells if not use.downgraded), None)

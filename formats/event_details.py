@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from domain.diagnosis import Diagnosis
 from domain.events import JsonValue
+from domain.identifiers import VirtualClusterId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.workload import WorkloadSpecification, emulated_work_s
 
@@ -46,13 +47,20 @@ def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonVal
 
 
 def dispatched_details(
-    placements: Sequence[TaskPlacement], evicts: Sequence[AttemptKey], *, within_quota: bool, guaranteed: bool
+    placements: Sequence[TaskPlacement],
+    evicts: Sequence[AttemptKey],
+    *,
+    within_quota: bool,
+    guaranteed: bool,
+    virtual_cluster: VirtualClusterId | None = None,
 ) -> dict[str, JsonValue]:
-    """What a `dispatched` event says of an attempt: where it is to run, and which attempts make room for it."""
+    """What a `dispatched` event says of an attempt: where it is to run, whose cells it uses, and who makes room for it."""
+    cells: dict[str, JsonValue] = {} if virtual_cluster is None else {"virtual_cluster": virtual_cluster}
     return {
         "placement": placement_details(placements),
         "within_quota": within_quota,
         "guaranteed": guaranteed,
+        **cells,
         "evicts": [{"workload": victim.workload, "attempt": int(victim.attempt)} for victim in evicts],
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from cluster_manager.attempt_run.run import facts_of, new_run
+from domain.cells import virtual_cluster_of
 from domain.clock import Clock
 from domain.events import Event, EventKind
 from domain.eviction import EvictionRule
@@ -220,6 +221,7 @@ def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: fl
                 dispatch.plan.evictions,
                 within_quota=dispatch.lot.position.within_quota,
                 guaranteed=dispatch.lot.position.within_quota,
+                virtual_cluster=virtual_cluster_of(dispatch.plan.cells),
             ),
         )
         for dispatch in dispatches

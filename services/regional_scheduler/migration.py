@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.run import facts_of, new_run
+from domain.cells import virtual_cluster_of
 from domain.events import Event, EventKind
 from domain.identifiers import RegionId
 from formats.event_details import dispatched_details
@@ -43,7 +44,11 @@ def migrated_event(region: RegionId, successor: LiveAttempt) -> Event:
         successor.standing.level,
         region,
         details=dispatched_details(
-            successor.placements, (), within_quota=successor.within_quota, guaranteed=successor.guaranteed
+            successor.placements,
+            (),
+            within_quota=successor.within_quota,
+            guaranteed=successor.guaranteed,
+            virtual_cluster=virtual_cluster_of(successor.cells),
         ),
     )
 

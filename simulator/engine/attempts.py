@@ -33,6 +33,7 @@ from cluster_manager.attempt_run.events import (
 )
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import new_run, run_from_record, stop_grace_s
+from domain.cells import virtual_cluster_of
 from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
 from domain.life_cycle import Happening, State
@@ -77,7 +78,7 @@ class Attempts:
         work.run = new_run(work.facts())
         work.region, work.standing, work.guaranteed = win.region, lot.position.standing, lot.position.within_quota
         work.dispatched_s, work.started_s = now, math.nan
-        work.placements = plan.placements
+        work.placements, work.virtual_cluster = plan.placements, virtual_cluster_of(plan.cells)
         work.happens(Happening.DISPATCHED)
         apply_plan(inventory, plan, now, lot)
         if victims:
@@ -177,7 +178,7 @@ class Attempts:
         inventory = world.regions.members[work.region].inventory
         inventory.hold(work.holding(attempt.placements, inventory.rule)._replace(cells=attempt.cells))
         self._await_evictable(work)
-        work.placements = attempt.placements
+        work.placements, work.virtual_cluster = attempt.placements, virtual_cluster_of(attempt.cells)
         world.live[work.index] = work
         if world.columns is not None:
             world.columns.dispatch(work)
@@ -426,7 +427,7 @@ class Attempts:
         work.key = work.key.successor
         work.run = new_run(work.facts())
         work.region, work.dispatched_s, work.placements = region, now, placements
-        work.guaranteed = work.within_quota
+        work.guaranteed, work.virtual_cluster = work.within_quota, None
         work.happens(Happening.DISPATCHED)
         inventory.release(work.key)
         inventory.hold(work.holding(placements, inventory.rule))

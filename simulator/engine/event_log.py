@@ -65,7 +65,13 @@ class SimulatedEvents:
         evicts: Sequence[AttemptKey],
         now: float,
     ) -> None:
-        details = dispatched_details(placements, evicts, within_quota=work.within_quota, guaranteed=work.guaranteed)
+        details = dispatched_details(
+            placements,
+            evicts,
+            within_quota=work.within_quota,
+            guaranteed=work.guaranteed,
+            virtual_cluster=work.virtual_cluster,
+        )
         self._tell(work, EventKind.DISPATCHED, now, details)
 
     def started(

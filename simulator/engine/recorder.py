@@ -16,6 +16,7 @@ from domain.events import EvictionCause
 from domain.fleet import Fleet, MachineState
 from domain.life_cycle import State
 from simulator.engine.workloads import SimulatedWorkload
+from simulator.results.guaranteed_use import clusters_with_cells, is_guaranteed
 from simulator.results.run_record import (
     END_OF_CAUSE,
     NO_ROW,
@@ -59,6 +60,7 @@ class _AttemptRow:
     dispatched_s: float
     gpus: int
     progress_at_start: float
+    guaranteed: bool
     entries: Integers
     """The inventory's: per machine, what it holds."""
     since_s: float
@@ -96,6 +98,7 @@ class Recorder:
         self._down_since: dict[int, float] = {}
         self._down: list[tuple[int, float, float]] = []
         self._tables = _MachineNumbers(fleet)
+        self._with_cells = clusters_with_cells(fleet)
         self.demotions = 0
         """How often an attempt came to a worse level."""
         self.promotions = 0
@@ -115,10 +118,17 @@ class Recorder:
                 now,
                 work.gpus,
                 work.progress,
+                self._is_guaranteed(work),
                 entries,
                 now,
             )
         )
+
+    def _is_guaranteed(self, work: SimulatedWorkload) -> bool:
+        if not self._with_cells:
+            return work.guaranteed
+        clusters = [str(placement.cluster) for placement in work.placements if placement.gpu_indices]
+        return is_guaranteed(work.guaranteed, work.virtual_cluster, clusters, self._with_cells)
 
     def changed(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
         """The attempt was resized or retuned: it holds this from now on."""

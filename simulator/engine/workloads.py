@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, new_run
 from domain.eviction import EvictionRule, evictable_from_s, is_spared
-from domain.identifiers import AttemptNumber, WorkloadId
+from domain.identifiers import AttemptNumber, VirtualClusterId, WorkloadId
 from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
@@ -78,6 +78,8 @@ class SimulatedWorkload:
     standing: Standing = NO_STANDING
     within_quota: bool = True
     guaranteed: bool = True
+    virtual_cluster: VirtualClusterId | None = None
+    """Whose cells its attempt was dispatched to."""
     """Whether it was within quota when the attempt was dispatched."""
     dispatched_s: float = math.nan
     started_s: float = math.nan

@@ -13,7 +13,7 @@ from simulator.results.capacity import held_curve, overloaded_gpu_seconds, reser
 from simulator.results.distribution import Distribution, distribution_of, number_or_null, rate_or_null
 from simulator.results.group_figures import GroupFigures, RunRows, figures_by_group, gpu_classes
 from simulator.results.holdings import MachineLevels, gpu_seconds_of_attempts, holdings_of
-from simulator.results.run_record import NO_ROW, AttemptEnd, Integers, RunRecord, WorkloadEnd
+from simulator.results.run_record import NO_ROW, AttemptEnd, Flags, Integers, RunRecord, WorkloadEnd
 from simulator.results.service_levels import DEFAULT_LIMITS_S, decided_waits
 from simulator.results.waits import queueing_of_workloads, waits_of
 from simulator.results.work import work_of_attempts
@@ -52,12 +52,17 @@ class RunFigures:
     overloaded_s: float
     gpu_utilisation: float | None
     preemptions: int
+    preempted_gpus: int
     preempted_gpu_s: float
     lost_work_gpu_s: float
     evictions: dict[str, int]
     slo_limits_s: tuple[float, ...]
     slo_violation_rate: dict[str, float | None]
     negative_cache_hit_rate: float | None
+    guaranteed: GroupFigures | None
+    """Workloads all of whose attempts were guaranteed, and these attempts; None where there are none."""
+    opportunistic: GroupFigures | None
+    """Workloads that had an opportunistic attempt, and the opportunistic attempts."""
     by_tenant: dict[str, GroupFigures]
     by_priority: dict[str, GroupFigures]
     by_region: dict[str, GroupFigures]
@@ -103,12 +108,15 @@ class RunFigures:
             "overloaded_s": self.overloaded_s,
             "gpu_utilisation": self.gpu_utilisation,
             "preemptions": self.preemptions,
+            "preempted_gpus": self.preempted_gpus,
             "preempted_gpu_s": self.preempted_gpu_s,
             "lost_work_gpu_s": self.lost_work_gpu_s,
             "evictions": {**self.evictions},
             "slo_limits_s": {str(priority): limit_s for priority, limit_s in enumerate(self.slo_limits_s)},
             "slo_violation_rate": {**self.slo_violation_rate},
             "negative_cache_hit_rate": self.negative_cache_hit_rate,
+            "guaranteed": self.guaranteed.as_json() if self.guaranteed is not None else None,
+            "opportunistic": self.opportunistic.as_json() if self.opportunistic is not None else None,
             "by_tenant": {name: figures.as_json() for name, figures in self.by_tenant.items()},
             "by_priority": {name: figures.as_json() for name, figures in self.by_priority.items()},
             "by_region": {**regions},
@@ -161,12 +169,15 @@ def figures_of(
         overloaded_s=overloaded_s,
         gpu_utilisation=rate_or_null(float(rows.work.useful.sum()), available),
         preemptions=int(preempted.sum()),
+        preempted_gpus=int(attempts.gpus[preempted].sum()),
         preempted_gpu_s=float(rows.held_gpu_s[preempted].sum()),
         lost_work_gpu_s=float(rows.work.lost.sum()),
         evictions=_evictions(attempts.end),
         slo_limits_s=slo_limits_s,
         slo_violation_rate=_violation_rates(groups.by_priority),
         negative_cache_hit_rate=rate_or_null(counts.cache_hits, counts.cache_lookups),
+        guaranteed=groups.by_use.get(_USES[0]),
+        opportunistic=groups.by_use.get(_USES[1]),
         by_tenant=groups.by_tenant,
         by_priority=groups.by_priority,
         by_region=groups.by_region,
@@ -200,12 +211,14 @@ def rows_of(record: RunRecord, slo_limits_s: tuple[float, ...] = DEFAULT_LIMITS_
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
+    by_use: dict[str, GroupFigures]
     by_tenant: dict[str, GroupFigures]
     by_priority: dict[str, GroupFigures]
     by_region: dict[str, GroupFigures]
     by_gpus: dict[str, GroupFigures]
 
 
+_USES = ("guaranteed", "opportunistic")
 _PRIORITIES = tuple(str(priority) for priority in range(LOWEST_PRIORITY + 1))
 
 
@@ -214,6 +227,7 @@ def _groups(record: RunRecord, rows: RunRows) -> _Groups:
     tenant, priority = workloads.tenant, workloads.priority
     classes, class_of = gpu_classes(workloads.gpus)
     return _Groups(
+        by_use=_figures_by_use(record, rows),
         by_tenant=figures_by_group(record, rows, record.tenants, tenant, tenant[owner], tenant[waiting]),
         by_priority=figures_by_group(record, rows, _PRIORITIES, priority, priority[owner], rows.waits.priority),
         by_region=figures_by_group(
@@ -221,6 +235,25 @@ def _groups(record: RunRecord, rows: RunRows) -> _Groups:
         ),
         by_gpus=figures_by_group(record, rows, classes, class_of, class_of[owner], class_of[waiting]),
     )
+
+
+def _figures_by_use(record: RunRecord, rows: RunRows) -> dict[str, GroupFigures]:
+    """A workload that had no attempt counts as its quota has it; a wait as the attempt that ended it, or the workload."""
+    of_workload, of_attempt = was_opportunistic(record).astype(np.int64), (~record.attempts.guaranteed).astype(np.int64)
+    waits = rows.waits
+    of_wait = of_workload[waits.workload]
+    ended = waits.attempt != NO_ROW
+    of_wait[ended] = of_attempt[waits.attempt[ended]]
+    return figures_by_group(record, rows, _USES, of_workload, of_attempt, of_wait)
+
+
+def was_opportunistic(record: RunRecord) -> Flags:
+    """[workload] whether any attempt of it was opportunistic; without attempts, whether it was over quota."""
+    owner, guaranteed = record.attempts.workload, record.attempts.guaranteed
+    opportunistic = ~record.workloads.within_quota
+    opportunistic[owner] = False
+    opportunistic[owner[~guaranteed]] = True
+    return opportunistic
 
 
 def _violation_rates(by_priority: dict[str, GroupFigures]) -> dict[str, float | None]:

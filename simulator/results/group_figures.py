@@ -26,7 +26,11 @@ class GroupFigures:
     queueing_s: Distribution
     gpu_s: float
     """GPU-seconds held."""
+    guaranteed_gpu_s: float
+    """Of these, by attempts that were sure of their GPUs."""
     preemptions: int
+    preempted_gpus: int
+    """GPUs that the preempted attempts were dispatched with, added up."""
     preempted_gpu_s: float
     lost_work_gpu_s: float
     slo_violation_rate: float
@@ -40,7 +44,9 @@ class GroupFigures:
             "jct_s": self.jct_s.as_json(),
             "queueing_s": self.queueing_s.as_json(),
             "gpu_s": self.gpu_s,
+            "guaranteed_gpu_s": self.guaranteed_gpu_s,
             "preemptions": self.preemptions,
+            "preempted_gpus": self.preempted_gpus,
             "preempted_gpu_s": self.preempted_gpu_s,
             "lost_work_gpu_s": self.lost_work_gpu_s,
             "slo_violation_rate": number_or_null(self.slo_violation_rate),
@@ -78,7 +84,10 @@ def figures_by_group(
 
     groups = len(names)
     held = sums_by_group(group_of_attempt, rows.held_gpu_s, groups)
+    attempts = record.attempts
+    guaranteed = sums_by_group(group_of_attempt, np.where(attempts.guaranteed, rows.held_gpu_s, 0.0), groups)
     preemptions = sums_by_group(group_of_attempt, preempted, groups)
+    preempted_gpus = sums_by_group(group_of_attempt, np.where(preempted, attempts.gpus, 0), groups)
     preempted_gpu_s = sums_by_group(group_of_attempt, np.where(preempted, rows.held_gpu_s, 0.0), groups)
     lost = sums_by_group(group_of_attempt, rows.work.lost, groups)
     judged = sums_by_group(group_of_wait, rows.judged, groups)
@@ -97,7 +106,9 @@ def figures_by_group(
             jct_s=distribution_of(rows.jct_s[done]),
             queueing_s=distribution_of(rows.queueing_s[done]),
             gpu_s=float(held[group]),
+            guaranteed_gpu_s=float(guaranteed[group]),
             preemptions=int(preemptions[group]),
+            preempted_gpus=int(preempted_gpus[group]),
             preempted_gpu_s=float(preempted_gpu_s[group]),
             lost_work_gpu_s=float(lost[group]),
             slo_violation_rate=float(rates[group]),

@@ -10,6 +10,7 @@ import numpy as np
 from domain.events import EventKind
 from domain.fleet import Fleet
 from domain.tenant import LOWEST_PRIORITY
+from simulator.results.guaranteed_use import clusters_with_cells
 from simulator.results.run_record import (
     NO_ROW,
     AttemptEnd,
@@ -67,6 +68,7 @@ class AttemptRow:
     priority: int
     level: int
     dispatched_s: float
+    guaranteed: bool
     progress_at_start: float
     started_s: float | None = None
     ended_s: float | None = None
@@ -135,6 +137,7 @@ class LogTables:
         """`machine_down`, `reclaimed` or both: why training does not have these machines."""
         self.downs: list[tuple[int | None, float, float]] = []
         self.last_s = 0.0
+        self.with_cells = clusters_with_cells(fleet)
         self._regions = {str(region.region): position for position, region in enumerate(fleet.regions)}
         named = [
             (str(machine.machine), position, machine.gpus)

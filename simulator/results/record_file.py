@@ -28,7 +28,7 @@ from simulator.results.run_record import (
     WorkloadTable,
 )
 
-LAYOUT = 1
+LAYOUT = 2
 """Of the file; another number means that it must be made anew."""
 
 Columns: TypeAlias = Mapping[str, NDArray[np.generic]]
@@ -180,6 +180,7 @@ def _attempts(table: _Table) -> AttemptTable:
         end=table.integers("end"),
         evicted_by=table.integers("evicted_by"),
         gpus=table.integers("gpus"),
+        guaranteed=table.flags("guaranteed"),
         progress_at_start=table.reals("progress_at_start"),
         progress_at_end=table.reals("progress_at_end"),
         progress_kept=table.reals("progress_kept"),

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from domain.events import EventKind, JsonValue
 from domain.fleet import Fleet
 from formats.problems import FieldProblem, FormatError
+from simulator.results.guaranteed_use import is_guaranteed
 from simulator.results.log_tables import AttemptRow, LogTables, WorkloadRow
 from simulator.results.run_record import END_OF_CAUSE, AttemptEnd, RunRecord, WorkloadEnd
 from simulator.validation.record_fields import (
@@ -128,6 +129,7 @@ class _LogReader:
             priority=whole_field(record, "priority"),
             level=whole_field(record, "level"),
             dispatched_s=t_s,
+            guaranteed=self._is_guaranteed(record),
             progress_at_start=workload.kept,
         )
         attempt.hold(self._gpus_of_machines(record), t_s)
@@ -245,6 +247,15 @@ class _LogReader:
             self.tables.tenant_priority[workload.tenant] = workload.ranked_priority
         if workload.first_attempt is None:
             workload.within_quota = workload.ranked_within_quota
+
+    def _is_guaranteed(self, record: Record) -> bool:
+        guaranteed = flag_field(record, "guaranteed" if "guaranteed" in record else "within_quota")
+        clusters = [
+            text_field(entry, "cluster")
+            for entry in records_field(record, "placement")
+            if self.tables.with_cells and wholes_field(entry, "gpus")
+        ]
+        return is_guaranteed(guaranteed, optional_text(record, "virtual_cluster"), clusters, self.tables.with_cells)
 
     def _gpus_of_machines(self, record: Record) -> dict[int, int]:
         """By position of the machine; tasks without GPUs are left out."""

@@ -122,6 +122,8 @@ class AttemptTable:
     """Position of the workload that it made room for, or NO_ROW."""
     gpus: Integers
     """As it was dispatched."""
+    guaranteed: Flags
+    """Whether it was sure of its GPUs when it was dispatched: see `guaranteed_use`."""
     progress_at_start: Reals
     progress_at_end: Reals
     """Reached when it ended or the run was over, in the workload's unit (seconds of work when it is emulated)."""

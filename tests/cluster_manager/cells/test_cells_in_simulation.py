@@ -15,6 +15,7 @@ from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.trace import TraceRow
 from simulator.policies.registry import policies
+from simulator.results.figures import figures_of
 from tests.simulator.engine.checked_run import V100, checked_run, machine, region, row
 
 LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2)))
@@ -68,3 +69,20 @@ def test_never_starts_an_owners_job_later_than_in_its_private_cluster(seed: int)
         assert {job.workload_id: shared[job.workload_id] for job in rows} == {
             job.workload_id: private[job.workload_id] for job in rows
         }
+
+
+def test_figures_tell_what_was_guaranteed_and_what_was_opportunistic() -> None:
+    """Also those that are made from the log alone."""
+    ours = [job for seed, owner in enumerate(OWNERS) for job in trace(seed, str(owner.virtual_cluster))]
+    tenants = [Tenant(TenantId(str(owner.virtual_cluster)), 0, UNLIMITED) for owner in OWNERS]
+    rows = [row("first", 0.0, 1.0, 1, str(LOW)), *trace(9, str(LOW)), *ours]
+    run = checked_run(policies()["mast"], rows, fleet(*OWNERS), [*tenants, Tenant(LOW, 0, NONE)])
+    figures = figures_of(run.record)
+    assert figures.guaranteed is not None
+    assert figures.opportunistic is not None
+    assert (figures.guaranteed.workloads, figures.opportunistic.workloads) == (len(ours), len(rows) - len(ours))
+    assert figures.guaranteed.preemptions == 0
+    assert figures.opportunistic.preemptions == figures.preemptions > 0
+    assert figures.opportunistic.preempted_gpus == figures.preempted_gpus >= figures.preemptions
+    for name, group in figures.by_tenant.items():
+        assert group.guaranteed_gpu_s == (0.0 if name == LOW else group.gpu_s)

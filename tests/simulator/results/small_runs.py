@@ -188,6 +188,7 @@ class _Run:
                 end=whole("end"),
                 evicted_by=whole("by"),
                 gpus=held[owner],
+                guaranteed=np.ones(len(attempts), dtype=np.bool_),
                 progress_at_start=real("at_start"),
                 progress_at_end=real("at_end"),
                 progress_kept=real("kept"),
