@@ -24,6 +24,7 @@ from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_req
 from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
 from topmast.v1 import event_pb2, fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc, workload_pb2
+from topmast.virtual_clusters import VirtualClusters, virtual_clusters_from_proto
 from topmast.workloads import (
     Queue,
     Submission,
@@ -234,6 +235,12 @@ class Client:
         """Tiers, regions and workloads in one look."""
         request = global_scheduler_pb2.GetStatusRequest()
         return status_from_proto(self._connection.call(self._scheduler.GetStatus, request, self._peer))
+
+    def virtual_clusters(self, *, tenant: str = "", cluster: str = "") -> VirtualClusters:
+        """Who owns and uses what in the clusters that are divided into cells; "": of all tenants, in all clusters."""
+        request = global_scheduler_pb2.GetVirtualClustersRequest(tenant=tenant, cluster=cluster)
+        answer = self._connection.call(self._scheduler.GetVirtualClusters, request, self._peer)
+        return virtual_clusters_from_proto(answer)
 
     def logs(
         self,

@@ -80,6 +80,21 @@ def placement_from_proto(placement: workload_pb2.TaskPlacement) -> TaskPlacement
 
 
 @dataclass(frozen=True, slots=True)
+class JobCells:
+    """The cells of a virtual cluster that a job uses: `levels` those of the owned cells that its tasks stand in.
+
+    `downgraded`: it has lost them for now and goes on opportunistically where it is.
+    """
+
+    job: str
+    virtual_cluster: str
+    hierarchy: str
+    pinned_cell: str
+    levels: tuple[str, ...]
+    downgraded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a workload. `end` is completed, failed, cancelled, or the cause of its eviction; "" while it runs.
 
@@ -102,6 +117,8 @@ class Attempt:
     checkpoint_progress: float
     guaranteed: bool = False
     """Whether it was within its tenant's quota when it was dispatched; `within_quota` may have changed since."""
+    cells: tuple[JobCells, ...] = ()
+    """Of its jobs that use cells of a virtual cluster."""
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -199,6 +216,17 @@ def _attempt_from_proto(message: workload_pb2.Attempt) -> Attempt:
         progress=message.progress,
         checkpoint_progress=message.checkpoint_progress,
         guaranteed=message.guaranteed,
+        cells=tuple(
+            JobCells(
+                cells.job,
+                cells.virtual_cluster,
+                cells.hierarchy,
+                cells.pinned_cell,
+                tuple(cells.levels),
+                cells.downgraded,
+            )
+            for cells in message.cells
+        ),
     )
 
 

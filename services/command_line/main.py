@@ -34,6 +34,7 @@ from services.command_line.commands import (
     up,
     validate,
     version,
+    virtual_clusters,
     watch,
 )
 from services.command_line.failures import reported
@@ -69,6 +70,7 @@ _add(_SERVICE, "up", up.up)
 _add(_SERVICE, "down", down.down)
 _add(_SERVICE, "status", status.status)
 _add(_SERVICE, "apply", apply.apply)
+_add(_SERVICE, "virtual-clusters", virtual_clusters.virtual_clusters)
 _add(_SERVICE, "mechanisms", mechanisms.list_mechanisms)
 _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)

@@ -171,6 +171,25 @@ def placements_table(attempt: Attempt) -> TextTable:
     )
 
 
+def cells_table(attempt: Attempt) -> TextTable:
+    """The cells of a virtual cluster that its jobs use."""
+    return TextTable(
+        f"Cells of attempt {attempt.attempt}",
+        ("job", "virtual cluster", "hierarchy", "cells", "pinned", "state"),
+        [
+            (
+                cells.job,
+                cells.virtual_cluster,
+                cells.hierarchy,
+                ", ".join(f"{count} in {level}" for level, count in sorted(Counter(cells.levels).items())),
+                cells.pinned_cell,
+                "downgraded" if cells.downgraded else "guaranteed",
+            )
+            for cells in attempt.cells
+        ],
+    )
+
+
 def change_line(workload: Workload) -> str:
     """What there is to know about it now, in one line."""
     words = [workload.workload, workload.state.value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 
 from domain.cells import CellUse
 from domain.identifiers import AttemptNumber, JobName, RegionId, WorkloadId
@@ -33,11 +33,20 @@ async def write_cells(connection: AnyConnection, changed: Sequence[tuple[Attempt
 
 async def load_cells(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, CellsOfJobs]:
     """Of the live attempts of the region that use cells, by job."""
+    return await _cells_where(connection, ATTEMPTS.c.region == region, ATTEMPTS.c.ended_s.is_(None))
+
+
+async def cells_of_workload(connection: AnyConnection, workload: WorkloadId) -> dict[AttemptKey, CellsOfJobs]:
+    """Of every attempt of the workload that used cells, by job."""
+    return await _cells_where(connection, ATTEMPTS.c.workload == workload)
+
+
+async def _cells_where(connection: AnyConnection, *which: ColumnElement[bool]) -> dict[AttemptKey, CellsOfJobs]:
     rows = await all_rows(
         connection,
         select(ATTEMPT_CELLS.c.workload, ATTEMPT_CELLS.c.attempt, ATTEMPT_CELLS.c.job, ATTEMPT_CELLS.c.cells)
         .select_from(ATTEMPT_CELLS.join(ATTEMPTS))
-        .where(ATTEMPTS.c.region == region, ATTEMPTS.c.ended_s.is_(None))
+        .where(*which)
         .order_by(ATTEMPT_CELLS.c.workload, ATTEMPT_CELLS.c.attempt, ATTEMPT_CELLS.c.job),
     )
     found: dict[AttemptKey, list[tuple[JobName, CellUse]]] = {}

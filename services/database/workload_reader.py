@@ -17,6 +17,7 @@ from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, Reg
 from domain.life_cycle import ENDED, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
+from services.database.cell_store import CellsOfJobs, cells_of_workload
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.diagnosis_documents import diagnosis_from_document
@@ -82,6 +83,7 @@ class AttemptRecord:
     progress: float
     checkpoint_progress: float
     placements: tuple[TaskPlacement, ...]
+    cells: CellsOfJobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,8 @@ def _read_token(token: str, wanted: StoredWorkloadFilter) -> tuple[float, str]:
 
 
 async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list[AttemptRecord]:
-    """Every attempt of a workload with its placements, oldest first."""
+    """Every attempt of a workload with its placements and cells, oldest first."""
+    cells = await cells_of_workload(connection, workload)
     placements = await _load_placements(connection, workload)
     cursor = await execute(
         connection,
@@ -293,6 +296,7 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
             progress=row[13],
             checkpoint_progress=row[14],
             placements=tuple(placements.get(row[0], ())),
+            cells=cells.get(AttemptKey(workload, AttemptNumber(row[0])), ()),
         )
         for row in await cursor.fetchall()
     ]

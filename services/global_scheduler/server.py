@@ -31,6 +31,7 @@ from services.global_scheduler.request_checks import (
 from services.global_scheduler.snapshot_stream import snapshot_stream
 from services.global_scheduler.submission import GREATEST_BATCH, SubmissionBatcher
 from services.global_scheduler.surroundings import SurroundingsKeeper
+from services.global_scheduler.virtual_cluster_look import virtual_clusters
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
 from services.wire.workloads import state_to_proto
@@ -156,6 +157,11 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def GetStatus(self, request: messages.GetStatusRequest, context: Context) -> messages.GetStatusResponse:
         return overview_message(await self._snapshot(load_overview), self._clock.now())
+
+    async def GetVirtualClusters(
+        self, request: messages.GetVirtualClustersRequest, context: Context
+    ) -> messages.GetVirtualClustersResponse:
+        return await self._snapshot(lambda connection: virtual_clusters(connection, request.tenant, request.cluster))
 
     # ------------------------------------------------------------ watch
 

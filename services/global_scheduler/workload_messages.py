@@ -75,4 +75,15 @@ def _attempt_message(attempt: AttemptRecord) -> workload_pb2.Attempt:
         progress=attempt.progress,
         checkpoint_progress=attempt.checkpoint_progress,
         guaranteed=attempt.guaranteed,
+        cells=[
+            workload_pb2.JobCells(
+                job=job,
+                virtual_cluster=use.virtual_cluster,
+                hierarchy=use.chain,
+                pinned_cell=use.pinned_cell or "",
+                levels=[task.owned_level for task in use.tasks],
+                downgraded=use.downgraded,
+            )
+            for job, use in attempt.cells
+        ],
     )

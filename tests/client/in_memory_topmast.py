@@ -307,7 +307,28 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
             clusters=len(clusters),
             machines=len(machines),
             gpus=sum(machine.gpus for machine in machines),
+            tenants=len(request.tenants.tenants),
         )
+
+    async def GetVirtualClusters(
+        self, request: global_scheduler_pb2.GetVirtualClustersRequest, context: Context
+    ) -> global_scheduler_pb2.GetVirtualClustersResponse:
+        await self.begin("GetVirtualClusters", context)
+        answer = global_scheduler_pb2.GetVirtualClustersResponse()
+        if request.cluster in ("", "eu-1"):
+            answer.clusters.add(region="eu", cluster="eu-1", gpus=16, guaranteed_gpus=8, idle_gpus=4, out_of_use_gpus=4)
+            answer.tenants.add(tenant="vision", cluster="eu-1", owned_gpus=16, guaranteed_gpus=8, bad_gpus=4)
+            answer.levels.add(
+                tenant="vision",
+                cluster="eu-1",
+                hierarchy="a100",
+                level="machine",
+                gpus_per_cell=8,
+                owned=2,
+                used=1,
+                free=1,
+            )
+        return answer
 
     async def ApplyTenants(
         self, request: global_scheduler_pb2.ApplyTenantsRequest, context: Context

@@ -16,6 +16,10 @@ from topmast import (
     Affinity,
     AlreadyExistsError,
     AppliedFleet,
+    CellClusterUsage,
+    CellHierarchy,
+    CellLevel,
+    CellLevelUsage,
     Client,
     Cluster,
     DeadlineError,
@@ -26,7 +30,9 @@ from topmast import (
     Machine,
     ModelProfile,
     NotFoundError,
+    OwnedCells,
     PartlySubmittedError,
+    PinnedCell,
     PreconditionError,
     Rack,
     Region,
@@ -37,9 +43,11 @@ from topmast import (
     TableInput,
     TaskGroup,
     Tenant,
+    TenantCellUsage,
     TopmastError,
     UnreachableError,
     Violation,
+    VirtualCluster,
     WorkloadSpecification,
     WorkloadState,
 )
@@ -259,6 +267,31 @@ def test_fleets_and_tenants_are_applied(server: LoopbackServer, client: Client) 
     vision, ads = server.topmast.tenants.tenants
     assert (vision.gpu_quota["A100"], vision.HasField("cpu_quota"), vision.fair_share_weight) == (16, False, 1.0)
     assert ads.tenant == "ads"
+
+
+def test_a_fleet_and_its_virtual_clusters_are_applied_together(server: LoopbackServer, client: Client) -> None:
+    levels = [CellLevel("gpu"), CellLevel("machine", 8)]
+    divided = Cluster("eu-1", [], "cells", [CellHierarchy("a100", "A100", levels, ["m1"])])
+    owned = VirtualCluster(
+        cluster="eu-1", cells=[OwnedCells("machine", 2, "a100")], pinned=[PinnedCell("fast", "gpu", "m1", 3)]
+    )
+    short = VirtualCluster(cluster="eu-1", gpus=32, machines=4, gpu_model="A100")
+    vision = Tenant("vision", 1, virtual_clusters=[owned, short])
+    assert client.apply_fleet(Fleet([Region("eu", [divided])]), [vision]).clusters == 1
+    request = server.topmast.fleet
+    (cluster,) = request.fleet.regions[0].clusters
+    assert (cluster.mechanism, [level.split for level in cluster.cells.hierarchies[0].levels]) == ("cells", [1, 8])
+    first, second = request.tenants.tenants[0].virtual_clusters
+    assert (first.cells[0].level, first.pinned[0].gpu, second.gpus, second.machines) == ("machine", 3, 32, 4)
+    assert client.apply_fleet(Fleet([]), []).clusters == 0
+    assert server.topmast.fleet.HasField("tenants"), "no tenants at all is not: tenants as they are"
+
+
+def test_virtual_clusters_are_shown(client: Client) -> None:
+    found = client.virtual_clusters(tenant="vision")
+    assert found.clusters == (CellClusterUsage("eu", "eu-1", 16, 8, 0, 4, 4),)
+    assert found.tenants == (TenantCellUsage("vision", "eu-1", 16, 8, 0, 0, 4),)
+    assert found.levels == (CellLevelUsage("vision", "eu-1", "a100", "machine", "", 8, 2, 1, 1, 0),)
 
 
 @pytest.mark.parametrize(

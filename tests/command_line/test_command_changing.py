@@ -221,11 +221,11 @@ def test_run_follows_what_is_cancelled_before_it_ran(server: LoopbackServer, top
 
 
 def test_apply_recognises_files_by_their_content(server: LoopbackServer, topmast: Topmast, files: Path) -> None:
-    # The tenants come first on the line; the fleet goes first all the same.
+    # In whichever order they come: both are applied in one call.
     applied = topmast("apply", "-f", str(files / "tenants.yaml"), "-f", str(files / "fleet.yaml"))
     assert applied.exit_code == 0, applied.stderr
     assert applied.stdout == "fleet applied: 1 region, 1 cluster, 2 machines, 16 GPUs\ntenants applied: 2\n"
-    assert server.topmast.tenants.tenants[1].gpu_quota["any"] == 16
+    assert server.topmast.fleet.tenants.tenants[1].gpu_quota["any"] == 16
     as_json = json.loads(topmast("apply", "-f", str(files / "tenants.yaml"), "--json").stdout)
     assert as_json == {"tenants": 2}
 

@@ -104,6 +104,30 @@ def test_status_shows_tiers_regions_and_workloads(topmast: Topmast) -> None:
     assert as_json["regions"][0]["invariant_violations"] == 41
 
 
+def test_virtual_clusters_are_shown_with_their_cells_and_gpus(topmast: Topmast) -> None:
+    lines = topmast("virtual-clusters").stdout.splitlines()
+    shown = [line.split() for line in lines if line]
+    assert ["eu-1", "eu", "16", "8", "0", "4", "4"] in shown
+    assert ["vision", "eu-1", "16", "8", "0", "0", "4"] in shown
+    assert ["vision", "eu-1", "a100", "machine", "-", "8", "2", "1", "1", "0"] in shown
+    as_json = json.loads(topmast("virtual-clusters", "--json").stdout)
+    assert as_json["levels"][0]["owned"] == 2
+    assert "there is no cluster us-1 with cells" in topmast("virtual-clusters", "--cluster", "us-1").stderr
+
+
+def test_get_shows_cells_and_whether_they_are_lost(server: LoopbackServer, topmast: Topmast) -> None:
+    def lose() -> None:
+        server.topmast.workloads["w1"].attempts[0].cells.add(
+            job="train", virtual_cluster="vision", hierarchy="a100", levels=["machine", "machine"], downgraded=True
+        )
+
+    server.do(lose)
+    line = topmast("get", "w1").stdout.splitlines()[-1]
+    assert line.split() == ["train", "vision", "a100", "2", "in", "machine", "-", "downgraded"]
+    (cells,) = json.loads(topmast("get", "w1", "--json").stdout)["attempts"][0]["cells"]
+    assert cells["downgraded"] is True
+
+
 def test_watch_shows_each_change_once(server: LoopbackServer, topmast: Topmast) -> None:
     server.do(lambda: server.topmast.move("w1", workload_pb2.WORKLOAD_STATE_COMPLETED, "all tasks ended well"))
     watched = topmast("watch", "w1")

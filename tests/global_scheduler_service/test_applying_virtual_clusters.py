@@ -5,15 +5,16 @@ from dataclasses import replace
 import grpc
 from google.rpc import error_details_pb2
 
-from domain.cells import CellHierarchy, CellLevel, ClusterCells
+from domain.cells import CellHierarchy, CellLevel, CellPair, CellUse, ClusterCells, TaskCellUse
 from domain.declared_cells import DeclaredCells, DeclaredMachines, DeclaredVirtualCluster
 from domain.fleet import Cluster, Fleet
-from domain.identifiers import ClusterId
+from domain.identifiers import ClusterId, JobName, VirtualClusterId
 from domain.tenant import Tenant
 from services.database import fleet_store, tenant_store
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
-from tests.database.small_world import A100, FLEET, TABLES, TENANTS
-from tests.global_scheduler_service.service import Service, detail, in_service, refused, violated_fields
+from services.wire.workloads import specification_to_proto
+from tests.database.small_world import A100, ADS, FLEET, TABLES, TENANTS, VISION, dispatch, placement, specification
+from tests.global_scheduler_service.service import Service, attempt_of, detail, in_service, refused, violated_fields
 from topmast.v1 import global_scheduler_pb2 as messages
 
 LEVELS = (CellLevel("gpu"), CellLevel("machine", 8), CellLevel("rack", 2))
@@ -60,6 +61,37 @@ def test_a_fleet_and_its_virtual_clusters_are_applied_together(database_url: str
         await refused(service.apply(with_cells(DIVIDED_BY), tenants=changed))
         await both(service, with_cells(renamed), changed)
         assert await stored(service) == (with_cells(renamed), changed)
+
+    in_service(database_url, scenario)
+
+
+def test_what_tenants_own_and_use_is_shown(database_url: str) -> None:
+    use = CellUse(ADS, VirtualClusterId("ads"), "a100", (TaskCellUse("machine", (CellPair(2, 0, 0),)),))
+
+    async def scenario(service: Service) -> None:
+        await both(service, with_cells(DIVIDED_BY), owning(cells("machine", 3)))
+        w1 = (await service.submit()).workload
+        w2 = (await service.submit(specification_to_proto(specification(VISION)))).workload
+        own = replace(attempt_of(w1), cells=((JobName("train"), use),), placements=(placement(),))
+        guest = replace(attempt_of(w2), tenant=VISION, placements=(placement("east-b-r1-m0", 4),))
+        await service.database.run(lambda connection: dispatch(connection, own, guest))
+        found = await service.stub.GetVirtualClusters(messages.GetVirtualClustersRequest())
+        (cluster,) = found.clusters
+        assert (cluster.region, cluster.cluster, cluster.gpus) == ("east", "east-b", 32)
+        assert (cluster.guaranteed_gpus, cluster.opportunistic_gpus, cluster.idle_gpus) == (8, 4, 20)
+        assert [(one.tenant, one.owned_gpus, one.guaranteed_gpus, one.opportunistic_gpus) for one in found.tenants] == [
+            ("ads", 24, 8, 0),
+            ("vision", 0, 0, 4),
+        ]
+        assert [(one.level, one.owned, one.used, one.free, one.bad) for one in found.levels] == [
+            ("machine", 3, 1, 2, 0)
+        ]
+        (attempt,) = (await service.get(w1)).attempts
+        assert [(one.job, one.virtual_cluster, list(one.levels)) for one in attempt.cells] == [
+            ("train", "ads", ["machine"])
+        ]
+        none = await service.stub.GetVirtualClusters(messages.GetVirtualClustersRequest(cluster="east-a"))
+        assert not none.clusters
 
     in_service(database_url, scenario)
 

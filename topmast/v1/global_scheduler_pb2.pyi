@@ -524,6 +524,185 @@ class ApplyTenantsResponse(_message.Message):
 Global___ApplyTenantsResponse: _TypeAlias = ApplyTenantsResponse  # noqa: Y015
 
 @_typing.final
+class GetVirtualClustersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Empty: all."""
+    cluster: _builtins.str
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetVirtualClustersRequest: _TypeAlias = GetVirtualClustersRequest  # noqa: Y015
+
+@_typing.final
+class CellClusterUsage(_message.Message):
+    """gpus = guaranteed + opportunistic + idle + out of use (idle, on machines that take no work)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    GUARANTEED_GPUS_FIELD_NUMBER: _builtins.int
+    OPPORTUNISTIC_GPUS_FIELD_NUMBER: _builtins.int
+    IDLE_GPUS_FIELD_NUMBER: _builtins.int
+    OUT_OF_USE_GPUS_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    cluster: _builtins.str
+    gpus: _builtins.int
+    guaranteed_gpus: _builtins.int
+    opportunistic_gpus: _builtins.int
+    idle_gpus: _builtins.int
+    out_of_use_gpus: _builtins.int
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        gpus: _builtins.int = ...,
+        guaranteed_gpus: _builtins.int = ...,
+        opportunistic_gpus: _builtins.int = ...,
+        idle_gpus: _builtins.int = ...,
+        out_of_use_gpus: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "gpus", b"gpus", "guaranteed_gpus", b"guaranteed_gpus", "idle_gpus", b"idle_gpus", "opportunistic_gpus", b"opportunistic_gpus", "out_of_use_gpus", b"out_of_use_gpus", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellClusterUsage: _TypeAlias = CellClusterUsage  # noqa: Y015
+
+@_typing.final
+class TenantCellUsage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    OWNED_GPUS_FIELD_NUMBER: _builtins.int
+    GUARANTEED_GPUS_FIELD_NUMBER: _builtins.int
+    OPPORTUNISTIC_GPUS_FIELD_NUMBER: _builtins.int
+    DOWNGRADED_GPUS_FIELD_NUMBER: _builtins.int
+    BAD_GPUS_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    cluster: _builtins.str
+    owned_gpus: _builtins.int
+    guaranteed_gpus: _builtins.int
+    """Held in its cells, and anywhere else."""
+    opportunistic_gpus: _builtins.int
+    downgraded_gpus: _builtins.int
+    """Those of the opportunistic ones whose work asked for cells and does without at the moment."""
+    bad_gpus: _builtins.int
+    """Owned, and on hardware that is out of use."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        owned_gpus: _builtins.int = ...,
+        guaranteed_gpus: _builtins.int = ...,
+        opportunistic_gpus: _builtins.int = ...,
+        downgraded_gpus: _builtins.int = ...,
+        bad_gpus: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_gpus", b"bad_gpus", "cluster", b"cluster", "downgraded_gpus", b"downgraded_gpus", "guaranteed_gpus", b"guaranteed_gpus", "opportunistic_gpus", b"opportunistic_gpus", "owned_gpus", b"owned_gpus", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantCellUsage: _TypeAlias = TenantCellUsage  # noqa: Y015
+
+@_typing.final
+class CellLevelUsage(_message.Message):
+    """owned = used + free + bad."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    HIERARCHY_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    PINNED_CELL_FIELD_NUMBER: _builtins.int
+    GPUS_PER_CELL_FIELD_NUMBER: _builtins.int
+    OWNED_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    BAD_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    cluster: _builtins.str
+    hierarchy: _builtins.str
+    level: _builtins.str
+    pinned_cell: _builtins.str
+    """Empty: of the cells that are not pinned."""
+    gpus_per_cell: _builtins.int
+    owned: _builtins.int
+    used: _builtins.int
+    free: _builtins.int
+    bad: _builtins.int
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        hierarchy: _builtins.str = ...,
+        level: _builtins.str = ...,
+        pinned_cell: _builtins.str = ...,
+        gpus_per_cell: _builtins.int = ...,
+        owned: _builtins.int = ...,
+        used: _builtins.int = ...,
+        free: _builtins.int = ...,
+        bad: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad", b"bad", "cluster", b"cluster", "free", b"free", "gpus_per_cell", b"gpus_per_cell", "hierarchy", b"hierarchy", "level", b"level", "owned", b"owned", "pinned_cell", b"pinned_cell", "tenant", b"tenant", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellLevelUsage: _TypeAlias = CellLevelUsage  # noqa: Y015
+
+@_typing.final
+class GetVirtualClustersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    TENANTS_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellClusterUsage]: ...
+    @_builtins.property
+    def tenants(self) -> _containers.RepeatedCompositeFieldContainer[Global___TenantCellUsage]: ...
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellLevelUsage]: ...
+    def __init__(
+        self,
+        *,
+        clusters: _abc.Iterable[Global___CellClusterUsage] | None = ...,
+        tenants: _abc.Iterable[Global___TenantCellUsage] | None = ...,
+        levels: _abc.Iterable[Global___CellLevelUsage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "levels", b"levels", "tenants", b"tenants"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetVirtualClustersResponse: _TypeAlias = GetVirtualClustersResponse  # noqa: Y015
+
+@_typing.final
 class SaveSnapshotRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -107,6 +107,11 @@ class GlobalSchedulerStub:
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.GetVirtualClusters = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/GetVirtualClusters',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersResponse.FromString,
+                _registered_method=True)
         self.SaveSnapshot = channel.unary_stream(
                 '/topmast.v1.GlobalScheduler/SaveSnapshot',
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.SaveSnapshotRequest.SerializeToString,
@@ -215,6 +220,13 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetVirtualClusters(self, request, context):
+        """Who owns and uses what in the clusters that are divided into cells.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SaveSnapshot(self, request, context):
         """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md).
         """
@@ -294,6 +306,11 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'GetVirtualClusters': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVirtualClusters,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersResponse.SerializeToString,
             ),
             'SaveSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.SaveSnapshot,
@@ -679,6 +696,33 @@ class GlobalScheduler:
             '/topmast.v1.GlobalScheduler/GetStatus',
             topmast_dot_v1_dot_global__scheduler__pb2.GetStatusRequest.SerializeToString,
             topmast_dot_v1_dot_global__scheduler__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetVirtualClusters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/GetVirtualClusters',
+            topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,8 @@ class GlobalSchedulerStub:
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetStatusRequest, _global_scheduler_pb2.GetStatusResponse]
     """Regions, machines, usage and health, in one look."""
+    GetVirtualClusters: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetVirtualClustersRequest, _global_scheduler_pb2.GetVirtualClustersResponse]
+    """Who owns and uses what in the clusters that are divided into cells."""
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -104,6 +106,8 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetStatusRequest, _global_scheduler_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Regions, machines, usage and health, in one look."""
+    GetVirtualClusters: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetVirtualClustersRequest, _global_scheduler_pb2.GetVirtualClustersResponse]  # type: ignore[assignment]
+    """Who owns and uses what in the clusters that are divided into cells."""
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]  # type: ignore[assignment]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -223,6 +227,14 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_global_scheduler_pb2.GetStatusResponse, _abc.Awaitable[_global_scheduler_pb2.GetStatusResponse]]:
         """Regions, machines, usage and health, in one look."""
+
+    @_abc_1.abstractmethod
+    def GetVirtualClusters(
+        self,
+        request: _global_scheduler_pb2.GetVirtualClustersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.GetVirtualClustersResponse, _abc.Awaitable[_global_scheduler_pb2.GetVirtualClustersResponse]]:
+        """Who owns and uses what in the clusters that are divided into cells."""
 
     @_abc_1.abstractmethod
     def SaveSnapshot(

@@ -525,9 +525,50 @@ class TaskPlacement(_message.Message):
 Global___TaskPlacement: _TypeAlias = TaskPlacement  # noqa: Y015
 
 @_typing.final
-class Attempt(_message.Message):
-    """One run of a workload."""
+class JobCells(_message.Message):
+    """One run of a workload.
+    The cells of a virtual cluster that a job of an attempt uses.
+    """
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    VIRTUAL_CLUSTER_FIELD_NUMBER: _builtins.int
+    HIERARCHY_FIELD_NUMBER: _builtins.int
+    PINNED_CELL_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    DOWNGRADED_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    virtual_cluster: _builtins.str
+    hierarchy: _builtins.str
+    pinned_cell: _builtins.str
+    """Empty: cells that are not pinned."""
+    downgraded: _builtins.bool
+    """It has lost its cells for now and goes on opportunistically where it is."""
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The level of the owned cell that each task stands in, or stood in before it was downgraded."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        virtual_cluster: _builtins.str = ...,
+        hierarchy: _builtins.str = ...,
+        pinned_cell: _builtins.str = ...,
+        levels: _abc.Iterable[_builtins.str] | None = ...,
+        downgraded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["downgraded", b"downgraded", "hierarchy", b"hierarchy", "job", b"job", "levels", b"levels", "pinned_cell", b"pinned_cell", "virtual_cluster", b"virtual_cluster"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobCells: _TypeAlias = JobCells  # noqa: Y015
+
+@_typing.final
+class Attempt(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
@@ -545,6 +586,7 @@ class Attempt(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_PROGRESS_FIELD_NUMBER: _builtins.int
     GUARANTEED_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     region: _builtins.str
     dispatched_s: _builtins.float
@@ -565,6 +607,10 @@ class Attempt(_message.Message):
     """Whether it was within its tenant's quota when it was dispatched; `within_quota` may have changed since."""
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskPlacement]: ...
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCells]:
+        """Of the jobs that use cells of a virtual cluster."""
+
     def __init__(
         self,
         *,
@@ -583,10 +629,11 @@ class Attempt(_message.Message):
         progress: _builtins.float = ...,
         checkpoint_progress: _builtins.float = ...,
         guaranteed: _builtins.bool = ...,
+        cells: _abc.Iterable[Global___JobCells] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "guaranteed", b"guaranteed", "level", b"level", "placements", b"placements", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "within_quota", b"within_quota"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cells", b"cells", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "guaranteed", b"guaranteed", "level", b"level", "placements", b"placements", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "within_quota", b"within_quota"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
