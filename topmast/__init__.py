@@ -55,6 +55,7 @@ from topmast.status import RegionStatus, Status, TierStatus
 from topmast.virtual_clusters import CellClusterUsage, CellLevelUsage, TenantCellUsage, VirtualClusters
 from topmast.workloads import (
     Attempt,
+    Consolidation,
     JobCells,
     Queue,
     QueueEntry,
@@ -79,6 +80,7 @@ __all__ = [
     "Change",
     "Client",
     "Cluster",
+    "Consolidation",
     "DeadlineError",
     "Diagnosis",
     "DiagnosisNumbers",

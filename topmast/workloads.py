@@ -141,6 +141,23 @@ class QueuePosition:
 
 
 @dataclass(frozen=True, slots=True)
+class Consolidation:
+    """Whether a job is placed on as few machines as possible, by what is known now; `sentence` says why."""
+
+    job: str
+    consolidate: bool
+    reason: str
+    """asked, above_packlimit, not_above_packlimit or unknown_skew."""
+    skew: float | None
+    """Largest tensor over the whole model, from 0 to 1; None: not known."""
+    skew_source: str
+    """declared, reported or of_its_name; "" where it is not known."""
+    packlimit: float
+    """Jobs of a greater skew are consolidated."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A workload as it is now. `attempts` come with `get` and `watch` only; `reason` says why it is in its state."""
 
@@ -158,6 +175,8 @@ class Workload:
     cancel_requested: bool
     queue_position: QueuePosition | None
     attempts: tuple[Attempt, ...]
+    consolidations: tuple[Consolidation, ...] = ()
+    """As `attempts`; of every job of several tasks with GPUs."""
 
     @property
     def name(self) -> str:
@@ -184,6 +203,18 @@ def workload_from_proto(message: workload_pb2.Workload) -> Workload:
         cancel_requested=message.cancel_requested,
         queue_position=position_from_proto(message.queue_position) if message.HasField("queue_position") else None,
         attempts=tuple(_attempt_from_proto(attempt) for attempt in message.attempts),
+        consolidations=tuple(
+            Consolidation(
+                one.job,
+                one.consolidate,
+                one.reason,
+                one.skew if one.HasField("skew") else None,
+                one.skew_source,
+                one.packlimit,
+                one.sentence,
+            )
+            for one in message.consolidations
+        ),
     )
 
 

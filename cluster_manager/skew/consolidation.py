@@ -15,9 +15,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from cluster_manager.skew.one_machine import OneMachine
+from domain.affinity import CellAffinity, JobAffinity
 from domain.identifiers import JobName
 from domain.model_profile import KnownSkew, SkewSource
 from domain.workload import JobSpecification, WorkloadSpecification
+
+ON_ONE_MACHINE = JobAffinity(CellAffinity("machine", hard=True))
 
 
 class ConsolidationReason(StrEnum):
@@ -70,17 +74,23 @@ def consolidation_of(job: JobSpecification, known: KnownSkew | None, packlimit: 
 
 
 def consolidated(
-    specification: WorkloadSpecification, known: Mapping[JobName, KnownSkew], packlimit: float
+    specification: WorkloadSpecification,
+    known: Mapping[JobName, KnownSkew],
+    packlimit: float,
+    waits_for: OneMachine | None = None,
 ) -> WorkloadSpecification:
     """The workload as it is to be placed: with `consolidate` for each job for which that is decided.
 
-    The very same object where nothing changes, as for all work without a profile.
+    With `waits_for` such a job must be on one machine if it fits on one of these, and waits for it; a larger one, and one
+    that says itself where it must be, is as close together as there is room. The very same object where nothing changes,
+    as for all work without a profile.
     """
     changed = False
     jobs = list(specification.jobs)
     for position, job in enumerate(specification.jobs):
         if may_be_consolidated(job) and consolidation_of(job, known.get(job.name), packlimit).consolidate:
-            jobs[position] = replace(job, consolidate=True)
+            waits = waits_for is not None and job.affinity.is_plain and waits_for.holds(job)
+            jobs[position] = replace(job, consolidate=True, affinity=ON_ONE_MACHINE if waits else job.affinity)
             changed = True
     return replace(specification, jobs=tuple(jobs)) if changed else specification
 
@@ -95,7 +105,7 @@ _SOURCES = MappingProxyType(
 
 
 def consolidation_sentence(decided: Consolidation, packlimit: float) -> str:
-    """One sentence for people: consolidated: its skew 0.72 (declared) is above PACKLIMIT 0.378."""
+    """For people: consolidated: its skew 0.715 (declared) is above PACKLIMIT 0.378."""
     known = decided.known
     skew = "" if known is None else f"its skew {known.skew:.3g} ({_SOURCES[known.source]})"
     match decided.reason:

@@ -57,6 +57,7 @@ def details_table(workload: Workload) -> TextTable:
         ("progress", progress_words(workload)),
         ("failures", str(workload.failures) if workload.failures else ""),
         *((f"job {job.name}", job_words(job)) for job in workload.specification.jobs),
+        *((f"place of {one.job}", one.sentence) for one in workload.consolidations),
         ("tables", ", ".join(table.table + " (fresh)" * table.fresh for table in workload.specification.tables)),
         ("regions", ", ".join(workload.specification.regions)),
         ("labels", ", ".join(f"{key}={value}" for key, value in workload.specification.labels.items())),

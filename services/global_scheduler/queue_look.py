@@ -11,6 +11,7 @@ from services.database import queue_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.queue_store import QueueLine
 from services.database.workload_reader import StoredWorkload, StoredWorkloadFilter
+from services.global_scheduler.consolidations import consolidations
 from services.global_scheduler.workload_messages import NOT_RANKED, position_message, workload_message
 from services.wire.workloads import state_to_proto
 from topmast.v1 import global_scheduler_pb2 as messages
@@ -24,9 +25,11 @@ _ITS_TURN = "waits for its turn in the auctions"
 class QueueLook:
     """Answers of the reading calls. Every method wants a snapshot, so that states, ranks and counts agree."""
 
-    def __init__(self, explain: Callable[[WorkloadId], str]) -> None:
-        """`explain` says why the last scan pass put a workload within or over its quota; empty: it did not see it."""
+    def __init__(self, explain: Callable[[WorkloadId], str], packlimit: float | None = None) -> None:
+        """`explain` says why the last scan pass put a workload within or over its quota; empty: it did not see it.
+        `packlimit` None: the one that was learnt last."""
         self._explain = explain
+        self._packlimit = packlimit
 
     async def workload(self, connection: AnyConnection, workload: WorkloadId) -> workload_pb2.Workload | None:
         """The workload with its attempts; None when there is none of that name."""
@@ -35,7 +38,9 @@ class QueueLook:
             return None
         rank = NOT_RANKED if stored.position is None else await queue_store.rank_of(connection, stored.position)
         attempts = await workload_reader.load_attempts(connection, workload) if stored.attempt else []
-        return workload_message(stored, rank, self._why_pending(stored), attempts)
+        message = workload_message(stored, rank, self._why_pending(stored), attempts)
+        message.consolidations.extend(await consolidations(connection, stored, self._packlimit))
+        return message
 
     async def page(
         self, connection: AnyConnection, wanted: StoredWorkloadFilter, page_size: int, page_token: str

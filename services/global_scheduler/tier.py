@@ -44,7 +44,7 @@ class GlobalSchedulerTier:
             clock,
             self._batcher,
             self._surroundings,
-            QueueLook(self._scan_loop.explain),
+            QueueLook(self._scan_loop.explain, configuration.placement.packlimit),
             self._watchers,
             require_ready=self._require_ready,
         )

@@ -110,6 +110,7 @@ class AppliedChanges:
         except (NoMechanism, FormatError) as error:
             raise SessionOver(str(error)) from error
         memory.region, memory.inventory, memory.bidder = region, inventory, bidder
+        memory.specifications.machines_changed(region)
         self._absent.machines_changed(now_real_s)
         self._sender.clusters_changed(region)
 

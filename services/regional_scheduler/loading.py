@@ -14,6 +14,7 @@ from domain.identifiers import MachineId, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, Holding, order_of_holding
 from domain.tenant import Tenant
+from formats.scheduler_file import PlacementSection
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.plan_application import RESERVED
 from regional_scheduler.region_capacity import RegionCapacity
@@ -45,12 +46,9 @@ async def load_memory(
     region: RegionId,
     rule: EvictionRule = DEFAULT_RULE,
     now: float = 0.0,
-    packlimit: float | None = None,
+    placement: PlacementSection | None = None,
 ) -> RegionMemory | None:
-    """Everything a session starts from, as one snapshot; None while the fleet has no such region.
-
-    `packlimit` None: the one that is learnt.
-    """
+    """Everything a session starts from, as one snapshot; None while the fleet has no such region."""
     revisions = await load_revisions(connection)
     fleet, states = await fleet_store.load_fleet(connection)
     tenants = await tenant_store.load_tenants(connection)
@@ -58,7 +56,7 @@ async def load_memory(
     catalog = await catalog_store.load_catalog(connection)
     workloads = [str(attempt.key.workload) for attempt in stored]
     preempted_s = await preemptions(connection, rule, workloads, now)
-    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, packlimit)
+    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, placement)
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
         for place in await reservation_store.in_region(connection, region):
@@ -90,7 +88,7 @@ def make_memory(
     region_id: RegionId,
     rule: EvictionRule = DEFAULT_RULE,
     preempted_s: Mapping[str, tuple[float, ...]] = NO_PREEMPTIONS,
-    packlimit: float | None = None,
+    placement: PlacementSection | None = None,
 ) -> RegionMemory | None:
     """The memory that belongs to these rows; None when the fleet has no such region.
 
@@ -110,6 +108,8 @@ def make_memory(
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
     bidder = RegionBidder(region, inventory, catalog)
+    specifications = SpecificationCache(placement)
+    specifications.machines_changed(region)
     return RegionMemory(
         revisions=revisions,
         region=region,
@@ -118,7 +118,7 @@ def make_memory(
         catalog=catalog,
         tenants={tenant.tenant: tenant for tenant in tenants},
         live=RegionAttempts(live_attempt_of(attempt) for attempt in stored),
-        specifications=SpecificationCache(packlimit),
+        specifications=specifications,
     )
 
 

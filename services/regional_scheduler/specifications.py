@@ -13,8 +13,11 @@ from dataclasses import replace
 from sqlalchemy import select
 
 from cluster_manager.skew.consolidation import consolidated, may_be_consolidated
+from cluster_manager.skew.one_machine import OneMachine, one_machine_of
+from domain.fleet import Region
 from domain.identifiers import WorkloadId
 from domain.workload import Workload
+from formats.scheduler_file import PlacementSection
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.packlimit_store import load_packlimit
@@ -30,11 +33,15 @@ CAPACITY = 200_000
 class SpecificationCache:
     """Workloads by name, least recently used ones forgotten. What was submitted never changes."""
 
-    def __init__(self, packlimit: float | None = None, capacity: int = CAPACITY) -> None:
-        """`packlimit` None: the one that was learnt last."""
-        self._packlimit = packlimit
+    def __init__(self, placement: PlacementSection | None = None, capacity: int = CAPACITY) -> None:
+        self._placement = placement or PlacementSection()
+        self._one_machine: OneMachine | None = None
         self._capacity = capacity
         self._workloads: OrderedDict[WorkloadId, Workload] = OrderedDict()
+
+    def machines_changed(self, region: Region) -> None:
+        """The region has these machines: what workloads may wait for depends on them."""
+        self._one_machine = one_machine_of([region]) if self._placement.wait_for_consolidation else None
 
     async def workloads(self, connection: AnyConnection, names: Sequence[WorkloadId]) -> dict[WorkloadId, Workload]:
         """All of these, as they are to be placed; raises LookupError when the database has no such workload."""
@@ -72,10 +79,11 @@ class SpecificationCache:
             for workload in asked
         ]
         known = await known_skews(connection, wanted)
-        packlimit = self._packlimit
+        packlimit = self._placement.packlimit
         if packlimit is None:
             packlimit = (await load_packlimit(connection)).limit
         for workload in asked:
-            specification = consolidated(workload.specification, known.get(workload.workload, {}), packlimit)
+            skews = known.get(workload.workload, {})
+            specification = consolidated(workload.specification, skews, packlimit, self._one_machine)
             if specification is not workload.specification:
                 workloads[workload.workload] = replace(workload, specification=specification)

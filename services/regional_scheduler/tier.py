@@ -88,10 +88,10 @@ class RegionalSchedulerTier:
 
     async def _run_session(self, lease: Lease) -> None:
         rule, now = self._configuration.eviction_rule(), self._clock.now()
-        packlimit = self._configuration.placement.packlimit
+        placement = self._configuration.placement
         try:
             memory = await self._database.run(
-                lambda connection: load_memory(connection, self._region, rule, now, packlimit), snapshot=True
+                lambda connection: load_memory(connection, self._region, rule, now, placement), snapshot=True
             )
         except (NoMechanism, FormatError) as error:
             _log.error("the region cannot be served", region=self._region, error=str(error))

@@ -17,6 +17,7 @@ from domain.eviction import EvictionRule
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.ordering.first_started import FirstStarted
 from global_scheduler.ordering.gittins import GittinsOrdering
+from simulator.policies.placement import BySkew
 from simulator.policies.policy import Policy
 
 THRESHOLDS_GPU_S = (3200.0,)
@@ -31,6 +32,7 @@ BOUNDED = EvictionRule(minimum_run_time_s=300.0, evictions_per_workload_and_hour
 TIRESIAS_LAS = Policy(
     name="tiresias_las",
     summary="discretized least attained service with promotion, by first start within a level (Tiresias §3.2)",
+    placement=BySkew(),
     ordering=FirstStarted(),
     levels=AttainedService(THRESHOLDS_GPU_S, PROMOTE_KNOB),
     eviction=BOUNDED,
@@ -39,6 +41,7 @@ TIRESIAS_LAS = Policy(
 TIRESIAS_GITTINS = Policy(
     name="tiresias_gittins",
     summary="as tiresias_las, by the Gittins index of completed workloads' service within a level (Tiresias §3.2)",
+    placement=BySkew(),
     ordering=GittinsOrdering(THRESHOLDS_GPU_S),
     levels=AttainedService(THRESHOLDS_GPU_S, PROMOTE_KNOB),
     eviction=BOUNDED,

@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob
 from cluster_manager.skew.consolidation import consolidated, is_sensitive
+from cluster_manager.skew.one_machine import OneMachine
+from domain.affinity import JobAffinity
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
 from domain.resources import TaskResources
 from domain.tenant import Tenant, quota_charges
@@ -21,8 +23,8 @@ from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.inputs.skews import with_skew
 from simulator.policies.placement import PlacementPolicy, SkewDecision
 
-JobShapes: TypeAlias = tuple[tuple[int, TaskResources], ...]
-"""What each job asks for: so many tasks, each of which takes so much."""
+JobShapes: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity], ...]
+"""What each job asks for: so many tasks, each of which takes so much, and where they must be."""
 
 
 class _Eligible(NamedTuple):
@@ -48,17 +50,19 @@ class Intake:
         costs: CostSettings,
         skew: PlacementSettings,
         *,
+        waits_for: OneMachine | None = None,
         tenants_apart: bool,
         trace_regions_bind: bool,
         charged: bool = True,
     ) -> None:
-        """`charged`: whether it matters what workloads take of a quota."""
+        """`charged`: whether it matters what workloads take of a quota; `waits_for`: see `consolidated`."""
         self._charged = charged
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
         self._regions = regions
         self._placement = placement
         self._skew = skew
+        self._waits_for = waits_for
         self._greatest = greatest_gpus_per_machine
         self._checkpoint_interval_s = costs.checkpoint_interval_s
         # No trace says how long its workloads get for that: they get the time that saving takes.
@@ -100,7 +104,7 @@ class Intake:
 
     def workload_as_described(self, workload: Workload, index: int, work_s: float) -> SimulatedWorkload:
         """A workload cut into jobs and tasks already, of so many seconds of work; all its jobs are emulated."""
-        placed = consolidated(workload.specification, {}, self._skew.limit)
+        placed = consolidated(workload.specification, {}, self._skew.limit, self._waits_for)
         if placed is not workload.specification:
             workload = replace(workload, specification=placed)
         jobs = tuple(
@@ -195,4 +199,4 @@ class Intake:
 
 
 def _asked(workload: Workload) -> JobShapes:
-    return tuple([(job.tasks, job.resources) for job in workload.specification.jobs])
+    return tuple([(job.tasks, job.resources, job.affinity) for job in workload.specification.jobs])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cluster_manager.skew.one_machine import one_machine_of
 from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.fleet import DEFAULT_MECHANISM, Fleet
@@ -112,6 +113,7 @@ def make_intake(world: World) -> Intake:
         greatest_gpus_per_machine(world.fleet),
         settings.costs,
         settings.placement,
+        waits_for=one_machine_of(world.fleet.regions) if settings.placement.wait_for_consolidation else None,
         tenants_apart=policy.tenants_apart,
         trace_regions_bind=settings.trace_regions_bind,
         charged=policy.scans,

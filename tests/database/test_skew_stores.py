@@ -10,11 +10,14 @@ from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT, PackLimit
 from domain.identifiers import GpuModel, JobName, TenantId, WorkloadId
 from domain.model_profile import KnownSkew, ModelProfile, SkewSource
 from domain.workload import WorkloadSpecification
+from formats.scheduler_file import PlacementSection
+from services.database import workload_reader
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.packlimit_store import IterationTime, add_iteration_times, learn_packlimit, load_packlimit
 from services.database.profile_store import NamedWorkload, ReportedProfile, known_skews, record_profiles
 from services.database.workload_store import NewWorkload
+from services.global_scheduler.consolidations import consolidations
 from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import A100, ADS, VISION, specification, submission, submit
@@ -94,7 +97,7 @@ def test_a_region_is_handed_workloads_as_they_are_to_be_placed_now(database_url:
         gang = specification(name="vgg", tasks=2)
         declaring = replace(gang, name="other", jobs=(replace(gang.jobs[0], profile=ModelProfile(0.3)),))
         await submit(connection, [stored(1, gang), stored(2, declaring), stored(3, specification(name="vgg"))])
-        cache, fixed = SpecificationCache(), SpecificationCache(packlimit=0.8)
+        cache, fixed = SpecificationCache(), SpecificationCache(PlacementSection(packlimit=0.8))
 
         async def consolidated(specifications: SpecificationCache) -> list[bool]:
             workloads = await specifications.workloads(connection, [W1, W2, W3])
@@ -110,6 +113,27 @@ def test_a_region_is_handed_workloads_as_they_are_to_be_placed_now(database_url:
         )
         await learn_packlimit(connection, 11.0)
         assert await consolidated(cache) == [True, True, False]
+
+    in_one_transaction(database_url, story)
+
+
+def test_whoever_looks_at_a_workload_learns_whether_it_is_consolidated_and_why(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await submit(connection, [stored(1, specification(name="vgg", tasks=2)), stored(2, specification())])
+
+        async def told(workload: WorkloadId, packlimit: float | None = None) -> list[tuple[bool, str, str]]:
+            found = await workload_reader.get(connection, workload)
+            assert found is not None
+            said = await consolidations(connection, found, packlimit)
+            return [(one.consolidate, one.reason, one.sentence) for one in said]
+
+        unknown = "not consolidated: the skew of its model is not known yet"
+        assert await told(W1) == [(False, "unknown_skew", unknown)]
+        await record_profiles(connection, [profile(W1, 70.0)], 10.0)
+        above = "consolidated: its skew 0.7 (reported by its own attempts) is above PACKLIMIT 0.378"
+        assert await told(W1) == [(True, "above_packlimit", above)]
+        assert [one[:2] for one in await told(W1, 0.9)] == [(False, "not_above_packlimit")]
+        assert await told(W2) == [], "of one task"
 
     in_one_transaction(database_url, story)
 

@@ -781,6 +781,7 @@ class Workload(_message.Message):
     CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
     QUEUE_POSITION_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    CONSOLIDATIONS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     state: Global___WorkloadState.ValueType
     submitted_s: _builtins.float
@@ -803,6 +804,10 @@ class Workload(_message.Message):
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """Only in GetWorkload and WatchWorkload."""
 
+    @_builtins.property
+    def consolidations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Consolidation]:
+        """As `attempts`; of every job of several tasks with GPUs."""
+
     def __init__(
         self,
         *,
@@ -820,11 +825,57 @@ class Workload(_message.Message):
         cancel_requested: _builtins.bool = ...,
         queue_position: Global___QueuePosition | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
+        consolidations: _abc.Iterable[Global___Consolidation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["queue_position", b"queue_position", "specification", b"specification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint_progress", b"checkpoint_progress", "ended_s", b"ended_s", "failures", b"failures", "progress", b"progress", "queue_position", b"queue_position", "reason", b"reason", "region", b"region", "specification", b"specification", "state", b"state", "submitted_s", b"submitted_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint_progress", b"checkpoint_progress", "consolidations", b"consolidations", "ended_s", b"ended_s", "failures", b"failures", "progress", b"progress", "queue_position", b"queue_position", "reason", b"reason", "region", b"region", "specification", b"specification", "state", b"state", "submitted_s", b"submitted_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Workload: _TypeAlias = Workload  # noqa: Y015
+
+@_typing.final
+class Consolidation(_message.Message):
+    """Whether a job is placed on as few machines as possible, by what is known now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    CONSOLIDATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SKEW_FIELD_NUMBER: _builtins.int
+    SKEW_SOURCE_FIELD_NUMBER: _builtins.int
+    PACKLIMIT_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    consolidate: _builtins.bool
+    reason: _builtins.str
+    """asked, above_packlimit, not_above_packlimit, unknown_skew."""
+    skew: _builtins.float
+    """Largest tensor over the whole model; not set: not known."""
+    skew_source: _builtins.str
+    """declared, reported, of_its_name; empty: not known."""
+    packlimit: _builtins.float
+    sentence: _builtins.str
+    """The same for people."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        consolidate: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        skew: _builtins.float | None = ...,
+        skew_source: _builtins.str = ...,
+        packlimit: _builtins.float = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_skew", b"_skew", "skew", b"skew"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_skew", b"_skew", "consolidate", b"consolidate", "job", b"job", "packlimit", b"packlimit", "reason", b"reason", "sentence", b"sentence", "skew", b"skew", "skew_source", b"skew_source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__skew: _TypeAlias = _typing.Literal["skew"]  # noqa: Y015
+    _WhichOneofArgType__skew: _TypeAlias = _typing.Literal["_skew", b"_skew"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__skew) -> _WhichOneofReturnType__skew | None: ...
+
+Global___Consolidation: _TypeAlias = Consolidation  # noqa: Y015

@@ -10,21 +10,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_manager.skew.consolidation import (
+    ON_ONE_MACHINE,
     Consolidation,
     ConsolidationReason,
     consolidated,
     consolidation_of,
     consolidation_sentence,
 )
+from cluster_manager.skew.one_machine import OneMachine, one_machine_of
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity
 from domain.identifiers import JobName
 from domain.model_profile import KnownSkew, ModelProfile, SkewSource
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
-from regional_scheduler.planner import plan_workload
+from regional_scheduler.planner import Refusal, plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
-from tests.cluster_manager.fleets import cluster, gpu_machine, hold, region, tasks_on
+from tests.cluster_manager.fleets import (
+    A100,
+    H100,
+    cluster,
+    cpu_machine,
+    gpu_machine,
+    hold,
+    key_of,
+    region,
+    tasks_on,
+)
 from tests.cluster_manager.inventory_worlds import workload_of
 
 LIMIT = 0.4
@@ -73,6 +86,61 @@ def test_work_of_unknown_skew_stays_the_very_same_object() -> None:
     specification = workload_of("w", GANG, replace(GANG, tasks=1)).specification
     assert consolidated(specification, {JobName("job-1"): REPORTED}, LIMIT) is specification
     assert consolidated(specification, {}, 0.0) is specification
+
+
+def test_with_waiting_a_job_that_fits_on_one_machine_must_be_on_one() -> None:
+    four = OneMachine([gpu_machine("m", 4)])
+    above, below = replace(GANG, profile=PROFILE), replace(GANG, profile=ModelProfile(0.1))
+    larger = replace(above, tasks=5)
+    said = JobAffinity(CellAffinity("rack", hard=False))
+    specification = workload_of("w").specification
+    jobs = (above, below, larger, replace(above, affinity=said))
+    placed = consolidated(replace(specification, jobs=jobs), {}, LIMIT, four)
+    assert [job.affinity for job in placed.jobs] == [ON_ONE_MACHINE, NO_JOB_AFFINITY, NO_JOB_AFFINITY, said]
+    assert [job.consolidate for job in placed.jobs] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("resources", "tasks", "fits"),
+    [
+        (TaskResources(gpus=1), 4, True),
+        (TaskResources(gpus=1), 5, False),
+        (TaskResources(gpus=2), 3, False),
+        (TaskResources(gpus=1, gpu_model=H100), 4, True),
+        (TaskResources(gpus=1, gpu_model=A100), 2, False),
+        (TaskResources(gpus=1, cpus=12.0), 4, True),
+        (TaskResources(gpus=1, cpus=12.5), 4, False),
+        (TaskResources(gpus=1, memory_gib=129.0), 4, False),
+    ],
+)
+def test_a_job_fits_on_one_machine_that_would_hold_all_its_tasks(
+    resources: TaskResources, tasks: int, fits: bool
+) -> None:
+    machines = OneMachine([gpu_machine("m", 4), gpu_machine("small", 1, A100), cpu_machine("c", 1000.0)])
+    for _ in range(2):
+        assert machines.holds(replace(GANG, resources=resources, tasks=tasks)) == fits
+
+
+def test_a_job_that_waits_starts_on_one_machine_or_not_at_all() -> None:
+    here = region(cluster("c", [gpu_machine(name, 4) for name in ("m0", "m1", "m2")]))
+    inventory = RegionCapacity(here)
+    for name in ("m0", "m1", "m2"):
+        hold(inventory, f"holder-{name}", tasks_on(name, range(2)), priority=0)
+    workload = workload_of("w", GANG)
+    jobs = (replace(GANG, profile=PROFILE),)
+    specification = consolidated(replace(workload.specification, jobs=jobs), {}, LIMIT, one_machine_of([here]))
+    waiting = replace(workload, specification=specification)
+    assert isinstance(plan_workload(inventory, waiting, Standing(6, 0), 1.0, within_quota=False), Refusal)
+    inventory.release(key_of("holder-m1"))
+    plan = plan_workload(inventory, waiting, Standing(6, 0), 1.0, within_quota=False)
+    assert isinstance(plan, Plan)
+    assert {placement.machine for placement in plan.placements} == {"m1"}
+
+
+def test_nobody_waits_in_regions_with_cells() -> None:
+    plain = cluster("c", [gpu_machine("m0", 4)])
+    assert one_machine_of([region(plain)]) is not None
+    assert one_machine_of([region(plain, replace(plain, mechanism="cells"))]) is None
 
 
 @given(
