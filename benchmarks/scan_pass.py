@@ -5,6 +5,7 @@ values as a database driver returns them; and, within the first, how many tuples
 """
 
 import argparse
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -88,6 +89,8 @@ def _pending(count: int, generator: np.random.Generator, popularity: NDArray[np.
         stored_within_quota=[False] * count,
         queued_since_s=submitted_s,
         attained_gpu_s=[0.0] * count,
+        attained_s=[0.0] * count,
+        first_started_s=[math.inf] * count,
     )
 
 

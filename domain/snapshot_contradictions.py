@@ -10,7 +10,7 @@ from domain.identifiers import MachineId, WorkloadId
 from domain.life_cycle import LIVE, QUEUED, State
 from domain.placement import TaskPlacement
 from domain.placement_changes import ImpossibleAction, check_gang
-from domain.snapshot import QueuedWorkload, RunningAttempt, Snapshot
+from domain.snapshot import QueuedWorkload, RunningAttempt, ServiceSoFar, Snapshot
 from domain.workload import emulated_work_s
 
 Problem: TypeAlias = tuple[str, str]
@@ -25,8 +25,10 @@ def contradictions(snapshot: Snapshot) -> list[Problem]:
     machines = {machine.machine for region in snapshot.fleet.regions for machine in region.machines()}
     found = list(_of_workloads(snapshot))
     for number, entry in enumerate(snapshot.queue):
+        found += _of_service(entry.so_far, f"queue[{number}].so_far", snapshot.taken_s)
         found += _of_queued(entry, f"queue[{number}]", snapshot.taken_s)
     for number, attempt in enumerate(snapshot.running):
+        found += _of_service(attempt.so_far, f"running[{number}].so_far", snapshot.taken_s)
         found += _of_running(attempt, f"running[{number}]", snapshot, machines)
     found += [
         (f"machine_states.{machine}", "is not a machine of the fleet; leave it out")
@@ -62,6 +64,15 @@ def _of_queued(entry: QueuedWorkload, path: str, taken_s: float) -> Iterator[Pro
         yield f"{path}.state", f"is {entry.state}; one that waits is {_listed(QUEUED)}"
     if entry.queued_since_s > taken_s:
         yield f"{path}.queued_since_s", _not_after("waits", taken_s)
+
+
+def _of_service(so_far: ServiceSoFar, path: str, taken_s: float) -> Iterator[Problem]:
+    if so_far.before_promotion_s > so_far.attained_s:
+        yield f"{path}.before_promotion_s", f"must not be more than attained_s, {so_far.attained_s:g}"
+    if so_far.before_promotion_gpu_s > so_far.attained_gpu_s:
+        yield f"{path}.before_promotion_gpu_s", f"must not be more than attained_gpu_s, {so_far.attained_gpu_s:g}"
+    if so_far.first_started_s is not None and so_far.first_started_s > taken_s:
+        yield f"{path}.first_started_s", _not_after("started", taken_s)
 
 
 def _of_running(

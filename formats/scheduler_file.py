@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from domain.eviction import DEFAULT_RULE, EvictionRule
+from domain.service_scope import DistributionScope
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError
 from formats.schema import Name, Schema, SchemaModel, parse_schema
@@ -39,15 +40,24 @@ def _limit_or_auto(value: object) -> object:
 PackLimitSetting = Annotated[float | None, BeforeValidator(_limit_or_auto)]
 
 
-class LevelsSection(Schema):
-    """Which level rule, with which parameters; what is left out is as the policy in `ordering` has it."""
+class LevelParameters(Schema):
+    """Parameters of level rules; what is left out is as the policy has it."""
 
-    rule: Name | None = None
-    """`none`: all are at level 0."""
     thresholds_gpu_s: list[Positive] | None = None
     slice_s: Positive | None = None
     first_bucket_gpu_s: Positive | None = None
     bucket_factor: Annotated[float, Field(gt=1, le=1e6)] | None = None
+    promote_knob: Positive | None = None
+    """null, if it is there: switched off."""
+    starve_limit_s: Annotated[float, Field(ge=0, le=1e15)] | None = None
+    """null, if it is there: switched off."""
+
+
+class LevelsSection(LevelParameters):
+    """Which level rule, with which parameters."""
+
+    rule: Name | None = None
+    """`none`: all are at level 0."""
 
 
 class PrioritySection(Schema):
@@ -83,11 +93,24 @@ class PlacementSection(Schema):
     """True: a job of a greater skew waits until it can be on as few machines as it needs."""
 
 
+class DistributionSection(Schema):
+    """By which completed workloads the Gittins index goes (Tiresias §3.2.2)."""
+
+    scope: Annotated[DistributionScope, Field(strict=False)] = DistributionScope.GLOBAL
+    samples_file: Annotated[str, Field(min_length=1)] | None = None
+    """Samples of service to begin with, as `formats.service_samples` reads them; from the folder of this file on."""
+
+
 class EstimatesSection(Schema):
     """Estimates of run times, for policies that only an oracle could serve otherwise."""
 
     assumed_run_s: Positive = 3600.0
     """For a workload that declares nothing, of a tenant of which none has completed yet."""
+
+
+def _scope_alone(value: object) -> object:
+    """`tenant` is `{scope: tenant}`."""
+    return {"scope": value} if isinstance(value, str) else value
 
 
 def _yes_or_no(value: object) -> object:
@@ -105,6 +128,7 @@ def _whole_number_keys(value: object) -> object:
 
 
 Estimates = Annotated[EstimatesSection | None, BeforeValidator(_yes_or_no)]
+Distribution = Annotated[DistributionSection, BeforeValidator(_scope_alone)]
 Priorities = Annotated[
     dict[Annotated[int, Field(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)], PrioritySection],
     BeforeValidator(_whole_number_keys),

@@ -62,6 +62,9 @@ class SoFarSchema(Schema):
     checkpoint_progress: _Amount
     attained_s: _Amount
     attained_gpu_s: _Amount
+    before_promotion_s: _Amount = 0.0
+    before_promotion_gpu_s: _Amount = 0.0
+    first_started_s: float | None = None
 
 
 class PositionSchema(Schema):
@@ -300,7 +303,14 @@ def _choice(kind: type[_Kind], text: str, field: str, otherwise: _Kind, problems
 
 def _so_far(schema: SoFarSchema) -> ServiceSoFar:
     return ServiceSoFar(
-        schema.attempts, schema.failures, schema.checkpoint_progress, schema.attained_s, schema.attained_gpu_s
+        schema.attempts,
+        schema.failures,
+        schema.checkpoint_progress,
+        schema.attained_s,
+        schema.attained_gpu_s,
+        schema.before_promotion_s,
+        schema.before_promotion_gpu_s,
+        schema.first_started_s,
     )
 
 
@@ -410,6 +420,9 @@ def _so_far_document(so_far: ServiceSoFar) -> _Document:
         "checkpoint_progress": so_far.checkpoint_progress,
         "attained_s": so_far.attained_s,
         "attained_gpu_s": so_far.attained_gpu_s,
+        "before_promotion_s": so_far.before_promotion_s,
+        "before_promotion_gpu_s": so_far.before_promotion_gpu_s,
+        "first_started_s": so_far.first_started_s,
     }
 
 

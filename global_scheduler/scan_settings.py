@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.service_scope import DistributionScope
 from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import CreditSettings
 from global_scheduler.levels.policy import LevelPolicy
@@ -26,6 +27,9 @@ class ScanSettings:
 
     credit: CreditSettings = CreditSettings()
     rules: tuple[QueueRule, ...] = (QueueRule(),) * (LOWEST_PRIORITY + 1)
+    distribution: DistributionScope = DistributionScope.GLOBAL
+    samples_gpu_s: tuple[float, ...] = ()
+    """Of service, to begin with: for orderings that go by completed workloads."""
 
     def __post_init__(self) -> None:
         if len(self.rules) != LOWEST_PRIORITY + 1:

@@ -11,12 +11,12 @@ By tenant, a tenant's own distribution counts as soon as it has LEAST_SAMPLES_OF
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.identifiers import TenantId
+from domain.service_scope import DistributionScope
 from global_scheduler.arithmetic import Floats
 from global_scheduler.service_distribution import ServiceDistribution, ServiceInForce
 
@@ -25,15 +25,6 @@ LEAST_SAMPLES_OF_A_TENANT = 20
 
 _GROWTH = 10
 """Renewed when grown by one part in so many."""
-
-
-class DistributionScope(StrEnum):
-    """Whose completed workloads a workload is measured by."""
-
-    GLOBAL = "global"
-    """Those of all tenants."""
-    TENANT = "tenant"
-    """Those of its own tenant, once there are enough."""
 
 
 class ServiceHistory:

@@ -62,12 +62,12 @@ class PendingRows:
     """Its submission, or the end of its last attempt."""
     attained_gpu_s: ArrayLike
     """GPU-seconds received in earlier attempts since its last promotion."""
+    attained_s: ArrayLike
+    """Seconds that it ran in earlier attempts since its last promotion."""
+    first_started_s: ArrayLike
+    """When the first of its attempts started to work; infinity: none did."""
     estimates: Estimates | None = None
     """None: the settings do not want any."""
-    attained_s: ArrayLike | None = None
-    """Seconds that it ran in earlier attempts since its last promotion; None: 0 for all."""
-    first_started_s: ArrayLike | None = None
-    """When the first of its attempts started to work, infinity: none did; None: that for all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,8 +185,8 @@ def _pending_columns(rows: PendingRows, buckets: QuotaBuckets) -> PendingColumns
             queued_since_s=_in(load.column("queued_since_s", rows.queued_since_s, np.float64), order),
             attained_gpu_s=_in(load.column("attained_gpu_s", rows.attained_gpu_s, np.float64), order),
             started_s=np.full(load.count, np.nan),
-            attained_s=_in(load.column_or("attained_s", rows.attained_s, 0.0), order),
-            first_started_s=_in(load.column_or("first_started_s", rows.first_started_s, math.inf), order),
+            attained_s=_in(load.column("attained_s", rows.attained_s, np.float64), order),
+            first_started_s=_in(load.column("first_started_s", rows.first_started_s, np.float64), order),
             estimates=_estimates_in(rows.estimates, order),
         ),
     )
@@ -257,10 +257,6 @@ class _Loader:
         array = np.asarray(values, dtype=dtype)
         self._require_count(name, array.size)
         return array
-
-    def column_or(self, name: str, values: ArrayLike | None, missing: float) -> NDArray[np.float64]:
-        """The column; where there is none, the same number for all."""
-        return np.full(self.count, missing) if values is None else self.column(name, values, np.float64)
 
     def listed(self, name: str, values: Sequence[_Item]) -> Sequence[_Item]:
         self._require_count(name, len(values))

@@ -10,8 +10,17 @@ from pathlib import Path
 from pydantic import Field
 
 from domain.eviction import EvictionRule
-from formats.scheduler_file import Estimates, EvictionSection, PlacementSection, Priorities, read_scheduler_file
+from formats.scheduler_file import (
+    Distribution,
+    DistributionSection,
+    Estimates,
+    EvictionSection,
+    PlacementSection,
+    Priorities,
+    read_scheduler_file,
+)
 from formats.schema import Schema
+from formats.service_samples import read_service_samples
 from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_settings import ScanSettings
 from regional_scheduler.rounds import AuctionSettings
@@ -71,6 +80,7 @@ class Configuration(Schema):
     lease: LeaseConfiguration = LeaseConfiguration()
     priorities: Priorities = Field(default_factory=dict)
     """Ordering and levels, for each priority that is not to have the defaults: credit, and no levels."""
+    distribution: Distribution = DistributionSection()
     estimates: Estimates = None
     """Whether run times are estimated for policies that need to know them."""
 
@@ -80,15 +90,25 @@ class Configuration(Schema):
 
     def scan_settings(self, source: str = "scheduler.yaml") -> ScanSettings:
         """How the scan pass decides; raises FormatError for a policy that there is not, or that a service cannot follow."""
-        return ScanSettings(
-            self.scan.credit(), queue_rules(self.priorities, estimated=self.estimates is not None, source=source)
-        )
+        rules = queue_rules(self.priorities, estimated=self.estimates is not None, source=source)
+        file = self.distribution.samples_file
+        samples_gpu_s = () if file is None else read_service_samples(Path(file))
+        return ScanSettings(self.scan.credit(), rules, self.distribution.scope, samples_gpu_s)
 
 
 def load_configuration(path: Path | None) -> Configuration:
     """The file's settings, or the defaults when there is no file; raises FormatError with every problem."""
     if path is None:
         return Configuration()
-    configuration = read_scheduler_file(path, Configuration)
+    configuration = _beside(path, read_scheduler_file(path, Configuration))
     configuration.scan_settings(str(path))
     return configuration
+
+
+def _beside(path: Path, configuration: Configuration) -> Configuration:
+    """What names a file names it from where its own file is."""
+    file = configuration.distribution.samples_file
+    if file is None:
+        return configuration
+    distribution = configuration.distribution.model_copy(update={"samples_file": str(path.parent.absolute() / file)})
+    return configuration.model_copy(update={"distribution": distribution})

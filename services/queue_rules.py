@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING
 
 from domain.eviction import EvictionRule
 from domain.tenant import LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.scheduler_file import NO_LEVELS, LevelsSection, PrioritySection
 from global_scheduler.knowledge import Knowledge
+from global_scheduler.level_parameters import ParameterRefused, given_parameters, with_parameters
 from global_scheduler.levels import LEVELS
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering import ORDERINGS
@@ -99,7 +100,8 @@ def needs_estimates(policy: Policy) -> bool:
 
 def _rule_of(section: PrioritySection, *, estimated: bool) -> QueueRule:
     ordering, levels = _named(section.ordering)
-    levels = _with_parameters(levels, section.levels)
+    rule = _with_parameters(ordering, levels, section.levels)
+    ordering, levels = rule.ordering, rule.levels
     if levels is not None and levels.moves_with_time:
         raise _Refused(
             "levels.rule" if section.levels.rule else "ordering",
@@ -113,7 +115,7 @@ def _rule_of(section: PrioritySection, *, estimated: bool) -> QueueRule:
                 f"{part.name} needs remaining_s, how long workloads will run, which only an oracle knows; set"
                 " 'estimates: true' to estimate it, or use las, which goes by the service received",
             )
-    return QueueRule(ordering, levels)
+    return rule
 
 
 def _policies_named(names: Iterable[str]) -> list[Policy]:
@@ -151,7 +153,7 @@ def _named(name: str) -> tuple[OrderingPolicy, LevelPolicy | None]:
     return policy.ordering, levels
 
 
-def _with_parameters(levels: LevelPolicy | None, section: LevelsSection) -> LevelPolicy | None:
+def _with_parameters(ordering: OrderingPolicy, levels: LevelPolicy | None, section: LevelsSection) -> QueueRule:
     """The rule that the section names, or that the policy has, with the section's parameters."""
     if section.rule == NO_LEVELS:
         levels = None
@@ -160,34 +162,7 @@ def _with_parameters(levels: LevelPolicy | None, section: LevelsSection) -> Leve
             hint = suggestion(section.rule, {*LEVELS, NO_LEVELS}, "level rule")
             raise _Refused("levels.rule", f"there is no level rule {section.rule}; {hint}")
         levels = LEVELS[section.rule]
-    given = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in section
-        if name != "rule" and value is not None
-    }
-    if not given:
-        return levels
-    first = next(iter(given))
-    if levels is None:
-        raise _Refused(f"levels.{first}", "is a parameter of levels, but there are none; name their rule, too")
-    theirs = _parameters_of(levels)
-    for name in given:
-        if name not in theirs:
-            raise _Refused(
-                f"levels.{name}", f"{levels.name} has no such parameter; {suggestion(name, theirs, 'parameter')}"
-            )
     try:
-        return cast("LevelPolicy", dataclasses.replace(cast("_AnyDataclass", levels), **given))
-    except ValueError as error:
-        raise _Refused(f"levels.{first}", str(error)) from error
-
-
-class _AnyDataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
-
-
-def _parameters_of(levels: object) -> frozenset[str]:
-    """What can be set of a level rule; nothing of one that is no dataclass."""
-    if not dataclasses.is_dataclass(levels):
-        return frozenset()
-    return frozenset(field.name for field in dataclasses.fields(levels)) - {"name", "needs", "moves_with_time"}
+        return with_parameters(QueueRule(ordering, levels), given_parameters(section))
+    except ParameterRefused as refused:
+        raise _Refused(f"levels.{refused.field}", str(refused)) from refused

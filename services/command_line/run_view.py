@@ -88,7 +88,10 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         "loans": str(inputs.source.loans) if inputs.source.loans is not None else None,
         "snapshot": str(inputs.source.snapshot) if inputs.source.snapshot is not None else None,
         "default_duration_s": inputs.source.default_duration_s,
-        "settings": settings.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json")
+        | {
+            name: getattr(settings, name).model_dump(mode="json", exclude_unset=True) for name in ("eviction", "levels")
+        },
     }
 
 

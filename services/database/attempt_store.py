@@ -416,7 +416,8 @@ async def _move_workloads_on(connection: AnyConnection, ends: Sequence[RecordEnd
                   progress = u.progress, checkpoint_progress = greatest(w.checkpoint_progress, u.checkpoint_progress),
                   attained_s = w.attained_s + coalesce(greatest(least(a.leaving_s, a.ended_s) - a.started_s, 0), 0),
                   attained_gpu_s = w.attained_gpu_s + a.received_gpu_s + a.gpus * coalesce(
-                      greatest(least(a.leaving_s, a.ended_s) - coalesce(a.received_to_s, a.started_s), 0), 0)
+                      greatest(least(a.leaving_s, a.ended_s) - coalesce(a.received_to_s, a.started_s), 0), 0),
+                  first_started_s = coalesce(w.first_started_s, a.started_s)
              FROM unnest(%s::text[], %s::int[], %s::text[], %s::text[], %s::bool[], %s::float8[], %s::float8[],
                          %s::float8[])
                AS u (workload, attempt, state, reason, failed, workload_ended_s, progress, checkpoint_progress)
@@ -448,9 +449,10 @@ async def _requeue(
     entries = [requeued[end.key.workload] for end in ends]
     await connection.execute(
         """INSERT INTO queue_entries (workload, tenant, submitted_s, gpu_model, gpus, cpus, more_gpus, not_before_s,
-                                      queued_since_s, attained_gpu_s)
+                                      queued_since_s, attained_gpu_s, attained_s, first_started_s)
            SELECT w.workload, w.tenant, w.submitted_s, u.gpu_model, u.gpus, u.cpus, u.more_gpus, u.not_before_s,
-                  u.ended_s, w.attained_gpu_s
+                  u.ended_s, w.attained_gpu_s - w.before_promotion_gpu_s, w.attained_s - w.before_promotion_s,
+                  w.first_started_s
              FROM unnest(%s::text[], %s::text[], %s::int[], %s::float8[], %s::jsonb[], %s::float8[], %s::float8[])
                AS u (workload, gpu_model, gpus, cpus, more_gpus, not_before_s, ended_s)
              JOIN workloads w USING (workload)""",

@@ -1,42 +1,16 @@
 """What estimates of run times go by: what workloads declare, and how long those that have completed ran.
 
-Sums of the past are kept by name and by tenant, and every completed workload is added to them once, by the first pass
-after its end (`count_completed`): so what a pass costs does not grow with how many have ever completed.
+Sums of the past are kept by name and by tenant (`completed_store`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from domain.life_cycle import State
 from global_scheduler.estimates import estimates_from
 from global_scheduler.knowledge import Estimates
 from services.database.columns import packed, unpacked
 from services.database.connection import AnyConnection
-from services.database.state_guards import quoted
-
-COUNTED_AT_ONCE = 10_000
-"""So many completed workloads are counted in one transaction at most."""
-
-# What another pass is counting right now is left to it. Those that ended without having worked say nothing.
-_COUNT = f"""
-    WITH due AS MATERIALIZED (
-             SELECT workload FROM workloads WHERE state = {quoted({State.COMPLETED})} AND NOT run_counted
-              LIMIT {COUNTED_AT_ONCE} FOR NO KEY UPDATE SKIP LOCKED),
-         counted AS (UPDATE workloads w SET run_counted = true FROM due WHERE w.workload = due.workload
-                  RETURNING w.tenant, w.name, w.attained_s),
-         by_name AS (
-             INSERT INTO run_times_of_names AS r (tenant, name, runs, total_s)
-             SELECT tenant, name, count(*), sum(attained_s) FROM counted WHERE attained_s > 0
-              GROUP BY tenant, name ORDER BY tenant, name
-             ON CONFLICT (tenant, name) DO UPDATE SET runs = r.runs + excluded.runs,
-                                                      total_s = r.total_s + excluded.total_s),
-         by_tenant AS (
-             INSERT INTO run_times_of_tenants AS r (tenant, runs, total_s)
-             SELECT tenant, count(*), sum(attained_s) FROM counted WHERE attained_s > 0
-              GROUP BY tenant ORDER BY tenant
-             ON CONFLICT (tenant) DO UPDATE SET runs = r.runs + excluded.runs, total_s = r.total_s + excluded.total_s)
-    SELECT count(*) FROM counted"""
 
 _FACTS = f"""
     SELECT count(*), {packed("declared_s")}, {packed("kept_s")}, {packed("name_s")}, {packed("tenant_s")},
@@ -59,12 +33,6 @@ _OF_PENDING = _FACTS.format(
 _OF_RUNNING = _FACTS.format(
     kept="a.progress_at_start", rows="attempts a", which="a.ended_s IS NULL", order="a.workload, a.attempt"
 )
-
-
-async def count_completed(connection: AnyConnection) -> int:
-    """Adds completed workloads to the sums that were not added yet, COUNTED_AT_ONCE at most; returns how many."""
-    row = await (await connection.execute(_COUNT)).fetchone()
-    return 0 if row is None else int(row[0])
 
 
 async def of_pending(connection: AnyConnection, now: float, assumed_run_s: float) -> Estimates:

@@ -38,6 +38,7 @@ _PENDING = f"""
            {packed("gpus")}, {packed("cpus")}, {packed(f"coalesce(priority, {NOT_RANKED}::smallint)")},
            {packed("level")}, {packed("credit")}, {packed("within_quota")},
            {packed("coalesce(queued_since_s, submitted_s)")}, {packed("attained_gpu_s")},
+           {packed("attained_s")}, {packed("coalesce(first_started_s, 'infinity')")},
            array_agg(place) FILTER (WHERE more_gpus IS NOT NULL),
            array_agg(more_gpus) FILTER (WHERE more_gpus IS NOT NULL)
       FROM (SELECT *, row_number() OVER () - 1 AS place
@@ -50,7 +51,7 @@ _RUNNING = f"""
            {packed("within_quota")}, {packed(f"state = {quoted({State.PREEMPTING})}")}, {joined("charges::text")},
            {packed("gpus")}, {packed("submitted_s")}, {packed("coalesce(started_s, 'nan')")},
            {packed("attained_gpu_s + received_gpu_s")}, {packed("coalesce(received_to_s, started_s, 'nan')")}
-      FROM (SELECT a.*, w.submitted_s, w.attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
+      FROM (SELECT a.*, w.submitted_s, w.attained_gpu_s - w.before_promotion_gpu_s AS attained_gpu_s FROM attempts a JOIN workloads w USING (workload)
              WHERE a.ended_s IS NULL ORDER BY a.workload, a.attempt) AS live"""
 
 
@@ -111,7 +112,7 @@ async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
 def _pending_rows(row: TupleRow) -> PendingRows:
     count = int(row[0])
     more_gpus: list[Mapping[str, int] | None] = [None] * count
-    for place, more in zip(row[13] or (), row[14] or (), strict=True):
+    for place, more in zip(row[15] or (), row[16] or (), strict=True):
         more_gpus[place] = more
     priority = unpacked(row[7], "int2", count)
     return PendingRows(
@@ -129,6 +130,8 @@ def _pending_rows(row: TupleRow) -> PendingRows:
         stored_within_quota=unpacked(row[10], "bool", count),
         queued_since_s=unpacked(row[11], "float8", count),
         attained_gpu_s=unpacked(row[12], "float8", count),
+        attained_s=unpacked(row[13], "float8", count),
+        first_started_s=unpacked(row[14], "float8", count),
     )
 
 

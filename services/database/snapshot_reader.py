@@ -56,7 +56,23 @@ class _Ended:
 
     attained_s: float
     attained_gpu_s: float
+    before_promotion_s: float
+    before_promotion_gpu_s: float
+    first_started_s: float | None
     last_ended_s: float
+
+    def so_far(self, attempts: int, failures: int, checkpoint_progress: float) -> ServiceSoFar:
+        """With what is known of the workload besides."""
+        return ServiceSoFar(
+            attempts,
+            failures,
+            checkpoint_progress,
+            self.attained_s,
+            self.attained_gpu_s,
+            self.before_promotion_s,
+            self.before_promotion_gpu_s,
+            self.first_started_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +128,13 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
 
 async def _load_ended(connection: AnyConnection) -> Mapping[WorkloadId, _Ended]:
     cursor = await connection.execute(
-        f"""SELECT workload, w.attained_s, w.attained_gpu_s, max(a.ended_s)
+        f"""SELECT workload, w.attained_s, w.attained_gpu_s, w.before_promotion_s, w.before_promotion_gpu_s,
+                  w.first_started_s, max(a.ended_s)
              FROM attempts a JOIN workloads w USING (workload)
             WHERE a.ended_s IS NOT NULL AND w.state NOT IN ({quoted(ENDED)})
-            GROUP BY workload, w.attained_s, w.attained_gpu_s"""
+            GROUP BY w.workload, workload"""
     )
-    return {WorkloadId(row[0]): _Ended(row[1], row[2], row[3]) for row in await cursor.fetchall()}
+    return {WorkloadId(row[0]): _Ended(*row[1:]) for row in await cursor.fetchall()}
 
 
 async def _load_received(connection: AnyConnection) -> Mapping[AttemptKey, _Received]:
@@ -208,7 +225,7 @@ def _queued(
     name, specification, submitted_s, state, not_before_s, priority, level, credit, within_quota, *so_far = row
     workload = Workload(WorkloadId(name), _specification(bytes(specification)), min(submitted_s, now))
     attempts, failures, checkpoint_progress = so_far
-    before = ended.get(workload.workload, _Ended(0.0, 0.0, workload.submitted_s))
+    before = ended.get(workload.workload, _Ended(0.0, 0.0, 0.0, 0.0, None, workload.submitted_s))
     position = None
     if priority is not None:
         position = QueuePosition(
@@ -218,7 +235,7 @@ def _queued(
         workload=workload,
         state=State(state),
         queued_since_s=min(before.last_ended_s, now),
-        so_far=ServiceSoFar(attempts, failures, checkpoint_progress, before.attained_s, before.attained_gpu_s),
+        so_far=before.so_far(attempts, failures, checkpoint_progress),
         position=position,
         not_before_s=not_before_s,
         preempted_s=preempted_s.get(workload.workload, ()),
@@ -237,10 +254,8 @@ def _running(
     dispatched_s = min(stored.dispatched_s, now)
     started_s = None if stored.started_s is None else min(max(stored.started_s, dispatched_s), now)
     workload = Workload(name, _specification(stored.specification), min(stored.submitted_s, now))
-    before = ended.get(name, _Ended(0.0, 0.0, stored.submitted_s))
-    so_far = ServiceSoFar(
-        stored.key.attempt - 1, stored.failures, stored.progress_at_start, before.attained_s, before.attained_gpu_s
-    )
+    before = ended.get(name, _Ended(0.0, 0.0, 0.0, 0.0, None, stored.submitted_s))
+    so_far = before.so_far(stored.key.attempt - 1, stored.failures, stored.progress_at_start)
     eviction = stored.eviction if stored.state is State.PREEMPTING else None
     return RunningAttempt(
         workload=workload,

@@ -12,6 +12,7 @@ from global_scheduler.scan_pass import scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_settings import ScanSettings
 from global_scheduler.scan_view import ScanView
+from global_scheduler.service_history import ServiceHistory
 from global_scheduler.usage_window import WindowedUse, window_averages
 from global_scheduler.view_builder import PendingRows, RunningRows, build_scan_view
 from services.database import estimate_store, queue_store, tenant_store, usage_store
@@ -89,9 +90,9 @@ async def load_running(connection: AnyConnection, now: float, estimates: Estimat
     return replace(rows, estimates=await estimate_store.of_running(connection, now, estimates.assumed_run_s))
 
 
-def decide(snapshot: ScanSnapshot, settings: ScanSettings) -> ScanDecision:
-    """Ranks the whole queue of the snapshot."""
-    view = build_scan_view(snapshot.tenants, snapshot.use, snapshot.running, snapshot.pending, settings)
+def decide(snapshot: ScanSnapshot, settings: ScanSettings, service: ServiceHistory | None = None) -> ScanDecision:
+    """Ranks the whole queue of the snapshot; `service` is that of completed workloads, where a policy goes by it."""
+    view = build_scan_view(snapshot.tenants, snapshot.use, snapshot.running, snapshot.pending, settings, service)
     plan = scan_pass(view, snapshot.now)
     return ScanDecision(
         view=view,

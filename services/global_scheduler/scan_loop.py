@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from functools import partial
 
 import structlog
@@ -13,13 +14,14 @@ from global_scheduler.knowledge import OracleNeeded
 from global_scheduler.policy_failed import PolicyFailed
 from services.clock import ServiceClock
 from services.configuration import Configuration
-from services.database import estimate_store, packlimit_store, usage_store
+from services.database import completed_store, packlimit_store, usage_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost
 from services.database.watcher import Subscription
+from services.global_scheduler.completed_service import CompletedService
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide, load_snapshot
 from services.global_scheduler.scan_record import (
     SnapshotOutdated,
@@ -52,6 +54,7 @@ class ScanLoop:
         self._configuration = configuration.scan
         self._settings = configuration.scan_settings()
         self._estimates = configuration.estimates
+        self._service = CompletedService(self._settings)
         self._last: ScanDecision | None = None
         self._learns_at_real_s = 0.0
 
@@ -87,19 +90,20 @@ class ScanLoop:
             await asyncio.sleep(self._configuration.debounce_real_s)  # what comes meanwhile is taken along
 
     async def run_pass(self, lease: Lease) -> float | None:
-        """One pass; returns when an entry that must wait comes back."""
+        """One pass; returns when an entry that must wait comes back, or the next one is to be promoted."""
         # 1. Count what was used, and what has completed, since the last pass.
         now = self._clock.now()
         await self._database.run(partial(self._count_use, now=now))
-        if self._estimates is not None:
-            await self._count_runs()
+        if self._estimates is not None or self._service.needed:
+            await self._count_completed()
+        await self._service.catch_up(self._database)
         await self._learn_packlimit(now)
         # 2. Observe: one moment of the database.
         snapshot = await self._database.run(
             partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
         )
         # 3. Decide, in a thread: calls are answered meanwhile.
-        decision = await asyncio.to_thread(decide, snapshot, self._settings)
+        decision = await asyncio.to_thread(decide, snapshot, self._settings, self._service.history)
         self._last = decision
         # 4. Record: first which attempts run within quota, then the order of the queue.
         reclassified = 0
@@ -111,17 +115,17 @@ class ScanLoop:
             await self._database.run(
                 partial(record_ranks, lease=lease, decision=decision, clock=self._clock, reclassified=reclassified)
             )
-        return snapshot.next_due_s
+        return _earlier(snapshot.next_due_s, decision.plan.next_promotion_s)
 
     async def _count_use(self, connection: AnyConnection, now: float) -> None:
         await usage_store.count_use(connection, now)
         forgotten_s = now - _WINDOWS_KEPT * self._configuration.usage_window_s
         await usage_store.forget_use(connection, forgotten_s)
 
-    async def _count_runs(self) -> None:
-        """In parts, each of which is committed: there may be many after a long time without estimates."""
-        while await self._database.run(estimate_store.count_completed) == estimate_store.COUNTED_AT_ONCE:
-            _log.info("counted run times of completed workloads", workloads=estimate_store.COUNTED_AT_ONCE)
+    async def _count_completed(self) -> None:
+        """In parts, each of which is committed: there may be many after a long time in which nobody counted."""
+        while await self._database.run(completed_store.count_completed) == completed_store.COUNTED_AT_ONCE:
+            _log.info("counted completed workloads", workloads=completed_store.COUNTED_AT_ONCE)
 
     async def _learn_packlimit(self, now: float) -> None:
         """Now and then; it need not be at once what the latest attempts show."""
@@ -138,6 +142,12 @@ class ScanLoop:
         decision = self._last
         entry = None if decision is None else decision.entry_of(workload)
         return "" if decision is None or entry is None else explain_entry(decision.view, decision.plan, entry)
+
+
+def _earlier(due_s: float | None, promotion_s: float) -> float | None:
+    if math.isinf(promotion_s):
+        return due_s
+    return promotion_s if due_s is None else min(due_s, promotion_s)
 
 
 def _worth_recording(snapshot: ScanSnapshot, reclassified: int) -> bool:

@@ -15,15 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from domain.clock import Clock
 from domain.events import Event, EventKind
 from domain.identifiers import WorkloadId
 from domain.tenant import quota_limits
+from formats.event_details import promoted_details
 from global_scheduler.scan_plan import Reclassification
 from services.database import (
     event_store,
     lease_store,
+    promotion_store,
     queue_store,
     quota_store,
     reclassification_store,
@@ -142,7 +145,7 @@ async def record_ranks(
     Returns the number of the pass.
     """
     plan, pending = decision.plan, decision.view.pending
-    changed = plan.changed
+    changed = plan.changed[~np.isin(plan.changed, await _left_unpromoted(connection, decision, clock))]
     written = await queue_store.store_ranks(
         connection,
         RankedEntries(
@@ -165,6 +168,38 @@ async def record_ranks(
     await lease_store.assert_held(connection, lease)
     wake_after_commit(connection, AUCTION_CHANNEL)
     return number
+
+
+async def _left_unpromoted(connection: AnyConnection, decision: ScanDecision, clock: Clock) -> NDArray[np.int64]:
+    """Promotes what the pass promotes, with an event each; returns the entries for which it was not possible just now.
+
+    Those keep the rank that they have: one that follows from a promotion would be wrong without it.
+    """
+    plan, pending = decision.plan, decision.view.pending
+    names = [pending.workloads[entry] for entry in plan.promotions.tolist()]
+    since_s = pending.known.queued_since_s[plan.promotions].tolist()
+    done = await promotion_store.promote(connection, list(zip(names, since_s, strict=True)))
+    now = clock.now()
+    events, left = [], []
+    for entry, name, waits_since_s in zip(plan.promotions.tolist(), names, since_s, strict=True):
+        promotion = done.get(name)
+        if promotion is None:
+            left.append(entry)
+            continue
+        events.append(
+            Event(
+                now,
+                EventKind.PROMOTED,
+                name,
+                None,
+                decision.view.tenants.ids[pending.tenant[entry]],
+                int(plan.priority[entry]),
+                int(plan.level[entry]),
+                details=promoted_details(max(0.0, now - waits_since_s), promotion.attained_s, promotion.attained_gpu_s),
+            )
+        )
+    await event_store.append(connection, events)
+    return np.array(left, np.int64)
 
 
 def _with_news(decision: ScanDecision) -> set[WorkloadId]:

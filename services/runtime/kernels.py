@@ -5,6 +5,7 @@ Numba keeps the machine code beside the modules (or in NUMBA_CACHE_DIR); with th
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -62,6 +63,8 @@ def compile_kernels() -> None:
         stored_within_quota=[False],
         queued_since_s=[0.0],
         attained_gpu_s=[0.0],
+        attained_s=[0.0],
+        first_started_s=[math.inf],
     )
     running = RunningRows([], none, [], none, none, none, none, none, [], none, none, none, none)
     tenants = [Tenant(_TENANT, 0, Quota.of({ANY_GPU_MODEL: 1}))]

@@ -19,6 +19,7 @@ import numba
 import numpy as np
 
 from formats.problems import FormatError
+from global_scheduler.level_parameters import given_parameters
 from services.simulation.inputs import SimulationInputs
 from simulator.baselines import BASELINES
 from simulator.engine.settings import SimulationSettings
@@ -136,6 +137,10 @@ def key_of_run(
         "loans": _digest(repr(given.loans)),
         "policy": policy.name,
         "settings": settings.model_dump(mode="json"),
+        # A field that is not set is not one that is set to the default: then it is as the policy has it.
+        "eviction": repr(settings.eviction.rule(policy.eviction)),
+        "levels": repr(given_parameters(settings.levels)),
+        "samples": _digest(repr(given.samples_gpu_s)),
         "seed": seed,
     }
     return _digest(json.dumps(parts, sort_keys=True))

@@ -14,10 +14,10 @@ from pydantic import Field
 
 from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT
 from cluster_manager.skew.slowdown import SlowdownStep
+from domain.service_scope import DistributionScope
 from formats.problems import FieldProblem, FormatError, suggestion
-from formats.scheduler_file import EvictionSection, PlacementSection
+from formats.scheduler_file import EvictionSection, LevelParameters, PlacementSection
 from formats.schema import Schema, parse_schema
-from global_scheduler.service_history import DistributionScope
 
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -82,6 +82,7 @@ _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
         "costs": CostSettings,
         "failures": FailureSettings,
         "eviction": EvictionSection,
+        "levels": LevelParameters,
         "placement": PlacementSettings,
     }
 )
@@ -96,7 +97,9 @@ class SimulationSettings(Schema):
     eviction: EvictionSection = EvictionSection()
     """What it does not say is as the policy has it."""
     placement: PlacementSettings = PlacementSettings()
-    distribution: DistributionScope = DistributionScope.GLOBAL
+    levels: LevelParameters = LevelParameters()
+    """Of those policies whose levels have such parameters."""
+    distribution: Annotated[DistributionScope, Field(strict=False)] = DistributionScope.GLOBAL
     """Whose completed workloads count for the Gittins index of a workload."""
     scan_period_s: Seconds = 60.0
     """Scan passes begin at multiples of this, when something has changed (only for policies that scan); 0: at once."""
@@ -175,6 +178,10 @@ def _with_floats(document: Mapping[str, object]) -> dict[str, object]:
     for key, value in document.items():
         if isinstance(value, dict):
             floats[key] = _with_floats(value)
+        elif isinstance(value, list):
+            floats[key] = [
+                float(item) if isinstance(item, int) and not isinstance(item, bool) else item for item in value
+            ]
         elif isinstance(value, int) and not isinstance(value, bool) and key not in _WHOLE_NUMBERS:
             floats[key] = float(value)
         else:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from domain.snapshot import Snapshot
+from formats.problems import FieldProblem, FormatError
+from global_scheduler.level_parameters import ParameterRefused, given_parameters, with_known_parameters
+from global_scheduler.scan_settings import QueueRule
 from simulator.engine.action_requests import ActionRequests
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
@@ -91,6 +94,7 @@ class Simulation:
         failures: Failures | None = None,
     ) -> None:
         """`failures` takes the place of what the settings and the seed say of failing machines."""
+        policy = _with_settings(policy, settings)
         self._given = given
         self._seed = seed
         arrivals, tenants = given.arrivals(), given.sorted_tenants()
@@ -272,3 +276,15 @@ class Simulation:
                 promotions=world.recorder.promotions,
             ),
         )
+
+
+def _with_settings(policy: Policy, settings: SimulationSettings) -> Policy:
+    """The policy with the parameters of levels that the settings change.
+
+    Raises FormatError for one that is not legal.
+    """
+    try:
+        rule = with_known_parameters(QueueRule(policy.ordering, policy.levels), given_parameters(settings.levels))
+    except ParameterRefused as refused:
+        raise FormatError("settings", [FieldProblem(f"levels.{refused.field}", str(refused))]) from refused
+    return replace(policy, ordering=rule.ordering, levels=rule.levels)

@@ -16,7 +16,7 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.placement_changes import ChangeKind, PlacementChange
 from global_scheduler.knowledge import EstimateSource
-from services.database import attempt_store, estimate_store, placement_change_store, queue_store
+from services.database import attempt_store, completed_store, estimate_store, placement_change_store, queue_store
 from services.database.attempt_store import RequeuedEntry
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -164,8 +164,8 @@ def test_estimates_come_from_what_is_declared_then_from_the_past(database_url: s
         await completed(connection, 1, 100.0)
         await completed(connection, 2, 300.0)
         await completed(connection, 3, 80.0)
-        assert await estimate_store.count_completed(connection) == 3
-        assert await estimate_store.count_completed(connection) == 0
+        assert await completed_store.count_completed(connection) == 3
+        assert await completed_store.count_completed(connection) == 0
         estimates = await estimate_store.of_pending(connection, 1e9, 3600.0)
         assert estimates.remaining_s.tolist() == [600.0, 200.0, 3600.0, 160.0]
         assert [EstimateSource(source) for source in estimates.source.tolist()] == [
@@ -199,8 +199,8 @@ def test_never_does_an_estimate_need_the_completed_workloads_again(database_url:
             "SELECT avg(attained_s) FROM workloads WHERE attained_s > 0 AND name = 'train-7'"
         )
         (mean_s,) = await cursor.fetchone() or (None,)
-        parts = [await estimate_store.count_completed(connection) for _ in range(11)]
-        assert parts == [estimate_store.COUNTED_AT_ONCE] * 10 + [0]
+        parts = [await completed_store.count_completed(connection) for _ in range(11)]
+        assert parts == [completed_store.COUNTED_AT_ONCE] * 10 + [0]
         await connection.execute("DELETE FROM workloads WHERE workload LIKE 'old-%%'")
         assert (await estimate_store.of_pending(connection, 1e9, 3600.0)).remaining_s.tolist() == [mean_s]
 
@@ -214,11 +214,11 @@ def test_two_services_never_count_a_completed_workload_twice(database_url: str) 
                 await submit(connection, [submission(1, specification(ADS, name="train", emulated=False))])
                 await connection.execute("UPDATE workloads SET state = %s, attained_s = 100", (State.COMPLETED.value,))
             async with database.transaction() as first:
-                assert await estimate_store.count_completed(first) == 1
+                assert await completed_store.count_completed(first) == 1
                 async with database.transaction() as second:
-                    assert await estimate_store.count_completed(second) == 0
+                    assert await completed_store.count_completed(second) == 0
             async with database.transaction() as connection:
-                assert await estimate_store.count_completed(connection) == 0
+                assert await completed_store.count_completed(connection) == 0
                 cursor = await connection.execute("SELECT tenant, runs, total_s FROM run_times_of_tenants")
                 assert await cursor.fetchall() == [(ADS, 1, 100.0)]
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.identifiers import TenantId
+from domain.service_scope import DistributionScope
 from global_scheduler.service_distribution import ServiceDistribution
-from global_scheduler.service_history import LEAST_SAMPLES_OF_A_TENANT, DistributionScope, ServiceHistory
+from global_scheduler.service_history import LEAST_SAMPLES_OF_A_TENANT, ServiceHistory
 
 ASH, BIRCH = TenantId("ash"), TenantId("birch")
 SAMPLES = st.lists(st.floats(0.5, 1e6), max_size=60)

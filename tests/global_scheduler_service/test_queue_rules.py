@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from domain.eviction import EvictionRule
+from domain.service_scope import DistributionScope
 from domain.tenant import LOWEST_PRIORITY
 from formats.problems import FormatError
-from formats.scheduler_file import EstimatesSection, LevelsSection, PrioritySection
+from formats.scheduler_file import EstimatesSection, LevelsSection, PrioritySection, parse_scheduler_file
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.levels.remaining_service import RemainingService
 from global_scheduler.levels.time_slice import TimeSlice
 from global_scheduler.ordering.credit import CreditOrdering
 from global_scheduler.ordering.fewest_gpus import FewestGpus
 from global_scheduler.ordering.fifo import FifoOrdering
+from global_scheduler.ordering.first_started import FirstStarted
+from global_scheduler.ordering.gittins import GittinsOrdering
 from global_scheduler.ordering.longest_waiting import LongestWaiting
 from global_scheduler.ordering.shortest_remaining import ShortestRemaining
 from global_scheduler.ordering.shortest_remaining_service import ShortestRemainingService
@@ -25,6 +31,7 @@ from services.configuration import (
     load_configuration,
 )
 from services.queue_rules import why_not_live
+from simulator.baselines.tiresias import BOUNDED, PROMOTE_KNOB, THRESHOLDS_GPU_S
 from simulator.policies.registry import policies
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler.yaml"
@@ -62,6 +69,8 @@ def test_the_example_says_the_defaults_and_names_policies() -> None:
         ("fifo", QueueRule(FifoOrdering())),
         ("sf", QueueRule(FewestGpus())),
         ("las", QueueRule(FifoOrdering(), AttainedService())),
+        ("tiresias_las", QueueRule(FirstStarted(), AttainedService((3200.0,), PROMOTE_KNOB))),
+        ("tiresias_gittins", QueueRule(GittinsOrdering((3200.0,)), AttainedService((3200.0,), PROMOTE_KNOB))),
         ("gandiva", QueueRule(LongestWaiting(), TimeSlice())),
     ],
 )
@@ -75,6 +84,82 @@ def test_levels_may_be_others_than_those_of_the_policy() -> None:
     assert rule_of(PrioritySection(ordering="las", levels=LevelsSection(rule="none"))).levels is None
     sliced = PrioritySection(levels=LevelsSection(rule="time_slice", slice_s=600.0))
     assert rule_of(sliced) == QueueRule(CreditOrdering(), TimeSlice(600.0))
+
+
+def test_the_gittins_index_goes_by_the_thresholds_of_the_levels() -> None:
+    levels = LevelsSection(thresholds_gpu_s=[10.0, 20.0], promote_knob=2.0, starve_limit_s=60.0)
+    rule = rule_of(PrioritySection(ordering="tiresias_gittins", levels=levels))
+    assert rule == QueueRule(GittinsOrdering((10.0, 20.0)), AttainedService((10.0, 20.0), 2.0, 60.0))
+
+
+def test_promotion_is_switched_off_by_null() -> None:
+    text = "priorities: {3: {ordering: tiresias_las, levels: {promote_knob: null, starve_limit_s: 600}}}"
+    configuration = parse_scheduler_file(text, Configuration)
+    levels = configuration.scan_settings().rules[3].levels
+    assert levels == AttainedService(THRESHOLDS_GPU_S, None, 600.0)
+
+
+def test_evictions_are_bounded_as_the_policies_want_it_unless_the_file_says_otherwise() -> None:
+    named = "priorities: {3: {ordering: tiresias_las}, 4: {ordering: fifo}}"
+    assert parse_scheduler_file(named, Configuration).eviction_rule() == BOUNDED
+    longer = parse_scheduler_file(f"{named}\neviction: {{minimum_run_time_s: 4000}}", Configuration).eviction_rule()
+    assert longer == replace(BOUNDED, minimum_run_time_s=4000.0)
+    paper = "eviction: {minimum_run_time_s: 0, evictions_per_workload_and_hour: null}"
+    assert parse_scheduler_file(f"{named}\n{paper}", Configuration).eviction_rule() == EvictionRule()
+    assert parse_scheduler_file("priorities: {3: {ordering: las}}", Configuration).eviction_rule() == EvictionRule()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{3: {ordering: tiresias_las, levels: {promote_knob: 0}}}",
+            r"priorities\[3\]\.levels\.promote_knob: must be greater than 0",
+        ),
+        (
+            "{3: {ordering: tiresias_las, levels: {promote_knob: -8}}}",
+            r"priorities\[3\]\.levels\.promote_knob: must be greater than 0",
+        ),
+        (
+            "{3: {ordering: tiresias_las, levels: {starve_limit_s: -1}}}",
+            r"priorities\[3\]\.levels\.starve_limit_s: must be at least 0",
+        ),
+        (
+            "{3: {ordering: tiresias_las, levels: {thresholds_gpu_s: [0]}}}",
+            r"levels\.thresholds_gpu_s\[0\]: must be greater than 0",
+        ),
+        (
+            "{3: {ordering: tiresias_las, levels: {thresholds_gpu_s: [9, -1]}}}",
+            r"levels\.thresholds_gpu_s\[1\]: must be greater than 0",
+        ),
+        (
+            "{3: {ordering: tiresias_las, levels: {thresholds_gpu_s: [9, 9]}}}",
+            r"levels\.thresholds_gpu_s: .*that ascend",
+        ),
+        ("{3: {ordering: tiresias_las, levels: {thresholds_gpu_s: []}}}", r"levels\.thresholds_gpu_s: .*one or more"),
+        ("{7: {ordering: tiresias_las}}", r"priorities\[7\] \(a key\): must be at most 6"),
+        ("{3: {ordering: tiresias}}", r"there is no policy tiresias; did you mean"),
+    ],
+)
+def test_levels_that_are_none_are_refused_by_field(text: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        parse_scheduler_file(f"priorities: {text}", Configuration).scan_settings()
+
+
+def test_samples_of_service_are_read_from_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "samples.csv").write_text("period_s,gpu_time_s\n1000,120\n1000,3600.5\n")
+    file = tmp_path / "mine.yaml"
+    file.write_text("distribution: {scope: tenant, samples_file: samples.csv}")
+    settings = load_configuration(file).scan_settings()
+    assert (settings.distribution, settings.samples_gpu_s) == (DistributionScope.TENANT, (120.0, 3600.5))
+    file.write_text("distribution: tenant")
+    assert load_configuration(file).scan_settings().distribution is DistributionScope.TENANT
+    file.write_text("distribution: both")
+    with pytest.raises(FormatError, match=r"distribution\.scope: "):
+        load_configuration(file)
+    file.write_text("distribution: {samples_file: nowhere.csv}")
+    with pytest.raises(FormatError, match=r"nowhere\.csv: cannot be read"):
+        load_configuration(file)
 
 
 def test_what_needs_an_oracle_goes_by_estimates_when_configured() -> None:
@@ -101,7 +186,7 @@ def test_what_needs_an_oracle_goes_by_estimates_when_configured() -> None:
         (PrioritySection(levels=LevelsSection(slice_s=1.0)), r"\.levels\.slice_s: is a parameter of levels, but there"),
         (
             PrioritySection(ordering="las", levels=LevelsSection(slice_s=1.0)),
-            r"\.levels\.slice_s: attained_service has no such parameter; known: thresholds_gpu_s",
+            r"\.levels\.slice_s: attained_service has no such parameter; known: promote_knob, starve_limit_s",
         ),
         (
             PrioritySection(ordering="las", levels=LevelsSection(thresholds_gpu_s=[5.0, 1.0])),
@@ -147,4 +232,6 @@ def test_every_policy_is_either_followed_or_refused_with_a_reason() -> None:
 
 def test_a_configuration_reaches_the_tiers_as_it_is() -> None:
     configuration = load_configuration(EXAMPLE)
-    assert Configuration.model_validate_json(configuration.model_dump_json()) == configuration
+    arrived = pickle.loads(pickle.dumps(configuration))  # noqa: S301  # our own bytes, as between processes
+    assert arrived == configuration
+    assert arrived.eviction_rule() == configuration.eviction_rule()

@@ -36,8 +36,11 @@ QUEUE_ENTRIES: Final = Table(
     required("within_quota", Boolean, server_default=text("false")),
     # When its last attempt ended; null: it had none.
     optional("queued_since_s", Float),
-    # The workload's, copied for scan passes: it does not change while it is queued.
+    # The workload's since its last promotion, copied for scan passes: while it is queued only a promotion changes them.
     required("attained_gpu_s", Float, server_default=text("0")),
+    required("attained_s", Float, server_default=text("0")),
+    # When its first attempt started; null: none did.
+    optional("first_started_s", Float),
     Index(
         "queue_order",
         "priority",

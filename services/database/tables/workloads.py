@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
 
 from domain.life_cycle import ENDED, State
 from services.database.state_guards import quoted
@@ -39,9 +51,14 @@ WORKLOADS: Final = Table(
     required("attained_s", Float, server_default=text("0")),
     # GPU-seconds that they received: from their start until they were asked to leave, or ended.
     required("attained_gpu_s", Float, server_default=text("0")),
+    # Of both, what was before its last promotion: for levels that counts no more.
+    required("before_promotion_s", Float, server_default=text("0")),
+    required("before_promotion_gpu_s", Float, server_default=text("0")),
+    # When the first of its ended attempts started; null: none did.
+    optional("first_started_s", Float),
     # How long it says that it runs; only emulated ones do.
     optional("declared_s", Float),
-    # Whether it is among the run times below; only completed ones ever are.
+    # Whether it is among the run times and samples below; only completed ones ever are.
     required("run_counted", Boolean, server_default=text("false")),
     Index(
         "workloads_idempotency",
@@ -81,6 +98,16 @@ RUN_TIMES_OF_TENANTS: Final = Table(
     required("runs", BigInteger),
     required("total_s", Float),
     postgresql_with=REWRITTEN,
+)
+
+SERVICE_SAMPLES: Final = Table(
+    # The GPU-seconds that completed workloads received, in the order in which they were counted: what the Gittins index
+    # goes by.
+    "service_samples",
+    METADATA,
+    key("sample", BigInteger, Identity()),
+    required("tenant", NAME),
+    required("gpu_s", Float),
 )
 
 JOBS: Final = Table(

@@ -267,6 +267,8 @@ class LiveDriver:
             stored_within_quota=[known is not None and known.within_quota for known in stored],
             queued_since_s=[entry.workload.submitted_s for entry in entries],
             attained_gpu_s=[0.0 for _ in entries],
+            attained_s=[0.0 for _ in entries],
+            first_started_s=[math.inf for _ in entries],
         )
 
     def _running_rows(self) -> RunningRows:

@@ -111,6 +111,7 @@ class ServiceOnVirtualTime:
         configuration = Configuration(
             auction=AuctionConfiguration(window=window, answer_timeout_real_s=_LONG_REAL_S),
             priorities=dict(priorities or {}),
+            eviction=settings.eviction,
         )
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
         await database.run(lambda connection: catalog_store.apply_tables(connection, tables))
@@ -119,7 +120,7 @@ class ServiceOnVirtualTime:
         regions = []
         for region in fleet.regions:
             async with database.transaction() as connection:
-                memory = await load_memory(connection, region.region)
+                memory = await load_memory(connection, region.region, configuration.eviction_rule())
             if memory is None:
                 raise ValueError(f"there is no region {region.region}")
             auctioneer = Auctioneer(
@@ -182,6 +183,8 @@ class ServiceOnVirtualTime:
             case Happens.START, _Newcomer():
                 await self._start(subject, now)
                 self._at(now, Happens.LEVEL_CHANGE, None)
+            case Happens.PROMOTION, _:
+                self._news = True
             case Happens.LEVEL_CHANGE, _:
                 await self._change_levels()
             case Happens.COMPLETION | Happens.VACATED, (_Region() as region, LiveAttempt() as attempt):
@@ -248,7 +251,9 @@ class ServiceOnVirtualTime:
         if not await self.database.run(queue_store.count_queued):
             return
         self.passes += 1
-        await self.scan_loop.run_pass(self.lease)
+        due_s = await self.scan_loop.run_pass(self.lease)
+        if due_s is not None:
+            self._at(max(now, due_s), Happens.PROMOTION, None)
         for region in self.regions:
             await self._take_over_standings(region)
         moved = True

@@ -19,12 +19,13 @@ from data_placement.catalog import Catalog
 from domain.events import Event, EventKind, JsonValue
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from domain.workload import Emulated, Workload
-from formats.scheduler_file import LevelsSection, PrioritySection
+from formats.scheduler_file import EvictionSection, LevelsSection, PrioritySection
 from formats.trace import TraceRow
 from formats.trace_workload import greatest_gpus_per_machine, workload_of_row
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.ordering.fewest_gpus import FewestGpus
-from global_scheduler.ordering.fifo import FifoOrdering
+from global_scheduler.ordering.first_started import FirstStarted
+from global_scheduler.ordering.gittins import GittinsOrdering
 from services.database.engine import Database
 from simulator.baselines.mast import MAST
 from simulator.engine.settings import CostSettings, SimulationSettings
@@ -38,6 +39,7 @@ from tests.simulator.contract.service_on_virtual_time import ServiceOnVirtualTim
 SETTINGS = SimulationSettings(
     costs=CostSettings(container_start_s=20.0, checkpoint_save_s=10.0, restore_s=5.0, checkpoint_interval_s=0.0),
     scan_period_s=60.0,
+    eviction=EvictionSection(minimum_run_time_s=0.0, evictions_per_workload_and_hour=None),
 )
 
 Logged: TypeAlias = tuple[float, str, str | None, int | None, int | None, int | None, str | None, str]
@@ -46,6 +48,7 @@ Logged: TypeAlias = tuple[float, str, str | None, int | None, int | None, int | 
 COMPARED = {
     EventKind.SUBMITTED: ("jobs", "tables"),
     EventKind.RANKED: ("credit", "within_quota"),
+    EventKind.PROMOTED: ("waited_s",),
     EventKind.RECLASSIFIED: ("within_quota",),
     EventKind.DISPATCHED: ("placement", "within_quota", "evicts"),
     EventKind.STARTED: ("placement", "within_quota"),
@@ -119,15 +122,20 @@ def _canonical(value: JsonValue) -> str:
 EVERY_PRIORITY = range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1)
 THRESHOLDS_GPU_S = (400.0, 4_000.0)
 
-LAS = replace(MAST, name="mast_with_las", ordering=FifoOrdering(), levels=AttainedService(THRESHOLDS_GPU_S))
-LAS_LIVE = PrioritySection(ordering="las", levels=LevelsSection(thresholds_gpu_s=list(THRESHOLDS_GPU_S)))
+PROMOTING = AttainedService(THRESHOLDS_GPU_S, promote_knob=0.5)
+TIRESIAS_LAS = replace(MAST, name="mast_with_tiresias_las", ordering=FirstStarted(), levels=PROMOTING)
+TIRESIAS_GITTINS = replace(TIRESIAS_LAS, name="mast_with_tiresias_gittins", ordering=GittinsOrdering(THRESHOLDS_GPU_S))
+QUEUES = LevelsSection(thresholds_gpu_s=list(THRESHOLDS_GPU_S), promote_knob=0.5)
+TIRESIAS_LAS_LIVE = PrioritySection(ordering="tiresias_las", levels=QUEUES)
+TIRESIAS_GITTINS_LIVE = PrioritySection(ordering="tiresias_gittins", levels=QUEUES)
 
 
 @pytest.mark.parametrize(
     ("policy", "live_section", "work_factor", "window"),
     [
         pytest.param(MAST, None, 2.0, 8, id="mast"),
-        pytest.param(LAS, LAS_LIVE, 2.0, 8, id="las"),
+        pytest.param(TIRESIAS_LAS, TIRESIAS_LAS_LIVE, 2.0, 8, id="tiresias_las"),
+        pytest.param(TIRESIAS_GITTINS, TIRESIAS_GITTINS_LIVE, 2.0, 8, id="tiresias_gittins"),
         pytest.param(replace(MAST, ordering=FewestGpus()), PrioritySection(ordering="sf"), 2.0, 64, id="sf"),
     ],
 )
@@ -169,7 +177,10 @@ def test_a_whole_run_takes_the_same_course(
         assert report.violations == 0, report.shown[:3]
         assert report.events_by_kind["dispatched"] > 150
         assert report.events_by_kind["evicting"] > 5 * work_factor
-        assert report.events_by_kind["reclassified"] > (100 if policy is LAS else 30)
+        assert report.events_by_kind["reclassified"] > (100 if policy.levels is not None else 30)
+        promotions = report.events_by_kind.get("promoted", 0)
+        assert promotions == record.counts.promotions
+        assert (promotions > 10) == (policy.levels is PROMOTING)
         assert report.events_by_kind["completed"] == len(rows)
 
 

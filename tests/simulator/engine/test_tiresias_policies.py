@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.eviction import EvictionRule
+from domain.service_scope import DistributionScope
 from formats.trace import TraceRow
 from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.ordering.gittins import GittinsOrdering
-from global_scheduler.service_history import DistributionScope
 from simulator.baselines.tiresias import TIRESIAS_GITTINS, TIRESIAS_LAS
 from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
