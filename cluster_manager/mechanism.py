@@ -18,7 +18,7 @@ from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import TaskKind
 from domain.affinity import JobAffinity
 from domain.cells import CellUse
-from domain.identifiers import TenantId, VirtualClusterId
+from domain.identifiers import JobName, TenantId, VirtualClusterId
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY
@@ -93,8 +93,18 @@ class Place(NamedTuple):
     is better, if the best priority of its victims is the same."""
     cells: CellUse | None = None
     """The cells of a virtual cluster that it uses, to be written down with it."""
-    downgraded: tuple[AttemptKey, ...] = ()
-    """Attempts that lose their cells to the job and go on opportunistically where they are."""
+    downgraded: tuple[tuple[AttemptKey, JobName], ...] = ()
+    """Jobs of attempts that lose their cells to the job and go on opportunistically where they are."""
+    own_cells: tuple[AttemptKey, ...] = ()
+    """Of the victims those that use the owner's cells opportunistically: they leave whatever their standing."""
+
+
+class CellChange(NamedTuple):
+    """What a job of a live attempt uses of its virtual cluster's cells from now on, on the GPUs that it has."""
+
+    attempt: AttemptKey
+    job: JobName
+    use: CellUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,4 +182,13 @@ class ReclaimsForOwners(Protocol):
 
     def reclaims(self, query: Query) -> bool:
         """Whether attempts of any standing may have to leave for the query."""
+        ...
+
+
+@runtime_checkable
+class ChangesCells(Protocol):
+    """What a mechanism may offer besides: cells that live attempts lose and get back while they go on."""
+
+    def cell_changes(self, view: ClusterCapacity) -> Sequence[CellChange]:
+        """The jobs that use other cells from now on than their holdings say, all of them together. The view is as before."""
         ...

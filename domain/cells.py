@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from domain.identifiers import GpuModel, JobName, MachineId, TenantId, VirtualClusterId
 
@@ -101,6 +100,21 @@ class CellUse(NamedTuple):
     """It does without its cells at the moment."""
 
 
-def virtual_cluster_of(cells: Iterable[tuple[JobName, CellUse]]) -> VirtualClusterId | None:
+CellsOfJobs: TypeAlias = tuple[tuple[JobName, CellUse], ...]
+"""Of the jobs of an attempt that use cells of a virtual cluster."""
+
+
+def virtual_cluster_of(cells: CellsOfJobs) -> VirtualClusterId | None:
     """The virtual cluster whose cells an attempt uses; None where it uses none, or does without at the moment."""
     return next((use.virtual_cluster for _, use in cells if not use.downgraded), None)
+
+
+def downgraded(use: CellUse) -> CellUse:
+    """The same without the cells: it goes on opportunistically."""
+    return use._replace(tasks=tuple([TaskCellUse(task.owned_level) for task in use.tasks]), downgraded=True)
+
+
+def cells_after(cells: CellsOfJobs, changed: CellsOfJobs) -> CellsOfJobs:
+    """What the jobs of an attempt use once that of some of them has changed."""
+    new = dict(changed)
+    return tuple([(job, new.get(job, use)) for job, use in cells])

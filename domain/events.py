@@ -30,6 +30,10 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"
     RESIZED = "resized"
     TUNED = "tuned"
+    DOWNGRADED = "downgraded"
+    """A running attempt has lost cells of its virtual cluster and goes on opportunistically."""
+    RESTORED = "restored"
+    """It has cells again."""
     CHANGE_REFUSED = "change_refused"
     """A cluster says that it cannot resize or retune its part of an attempt: that is to hold again what it held before,
     or to leave."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from domain.cells import CellUse
+from domain.cells import CellsOfJobs
 from domain.eviction import ALWAYS_S
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.rank import Standing
@@ -91,7 +91,7 @@ class Holding(NamedTuple):
     """From when on others may evict it: see `domain.eviction`."""
     spared: bool = False
     """Whether newcomers that are not guaranteed must leave it alone: see `domain.eviction.is_spared`."""
-    cells: tuple[tuple[JobName, CellUse], ...] = ()
+    cells: CellsOfJobs = ()
     """Of the jobs that use cells of a virtual cluster."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
-from domain.cells import CellUse
+from domain.cells import CellsOfJobs
 from domain.identifiers import JobName, MachineId, RegionId, WorkloadId
 from domain.placement import AttemptKey, Score, TaskPlacement
 
@@ -36,7 +36,7 @@ class Start(NamedTuple):
     """The plan's own workload begins an attempt here: all base tasks, as a gang."""
 
     placements: tuple[TaskPlacement, ...]
-    cells: tuple[tuple[JobName, CellUse], ...] = ()
+    cells: CellsOfJobs = ()
     """Of the jobs that use cells of a virtual cluster."""
 
 
@@ -44,6 +44,25 @@ class Evict(NamedTuple):
     """An attempt of strictly worse standing makes room (MAST §4.3): it saves its work and returns to the queue."""
 
     victim: AttemptKey
+    own_cells: bool = False
+    """The plan's workload owns the cells that the victim uses opportunistically: it leaves whatever its standing, and
+    however short it has run (HiveD §3)."""
+
+
+class Downgrade(NamedTuple):
+    """A running attempt loses cells to its own virtual cluster and goes on opportunistically where it is (HiveD §3.1)."""
+
+    attempt: AttemptKey
+    cells: CellsOfJobs
+    """Of its jobs that lose them, from then on."""
+
+
+class Restore(NamedTuple):
+    """A downgraded attempt gets cells of its virtual cluster again, where it is."""
+
+    attempt: AttemptKey
+    cells: CellsOfJobs
+    """Of its jobs that get them, from then on."""
 
 
 class ScaleIn(NamedTuple):
@@ -81,7 +100,7 @@ class Reclaim(NamedTuple):
     victims: tuple[AttemptKey, ...]
 
 
-Action: TypeAlias = Start | Evict | ScaleIn | ScaleOut | Retune | Migrate | Reclaim
+Action: TypeAlias = Start | Evict | Downgrade | Restore | ScaleIn | ScaleOut | Retune | Migrate | Reclaim
 
 
 class Plan(NamedTuple):
@@ -104,7 +123,7 @@ class Plan(NamedTuple):
         return ()
 
     @property
-    def cells(self) -> tuple[tuple[JobName, CellUse], ...]:
+    def cells(self) -> CellsOfJobs:
         """The cells of a virtual cluster that the plan's own workload uses."""
         for action in self.actions:
             if isinstance(action, Start):
@@ -115,6 +134,11 @@ class Plan(NamedTuple):
     def evictions(self) -> tuple[AttemptKey, ...]:
         """The attempts that the plan preempts."""
         return tuple([action.victim for action in self.actions if isinstance(action, Evict)])
+
+    @property
+    def own_cells(self) -> tuple[AttemptKey, ...]:
+        """Those of them that use the workload's own cells opportunistically."""
+        return tuple([action.victim for action in self.actions if isinstance(action, Evict) and action.own_cells])
 
 
 EVICTS_NOTHING, SCALES_IN, PREEMPTS = range(3)
@@ -139,6 +163,10 @@ class PlanExecution(Protocol):
 
     def evict(self, action: Evict) -> None: ...
 
+    def downgrade(self, action: Downgrade) -> None: ...
+
+    def restore(self, action: Restore) -> None: ...
+
     def scale_in(self, action: ScaleIn) -> None: ...
 
     def scale_out(self, action: ScaleOut) -> None: ...
@@ -158,6 +186,10 @@ def execute(actions: Iterable[Action], execution: PlanExecution) -> None:
                 execution.start(action)
             case Evict():
                 execution.evict(action)
+            case Downgrade():
+                execution.downgrade(action)
+            case Restore():
+                execution.restore(action)
             case ScaleIn():
                 execution.scale_in(action)
             case ScaleOut():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from domain.cells import CellsOfJobs
 from domain.diagnosis import Diagnosis
 from domain.events import JsonValue
-from domain.identifiers import VirtualClusterId
+from domain.identifiers import VirtualClusterId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.workload import WorkloadSpecification, emulated_work_s
 
@@ -53,16 +54,33 @@ def dispatched_details(
     within_quota: bool,
     guaranteed: bool,
     virtual_cluster: VirtualClusterId | None = None,
+    own_cells: Collection[AttemptKey] = (),
 ) -> dict[str, JsonValue]:
-    """What a `dispatched` event says of an attempt: where it is to run, whose cells it uses, and who makes room for it."""
+    """What a `dispatched` event says of an attempt: where it is to run, whose cells it uses, and who makes room for it.
+
+    `own_cells`: those that use the attempt's own cells opportunistically.
+    """
     cells: dict[str, JsonValue] = {} if virtual_cluster is None else {"virtual_cluster": virtual_cluster}
     return {
         "placement": placement_details(placements),
         "within_quota": within_quota,
         "guaranteed": guaranteed,
         **cells,
-        "evicts": [{"workload": victim.workload, "attempt": int(victim.attempt)} for victim in evicts],
+        "evicts": [_victim_details(victim, own_cells=victim in own_cells) for victim in evicts],
     }
+
+
+def _victim_details(victim: AttemptKey, *, own_cells: bool) -> dict[str, JsonValue]:
+    details: dict[str, JsonValue] = {"workload": victim.workload, "attempt": int(victim.attempt)}
+    return details | {"own_cells": True} if own_cells else details
+
+
+def cells_details(cells: CellsOfJobs, by: WorkloadId | None = None) -> dict[str, JsonValue]:
+    """Of an attempt that lost cells, to the workload that uses them now, or got cells again."""
+    details: dict[str, JsonValue] = {"jobs": [str(job) for job, _ in cells]}
+    if by is not None:
+        details["by"] = by
+    return details
 
 
 def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:

@@ -1,4 +1,4 @@
-"""Which clusters of a region can be asked in one call."""
+"""Which clusters of a region can be asked in one call, and which have mechanisms that offer more than they must."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.tables import Integers
-from cluster_manager.mechanism import PlacementMechanism, SeveralClusters
+from cluster_manager.mechanism import ChangesCells, PlacementMechanism, ReclaimsForOwners, SeveralClusters
 
 
 def groups_of(mechanisms: Sequence[PlacementMechanism]) -> tuple[Integers, tuple[Integers, ...]]:
@@ -21,3 +22,20 @@ def groups_of(mechanisms: Sequence[PlacementMechanism]) -> tuple[Integers, tuple
             firsts.append(mechanism)
         group_of[position] = same[0]
     return group_of, tuple(np.flatnonzero(group_of == group) for group in range(len(firsts)))
+
+
+def reclaiming_for_owners(
+    mechanisms: Sequence[PlacementMechanism], clusters: Sequence[ClusterCapacity]
+) -> tuple[tuple[ReclaimsForOwners, ClusterCapacity], ...]:
+    """The mechanisms for whose owners others leave, each with its cluster."""
+    both = zip(mechanisms, clusters, strict=True)
+    return tuple((one, cluster) for one, cluster in both if isinstance(one, ReclaimsForOwners))
+
+
+def changing_cells(
+    mechanisms: Sequence[PlacementMechanism], clusters: Sequence[ClusterCapacity]
+) -> tuple[tuple[ChangesCells, ClusterCapacity], ...]:
+    """The mechanisms that change the cells of live attempts, each with its cluster."""
+    return tuple(
+        (one, cluster) for one, cluster in zip(mechanisms, clusters, strict=True) if isinstance(one, ChangesCells)
+    )

@@ -9,11 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster_manager.capacity.errors import UnexpectedHolding
+from domain.cells import cells_after
 from domain.eviction import evictable_from_s, is_spared
 from domain.machine_life_cycle import MachineHappening, next_machine_state
 from domain.placement import Holding
 from domain.placement_changes import placements_after
-from domain.plan import Action, Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.plan import (
+    Action,
+    Downgrade,
+    Evict,
+    Migrate,
+    Plan,
+    Reclaim,
+    Restore,
+    Retune,
+    ScaleIn,
+    ScaleOut,
+    Start,
+    execute,
+)
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY
 from regional_scheduler.region_capacity import RegionCapacity
@@ -60,6 +74,12 @@ class _CapacityExecution:
     def evict(self, action: Evict) -> None:
         self._inventory.begin_eviction(action.victim)
 
+    def downgrade(self, action: Downgrade) -> None:
+        self._replace_cells(action)
+
+    def restore(self, action: Restore) -> None:
+        self._replace_cells(action)
+
     def scale_in(self, action: ScaleIn) -> None:
         self._replace(action)
 
@@ -81,6 +101,12 @@ class _CapacityExecution:
         for machine in action.machines:
             state = self._inventory.machine_state(machine)
             self._inventory.set_machine_state(machine, next_machine_state(machine, state, MachineHappening.ASKED_BACK))
+
+    def _replace_cells(self, action: Downgrade | Restore) -> None:
+        holding = self._inventory.holding(action.attempt)
+        if holding is None:
+            raise UnexpectedHolding(action.attempt, "holds nothing here")
+        self._inventory.replace_cells(action.attempt, cells_after(holding.cells, action.cells))
 
     def _replace(self, action: ScaleIn | ScaleOut | Retune) -> None:
         holding = self._inventory.holding(action.attempt)

@@ -21,10 +21,10 @@ from typing import NamedTuple, TypeAlias
 from cluster_manager.capacity.attempts import order_key
 from cluster_manager.mechanism import Query
 from cluster_manager.place_rank import by_priority, running_s
-from domain.cells import CellUse
+from domain.cells import downgraded
 from domain.identifiers import JobName, TenantId
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
-from domain.plan import PREEMPTS, Action, Evict, Plan, Start
+from domain.plan import PREEMPTS, Action, Downgrade, Evict, Plan, Start
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
@@ -63,9 +63,10 @@ def plan_workload(
     if isinstance(placed, _Failure):
         return planning.refusal_of(placed)
     victims = [victim.key for _, found in placed for victim in found.place.victims]
+    own_cells = [victim for _, found in placed for victim in found.place.own_cells]
     if victims:
         placed, victims = planning.spare_needless(placed, victims)
-    return planning.plan_of(workload, placed, victims)
+    return planning.plan_of(workload, placed, victims, own_cells)
 
 
 class _Demand(NamedTuple):
@@ -108,7 +109,8 @@ class _Planning(NamedTuple):
         found = find_best_place(self.region, demand.query, evicting=True)
         if not isinstance(found, FoundPlace):
             return self.refusal_of(_Failure(demand, True, found))
-        return self.plan_of(workload, [(demand, found)], [victim.key for victim in found.place.victims])
+        place = found.place
+        return self.plan_of(workload, [(demand, found)], [victim.key for victim in place.victims], place.own_cells)
 
     def most_demanding_first(self, jobs: Sequence[JobSpecification]) -> list[_Demand]:
         """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted. An open share of CPUs or memory is last."""
@@ -242,8 +244,10 @@ class _Planning(NamedTuple):
             region.region, region.cluster_ids, demand.job, self.standing, failure.room, empty, self.now_s
         )
 
-    def plan_of(self, workload: Workload, placed: _Placed, victims: Sequence[AttemptKey]) -> Plan:
-        """The plan that these places and victims make."""
+    def plan_of(
+        self, workload: Workload, placed: _Placed, victims: Sequence[AttemptKey], own_cells: Sequence[AttemptKey] = ()
+    ) -> Plan:
+        """The plan that these places and victims make; of these, some use the workload's own cells opportunistically."""
         evicted = [self._holding(key) for key in sorted(victims)] if victims else []
         if len(placed) > 1:
             placed = sorted(placed, key=_submitted_position)
@@ -252,7 +256,21 @@ class _Planning(NamedTuple):
             placements += placements_of(self.region, demand.job, found)
         score = _score([found for _, found in placed], evicted, self.now_s)
         cells = tuple([(demand.job.name, use) for demand, found in placed if (use := found.place.cells) is not None])
-        return Plan(workload.workload, self.region.region, _actions(evicted, placements, cells), score)
+        losing = [loser for _, found in placed for loser in found.place.downgraded if loser[0] not in victims]
+        actions: list[Action] = [*_evictions(evicted, own_cells), *self._downgrades(losing)]
+        actions.append(Start(tuple(placements), cells))
+        return Plan(workload.workload, self.region.region, tuple(actions), score)
+
+    def _downgrades(self, losing: Sequence[tuple[AttemptKey, JobName]]) -> list[Downgrade]:
+        jobs_of: dict[AttemptKey, list[JobName]] = {}
+        for attempt, job in losing:
+            jobs_of.setdefault(attempt, []).append(job)
+        return [
+            Downgrade(
+                key, tuple((job, downgraded(use)) for job, use in self._holding(key).cells if job in jobs_of[key])
+            )
+            for key in sorted(jobs_of)
+        ]
 
     def _holding(self, key: AttemptKey) -> Holding:
         """What a victim holds. Raises LookupError."""
@@ -266,11 +284,9 @@ def _submitted_position(placed: tuple[_Demand, FoundPlace]) -> int:
     return placed[0].position
 
 
-def _actions(
-    victims: Sequence[Holding], placements: Sequence[TaskPlacement], cells: tuple[tuple[JobName, CellUse], ...]
-) -> tuple[Action, ...]:
-    """Victims first: a newcomer may only be charged beyond what is free where an attempt is leaving."""
-    return (*[Evict(victim.key) for victim in victims], Start(tuple(placements), cells))
+def _evictions(victims: Sequence[Holding], own_cells: Sequence[AttemptKey]) -> list[Evict]:
+    """They come first: a newcomer may only be charged beyond what is free where an attempt is leaving."""
+    return [Evict(victim.key, victim.key in own_cells) for victim in victims]
 
 
 def _score(places: Sequence[FoundPlace], victims: Sequence[Holding], now: float) -> Score:

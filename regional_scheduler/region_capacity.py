@@ -28,11 +28,11 @@ from cluster_manager.mechanism import (
     Place,
     PlacementMechanism,
     Query,
-    ReclaimsForOwners,
     SeveralClusters,
     Shortfall,
 )
 from cluster_manager.mechanisms import MakeMechanism, mechanism_called, mechanisms_for
+from domain.cells import CellsOfJobs
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import MachineState, Region
 from domain.identifiers import ClusterId, MachineId
@@ -40,7 +40,7 @@ from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
 from domain.workload import JobSpecification
 from regional_scheduler.known_answers import Answers
-from regional_scheduler.mechanism_groups import groups_of
+from regional_scheduler.mechanism_groups import changing_cells, groups_of, reclaiming_for_owners
 
 
 class RegionRelease(NamedTuple):
@@ -141,11 +141,9 @@ class RegionCapacity(NeverCopied):
         counts = [capacity.layout.shape_count for capacity in self.clusters]
         self._shape_counts = np.array(counts, np.int64).reshape(len(self.clusters), -1 if self.clusters else 0)
         self._together = tuple(one if isinstance(one, SeveralClusters) else None for one in self.mechanisms)
-        self._reclaiming = tuple(
-            (mechanism, cluster)
-            for mechanism, cluster in zip(self.mechanisms, self.clusters, strict=True)
-            if isinstance(mechanism, ReclaimsForOwners)
-        )
+        self._reclaiming = reclaiming_for_owners(self.mechanisms, self.clusters)
+        self.in_cells = changing_cells(self.mechanisms, self.clusters)
+        """The clusters whose attempts may lose cells and get them back while they go on, and their mechanisms."""
         self._group_of, self.groups = groups_of(self.mechanisms)
         self._answers: tuple[Answers[Place | Shortfall], ...] = tuple(Answers() for _ in self.clusters)
         self._answers_of_several = Answers[BestPlace | tuple[int, ...]]()
@@ -211,6 +209,13 @@ class RegionCapacity(NeverCopied):
                 self._replace_parts(held, parts)
         self._replace_parts(held, parts)
         self._set_held(key, _Held(holding, tuple([cluster for cluster, _ in parts])))
+
+    def replace_cells(self, key: AttemptKey, cells: CellsOfJobs) -> None:
+        """The attempt's jobs use these cells from now on: see `ClusterCapacity.replace_cells`."""
+        held = self._find_held(key)
+        for cluster in held.parts:
+            cluster.replace_cells(key, cells)
+        self._set_held(key, _Held(held.holding._replace(cells=cells), held.parts))
 
     def _replace_parts(self, held: _Held, parts: Sequence[tuple[ClusterCapacity, Holding]]) -> None:
         key = held.holding.key

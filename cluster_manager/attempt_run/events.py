@@ -22,6 +22,8 @@ class Eviction(NamedTuple):
     by_standing: Standing | None = None
     to: tuple[MachineId, ...] = ()
     """When it migrates: the machines that are kept for its successor."""
+    own_cells: bool = False
+    """The attempt that it makes room for owns the cells that it uses opportunistically: nothing bounds that."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """As details of an event, and as it is stored."""
@@ -31,6 +33,8 @@ class Eviction(NamedTuple):
             document["by_attempt"] = self.by.attempt
             document["by_priority"] = self.by_standing.priority
             document["by_level"] = self.by_standing.level
+            if self.own_cells:
+                document["own_cells"] = True
         if self.to:
             document["to"] = list(self.to)
         return document
@@ -46,6 +50,7 @@ class Eviction(NamedTuple):
             cause,
             AttemptKey(WorkloadId(str(document["by"])), AttemptNumber(int(str(document["by_attempt"])))),
             Standing(int(str(document["by_priority"])), int(str(document["by_level"]))),
+            own_cells=document.get("own_cells") is True,
         )
 
 

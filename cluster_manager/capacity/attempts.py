@@ -14,6 +14,7 @@ from cluster_manager.capacity.tables import RESOURCES, Integers, Reals
 from cluster_manager.kernels.compiled import compiled_part
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 OrderKey: TypeAlias = tuple[int, int, float, str, int]
 
@@ -97,6 +98,12 @@ def order_key(holding: Holding) -> OrderKey:
     """Ascending order of this key: lowest priority and worst level first, longest running first, then id."""
     standing = holding.standing
     return (-standing.priority, -standing.level, holding.started_s, holding.key.workload, holding.key.attempt)
+
+
+def check_priority(standing: Standing) -> None:
+    """Raises ValueError for a priority that there is not."""
+    if not HIGHEST_PRIORITY <= standing.priority <= LOWEST_PRIORITY:
+        raise ValueError(f"priority {standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")
 
 
 class HeldAttempts:

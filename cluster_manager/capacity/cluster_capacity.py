@@ -9,14 +9,20 @@ from typing import TypeVarTuple
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import AttemptArrays, ChangedAttempt, HeldAttempt, HeldAttempts, is_part_of
+from cluster_manager.capacity.attempts import (
+    AttemptArrays,
+    ChangedAttempt,
+    HeldAttempt,
+    HeldAttempts,
+    check_priority,
+    is_part_of,
+)
 from cluster_manager.capacity.charging import (
     ALL_FITS,
     ENTRY_COLUMNS,
     GPU_HELD,
     GPU_MISSING,
     MACHINE,
-    NO_ENTRIES,
     first_conflict,
     mark_leaving,
 )
@@ -31,14 +37,11 @@ from cluster_manager.capacity.errors import (
     UnknownMachine,
 )
 from cluster_manager.capacity.evictable_times import EvictableTimes
-from cluster_manager.capacity.machine_shapes import MOST_GPUS
+from cluster_manager.capacity.machine_entries import entries_of_placements
 from cluster_manager.capacity.machines import ClusterLayout
 from cluster_manager.capacity.released_capacity import ReleasedCapacity, ReleaseListener
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import (
-    GPUS,
-    MEBIBYTES,
-    MILLICPUS,
     RESOURCE_NAMES,
     RESOURCES,
     SHAPE,
@@ -47,12 +50,12 @@ from cluster_manager.capacity.tables import (
 )
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
+from domain.cells import CellsOfJobs
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
-from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 Change = TypeVarTuple("Change")
 """What a primitive change is given."""
@@ -114,7 +117,7 @@ class ClusterCapacity(NeverCopied):
         """
         if holding.key in self._attempts.by_key:
             raise UnexpectedHolding(holding.key, "is held already")
-        _check_priority(holding.standing)
+        check_priority(holding.standing)
         live = HeldAttempt(holding, self._entries(holding.placements))
         self._charge(live, must_fit=True)
         if holding.evictable_from_s > ALWAYS_S:
@@ -133,7 +136,7 @@ class ClusterCapacity(NeverCopied):
 
     def set_standing(self, key: AttemptKey, standing: Standing) -> None:
         """The attempt's place in the order of eviction from now on."""
-        _check_priority(standing)
+        check_priority(standing)
         live = self._live(key)
         if live.holding.standing != standing:
             self._set_standing(live, standing)
@@ -169,6 +172,13 @@ class ClusterCapacity(NeverCopied):
             finally:
                 charge_entries(tables, position, live.entries, 1)
         self._exchange(live, live.holding._replace(placements=placements), entries)
+
+    def replace_cells(self, key: AttemptKey, cells: CellsOfJobs) -> None:
+        """The attempt's jobs use these cells from now on, on the GPUs that they have. Raises UnexpectedHolding."""
+        live = self._live(key)
+        self._set_holding(live, live.holding._replace(cells=cells))
+        if any(use.downgraded for _, use in cells):
+            self._tell(live.entries)  # Owners may evict it from now on, and its virtual cluster may use its cells.
 
     def holding(self, key: AttemptKey) -> Holding | None:
         """What the attempt holds in this cluster; None when it holds nothing here."""
@@ -447,39 +457,7 @@ class ClusterCapacity(NeverCopied):
             raise UnexpectedHolding(key, "holds nothing here") from None
 
     def _entries(self, placements: tuple[TaskPlacement, ...]) -> Integers:
-        """The placements summed up per machine, in machine order."""
-        if len(placements) == 1:
-            return self._entry_of(placements[0])
-        held: dict[int, list[int]] = {}
-        for placement in placements:
-            number = self.number_of(placement.machine)
-            if placement.cluster != self.cluster:
-                raise UnknownMachine(placement.machine, f"is in cluster {self.cluster}, not in {placement.cluster}")
-            sums = held.setdefault(number, [0] * (RESOURCES + 1))
-            sums[GPUS] += len(placement.gpu_indices)
-            sums[MILLICPUS] += placement.millicpus
-            sums[MEBIBYTES] += placement.mebibytes
-            for gpu in placement.gpu_indices:
-                if not 0 <= gpu < MOST_GPUS or sums[RESOURCES] >> gpu & 1:
-                    raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
-                sums[RESOURCES] |= 1 << gpu
-        if not held:
-            return NO_ENTRIES
-        rows = [(*held[number][:RESOURCES], number, held[number][RESOURCES], 0) for number in sorted(held)]
-        return np.array(rows, np.int64)
-
-    def _entry_of(self, placement: TaskPlacement) -> Integers:
-        """The same for one task, which most attempts have."""
-        number = self.number_of(placement.machine)
-        if placement.cluster != self.cluster:
-            raise UnknownMachine(placement.machine, f"is in cluster {self.cluster}, not in {placement.cluster}")
-        gpu_bits = 0
-        for gpu in placement.gpu_indices:
-            if not 0 <= gpu < MOST_GPUS or gpu_bits >> gpu & 1:
-                raise GpuTaken(placement.machine, gpu, "is asked for twice or does not exist")
-            gpu_bits |= 1 << gpu
-        gpus = len(placement.gpu_indices)
-        return np.array([(gpus, placement.millicpus, placement.mebibytes, number, gpu_bits, 0)], np.int64)
+        return entries_of_placements(placements, self.cluster, self.number_of)
 
     def _refuse(self, entries: Integers, entry: int, what: int) -> None:
         """Raises what `first_conflict` found."""
@@ -492,8 +470,3 @@ class ClusterCapacity(NeverCopied):
             raise GpuTaken(machine, what - GPU_MISSING, "does not exist")
         available = int(arrays.state[number, what] + arrays.leaving[number, what])
         raise OverCommitted(machine, RESOURCE_NAMES[what], int(entries[entry, what]), available)
-
-
-def _check_priority(standing: Standing) -> None:
-    if not HIGHEST_PRIORITY <= standing.priority <= LOWEST_PRIORITY:
-        raise ValueError(f"priority {standing.priority} is not in {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}")

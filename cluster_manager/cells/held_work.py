@@ -15,12 +15,13 @@ from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, Integers
 from cluster_manager.cells.binding import Inconsistent
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.hierarchy import chains_of
-from cluster_manager.cells.rebuild import CellHolding, HeldTask, restored, seat_as_held
+from cluster_manager.cells.rebuild import CellHolding, HeldTask, restore, restored, seat_as_held
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
-from cluster_manager.cells.work import Placement
+from cluster_manager.cells.work import Placement, Work
+from cluster_manager.mechanism import CellChange
 from cluster_manager.recently_used import RecentlyUsed
-from domain.cells import CellUse, TaskCellUse
-from domain.identifiers import MachineId, TenantId
+from domain.cells import CellUse, TaskCellUse, downgraded
+from domain.identifiers import JobName, MachineId, TenantId
 from domain.placement import AttemptKey, Holding, TaskPlacement, order_of_holding
 
 _NOBODY = TenantId("")
@@ -46,7 +47,21 @@ class HeldWork:
     It can be made anew from the capacity at any time; between two questions only what has changed is done.
     """
 
-    __slots__ = ("_changes", "_held", "_parts", "_released", "_revision", "_supposed", "_takes_work", "cells", "rows")
+    __slots__ = (
+        "_astray",
+        "_changes",
+        "_held",
+        "_jobs",
+        "_parts",
+        "_released",
+        "_revision",
+        "_sequences",
+        "_supposed",
+        "_takes_work",
+        "_without_cells",
+        "cells",
+        "rows",
+    )
 
     def __init__(self, view: ClusterCapacity) -> None:
         """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
@@ -65,6 +80,14 @@ class HeldWork:
         self._supposed: list[_Supposed] = []
         self._released: list[AttemptKey] = []
         """What was forgotten only because it was supposed to be gone."""
+        self._astray: dict[AttemptKey, None] = {}
+        """Attempts whose cells are not as they are held: to be taken in anew."""
+        self._jobs: dict[WorkKey, JobName] = {}
+        """Which job the work is, if it uses cells of its virtual cluster or asked for some."""
+        self._without_cells: dict[WorkKey, None] = {}
+        """Work that asked for cells of its virtual cluster and has none."""
+        self._sequences: dict[AttemptKey, dict[WorkKey, int]] = {}
+        """In which order work came that is held; what it holds may have changed since."""
 
     def bring_up_to_date(self, view: ClusterCapacity) -> None:
         """The cells are as the capacity says, what is supposed at the moment not counted."""
@@ -74,6 +97,10 @@ class HeldWork:
         for supposed in self._supposed:
             self.cells.release(supposed)
         self._supposed.clear()
+        for attempt in self._astray:
+            self.forget(attempt)
+            self._released.append(attempt)
+        self._astray.clear()
         self._take_machines(view)
         new: list[tuple[Holding, bool]] = []
         for attempt, holding, leaving in self._changed(view):
@@ -84,9 +111,11 @@ class HeldWork:
                     for key in self.keys_of(attempt):
                         self.cells.work[key].leaving = leaving
                 continue
-            self.forget(attempt)
             if holding is not None:
                 new.append((holding, leaving))
+            else:
+                self._sequences.pop(attempt, None)
+            self.forget(attempt)
         self._take_in(sorted(new, key=lambda one: order_of_holding(one[0].key, one[0].started_s, one[1])))
 
     def _changed(self, view: ClusterCapacity) -> list[ChangedAttempt]:
@@ -107,12 +136,42 @@ class HeldWork:
         """The attempt holds nothing as far as the cells are concerned, until they are brought up to date again."""
         for key in self.keys_of(attempt):
             self.cells.release(key)
+            self._jobs.pop(key, None)
+            self._without_cells.pop(key, None)
         self._held.pop(attempt, None)
         self._parts.pop(attempt, None)
 
     def keys_of(self, attempt: AttemptKey) -> Iterator[WorkKey]:
         """The keys of the attempt's work."""
         return (WorkKey(attempt, part) for part in range(self._parts.get(attempt, 0)))
+
+    def job_of(self, key: WorkKey) -> JobName:
+        """Which job of its attempt the work is. Raises KeyError for work that never used cells of a virtual cluster."""
+        return self._jobs[key]
+
+    def cell_changes(self) -> list[CellChange]:
+        """The jobs that use other cells than is written down with them: downgraded ones that get cells again, as many as
+        there are cells for; and such as lost theirs to a change of machines or virtual clusters."""
+        if not self._without_cells:
+            return []
+        back = restore(self.cells)
+        self._astray.update((key.attempt, None) for key in back if isinstance(key, WorkKey))
+        self._revision = _NO_REVISION if back else self._revision
+        changes = [self._change_of(key, self.cells.work[key]) for key in self._without_cells]
+        return [change for change in changes if change is not None]
+
+    def _change_of(self, key: WorkKey, work: Work) -> CellChange | None:
+        if work.leaving:
+            return None
+        job = self._jobs[key]
+        (use,) = [use for name, use in self.holding(key.attempt).cells if name == job]
+        if work.downgraded:
+            return None if use.downgraded else CellChange(key.attempt, job, downgraded(use))
+        if not use.downgraded:
+            return None
+        tasks = zip(work.owned_levels, work.tasks, strict=True)
+        seated = tuple(TaskCellUse(level, task.pairs) for level, task in tasks)
+        return CellChange(key.attempt, job, use._replace(tasks=seated, downgraded=False))
 
     def holding(self, attempt: AttemptKey) -> Holding:
         """What the attempt holds. Raises KeyError."""
@@ -139,6 +198,10 @@ class HeldWork:
     def _suppose_placed(self, placement: Placement) -> bool:
         """False, with nothing done, where its cells are not free any more."""
         key = _Supposed(len(self._supposed))
+        for loser in placement.unseated:
+            if isinstance(loser, WorkKey) and (work := self.cells.work.get(loser)) is not None:
+                self.cells.unseat(work)
+                self._astray[loser.attempt] = None
         try:
             self.cells.add(replace(placement.request, key=key), placement.view, placement.tasks)
         except Inconsistent:
@@ -156,16 +219,23 @@ class HeldWork:
     def _take_in(self, new: list[tuple[Holding, bool]]) -> None:
         seats = []
         for holding, leaving in new:
-            parts = list(_parts_of(holding, leaving))
             self._held[holding.key] = holding, leaving
-            self._parts[holding.key] = len(parts)
-            seats += [(restored(self.cells, part), part) for part in parts]
+            number = 0
+            for number, (job, part) in enumerate(_parts_of(holding, leaving), 1):
+                work, key = restored(self.cells, part), WorkKey(holding.key, number - 1)
+                work.sequence = self._sequences.setdefault(holding.key, {}).setdefault(key, work.sequence)
+                if job is not None:
+                    self._jobs[key] = job
+                seats.append((work, part))
+            self._parts[holding.key] = number
         for work, part in sorted(seats, key=lambda seat: (seat[0].request.standing, seat[0].sequence)):
             seat_as_held(self.cells, work, part)
+            if work.downgraded and isinstance(work.request.key, WorkKey):
+                self._without_cells[work.request.key] = None
 
 
-def _parts_of(holding: Holding, leaving: bool) -> Iterator[CellHolding]:
-    """The attempt's work: each job that uses cells of its virtual cluster, and the rest that holds GPUs."""
+def _parts_of(holding: Holding, leaving: bool) -> Iterator[tuple[JobName | None, CellHolding]]:
+    """The attempt's work: each job that uses cells of its virtual cluster, and, without a name, the rest that holds GPUs."""
     number = 0
     in_cells = {job for job, _ in holding.cells}
     for job, use in holding.cells:
@@ -177,7 +247,7 @@ def _parts_of(holding: Holding, leaving: bool) -> Iterator[CellHolding]:
             for placement, task in zip(placements, _uses_of(use, len(placements)), strict=True)
         )
         request = _request(WorkKey(holding.key, number), holding, use, tasks)
-        yield CellHolding(request, use.chain, tasks, leaving, use.downgraded)
+        yield job, CellHolding(request, use.chain, tasks, leaving, use.downgraded)
         number += 1
     rest = tuple(
         HeldTask(placement.machine, _bits(placement))
@@ -185,7 +255,7 @@ def _parts_of(holding: Holding, leaving: bool) -> Iterator[CellHolding]:
         if placement.gpu_indices and placement.job not in in_cells
     )
     if rest:
-        yield CellHolding(_request(WorkKey(holding.key, number), holding, None, rest), "", rest, leaving)
+        yield None, CellHolding(_request(WorkKey(holding.key, number), holding, None, rest), "", rest, leaving)
 
 
 def _uses_of(use: CellUse, tasks: int) -> tuple[TaskCellUse, ...]:

@@ -22,7 +22,7 @@ from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
-from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, Place, Query, Shortfall
+from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, CellChange, Place, Query, Shortfall
 from cluster_manager.packing.locality_score import RACK_WEIGHT
 from cluster_manager.packing.mechanism import Packing
 from cluster_manager.recently_used import RecentlyUsed
@@ -113,6 +113,11 @@ class Cells:
         """Whoever is on the GPUs of its virtual cluster without owning cells there leaves for it."""
         return query.guaranteed and query.virtual_cluster in self._work.cells.virtual_clusters
 
+    def cell_changes(self, view: ClusterCapacity) -> Sequence[CellChange]:
+        """See `rebuild.restore`."""
+        self._work.bring_up_to_date(view)
+        return self._work.cell_changes()
+
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         """Victims that need not leave are spared when a place is found; of those that are left it says nothing."""
         return tuple(False for _ in victims)
@@ -199,7 +204,10 @@ class Cells:
         arrays = view.arrays
         lacking: dict[int, Integers] = {}
         for there in self._on_machines(query, placement, view):
-            available = arrays.state[there.row, :RESOURCES] + arrays.leaving[there.row, :RESOURCES]
+            available = arrays.state[there.row, :RESOURCES]
+            if placement.request.guaranteed:
+                # What is leaving is promised to others; an owner does not wait to be placed, but then for them to leave.
+                available = available + arrays.leaving[there.row, :RESOURCES]
             if there.row in freed:
                 available = available + freed[there.row]
             lack = np.array(there.takes, np.int64) - available
@@ -261,8 +269,18 @@ class Cells:
             _spread(query, there, view),
             _left_idle(there, victims, view),
             cells=self._cell_use(placement, in_order),
-            downgraded=attempts_of(placement.downgraded),
+            downgraded=tuple(
+                (key.attempt, self._work.job_of(key)) for key in placement.downgraded if isinstance(key, WorkKey)
+            ),
+            own_cells=self._own_cells(placement),
         )
+
+    def _own_cells(self, placement: Placement) -> tuple[AttemptKey, ...]:
+        """The victims that use the owner's cells opportunistically."""
+        if not placement.request.guaranteed:
+            return ()
+        work = self._work.cells.work
+        return attempts_of([key for key in placement.victims if work[key].view is None])
 
     def _in_order(self, placement: Placement) -> list[TaskCells]:
         """The tasks as they are numbered: group after group, and those of a group that are alike in machine order."""

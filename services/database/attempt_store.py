@@ -14,12 +14,13 @@ from psycopg.types.json import Jsonb
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
+from domain.cells import CellsOfJobs
 from domain.eviction import DEFAULT_RULE, EvictionRule, Evictor
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement, amounts_of
 from domain.rank import Standing
-from services.database.cell_store import CellsOfJobs, load_cells, write_cells
+from services.database.cell_store import load_cells, write_cells
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
 from services.database.state_guards import StateChangeRefused, before
@@ -229,7 +230,8 @@ async def begin_evictions(
     """Marks live attempts as being evicted from now on; returns those that were live and not being evicted before.
 
     Where room is made for another one, only a victim that the rule lets it evict at this moment is marked (I5, I15).
-    `guaranteed` are those among the other ones that are within their tenants' quotas.
+    `guaranteed` are those among the other ones that are within their tenants' quotas. Who owns the cells that the victim
+    uses opportunistically is not bound by the rule.
     """
     if not evictions:
         return set()
@@ -237,10 +239,11 @@ async def begin_evictions(
         f"""UPDATE attempts a SET state = %(leaving)s, eviction = u.eviction, leaving_s = %(now)s,
                   preempted_s = CASE WHEN u.by_priority IS NOT NULL THEN %(now)s::float8 END
              FROM unnest(%(workloads)s::text[], %(attempts)s::int[], %(evictions)s::jsonb[],
-                         %(by_priority)s::smallint[], %(by_level)s::smallint[], %(by_guaranteed)s::bool[])
-               AS u (workload, attempt, eviction, by_priority, by_level, by_guaranteed)
+                         %(by_priority)s::smallint[], %(by_level)s::smallint[], %(by_guaranteed)s::bool[],
+                         %(own_cells)s::bool[])
+               AS u (workload, attempt, eviction, by_priority, by_level, by_guaranteed, own_cells)
             WHERE a.workload = u.workload AND a.attempt = u.attempt AND a.ended_s IS NULL AND a.state = ANY(%(before)s)
-              AND (u.by_priority IS NULL OR ({VICTIM_MAY_BE_EVICTED}))
+              AND (u.by_priority IS NULL OR u.own_cells OR ({VICTIM_MAY_BE_EVICTED}))
         RETURNING a.workload, a.attempt""",
         {
             "leaving": state_after(Happening.EVICTION_BEGAN).value,
@@ -248,6 +251,7 @@ async def begin_evictions(
             "workloads": [key.workload for key, _ in evictions],
             "attempts": [int(key.attempt) for key, _ in evictions],
             "evictions": [Jsonb(eviction.as_json()) for _, eviction in evictions],
+            "own_cells": [eviction.own_cells for _, eviction in evictions],
             **guarded_by(rule, now, [_newcomer_of(eviction, guaranteed) for _, eviction in evictions]),
         },
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from sqlalchemy import ColumnElement, select
 
-from domain.cells import CellUse
+from domain.cells import CellsOfJobs, CellUse
 from domain.identifiers import AttemptNumber, JobName, RegionId, WorkloadId
 from domain.placement import AttemptKey
 from formats.cell_use import cell_use_document, cell_use_from_document
@@ -15,9 +14,6 @@ from services.database.connection import AnyConnection
 from services.database.core_statements import execute, upsert_rows
 from services.database.large_results import all_rows
 from services.database.tables.attempts import ATTEMPT_CELLS, ATTEMPTS
-
-CellsOfJobs: TypeAlias = tuple[tuple[JobName, CellUse], ...]
-"""As in `domain.placement.Holding`."""
 
 
 async def write_cells(connection: AnyConnection, changed: Sequence[tuple[AttemptKey, CellsOfJobs]]) -> None:

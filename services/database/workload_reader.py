@@ -12,12 +12,13 @@ from dataclasses import astuple, dataclass
 from psycopg.rows import TupleRow
 from sqlalchemy import ColumnElement, Float, Select, Table, func, select, tuple_, union_all
 
+from domain.cells import CellsOfJobs
 from domain.diagnosis import Diagnosis
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, QUEUED, State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
-from services.database.cell_store import CellsOfJobs, cells_of_workload
+from services.database.cell_store import cells_of_workload
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.diagnosis_documents import diagnosis_from_document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.placement import AttemptKey, TaskPlacement
-from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.plan import Downgrade, Evict, Migrate, Plan, Reclaim, Restore, Retune, ScaleIn, ScaleOut, Start, execute
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.plans import attempt_to_text
 from services.wire.workloads import placement_to_proto
@@ -34,6 +34,12 @@ class _Answer:
 
     def evict(self, action: Evict) -> None:
         self.evicting.append(action.victim)
+
+    def downgrade(self, action: Downgrade) -> None:
+        self._changed(action.attempt)
+
+    def restore(self, action: Restore) -> None:
+        self._changed(action.attempt)
 
     def scale_in(self, action: ScaleIn) -> None:
         self._changed(action.attempt)

@@ -25,7 +25,7 @@ from services.database.auction_store import Award
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.eviction_guard import preemptions
-from services.regional_scheduler.attempt_events import evicting_events
+from services.regional_scheduler.attempt_events import cell_events, evicting_events
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.migration import new_attempt
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
@@ -106,7 +106,8 @@ async def dispatch_awards(
         raise
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
     evicting = _evicting_by(region, dispatched, live, now)
-    await event_store.append(connection, [*evicting, *_dispatched_events(region, dispatches, now)])
+    downgrading = cell_events(region, dispatched.writes.cells, live, now)
+    await event_store.append(connection, [*evicting, *downgrading, *_dispatched_events(region, dispatches, now)])
     await event_store.append(connection, _broken_events(region, dispatches, now))
     if dispatched.given_back:
         wake_after_commit(connection, SCAN_CHANNEL)
@@ -222,6 +223,7 @@ def _dispatched_events(region: RegionId, dispatches: Sequence[Dispatch], now: fl
                 within_quota=dispatch.lot.position.within_quota,
                 guaranteed=dispatch.lot.position.within_quota,
                 virtual_cluster=virtual_cluster_of(dispatch.plan.cells),
+                own_cells=dispatch.plan.own_cells,
             ),
         )
         for dispatch in dispatches

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster_manager.attempt_run.events import Eviction
+from domain.cells import cells_after
 from domain.clock import Clock
 from domain.events import EvictionCause
 from domain.life_cycle import State
@@ -72,6 +73,10 @@ class EvictionWriter:
         for new in writes.changes:
             self._memory.live.begin_change(new.key, new.placements, new.change)
             self._due_attempts.give_orders(new.key)
+        for lost_or_back in writes.cells:
+            attempt = self._memory.live.get(lost_or_back.key)
+            if attempt is not None:
+                attempt.cells = cells_after(attempt.cells, lost_or_back.cells)
         for place in writes.reservations:
             self._memory.reserved[place.key] = place
         for key, eviction in writes.evictions:

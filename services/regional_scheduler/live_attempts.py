@@ -18,6 +18,7 @@ from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAske
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.making_room import is_in_the_way
 from cluster_manager.attempt_run.run import AttemptRun, Phase, stop_grace_s
+from domain.cells import CellsOfJobs
 from domain.events import EvictionCause
 from domain.identifiers import ClusterId, MachineId, TenantId
 from domain.life_cycle import State
@@ -25,7 +26,6 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import PlacementChange
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
-from services.database.cell_store import CellsOfJobs
 from services.database.profile_store import ReportedProfile
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
 
@@ -335,7 +335,8 @@ class RegionAttempts:
         if any(placement.machine in newcomer.machines for placement in released):
             return True
         heir = other.eviction.by if other.eviction is not None else None
-        return is_in_the_way(other.placements, heir, newcomer.key, newcomer.placements)
+        in_cells = bool(newcomer.cells)
+        return is_in_the_way(other.placements, heir, newcomer.key, newcomer.placements, in_cells=in_cells)
 
     def on(self, machine: MachineId) -> list[AttemptKey]:
         """Attempts with something on this machine, sorted."""

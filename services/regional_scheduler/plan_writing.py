@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cluster_manager.attempt_run.events import Eviction
-from domain.events import EvictionCause
-from domain.identifiers import MachineId, RegionId
+from domain.cells import CellsOfJobs
+from domain.events import EventKind, EvictionCause
+from domain.identifiers import MachineId, RegionId, WorkloadId
 from domain.life_cycle import State
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey, TaskPlacement, machines_of
 from domain.placement_changes import ImpossibleAction, PlacementChange, change_of, check_gang, grown, placements_after
-from domain.plan import Evict, Migrate, Plan, Reclaim, Retune, ScaleIn, ScaleOut, Start, execute
+from domain.plan import (
+    Action,
+    Downgrade,
+    Evict,
+    Migrate,
+    Plan,
+    Reclaim,
+    Restore,
+    Retune,
+    ScaleIn,
+    ScaleOut,
+    Start,
+    execute,
+)
 from domain.rank import Standing
 from services.database import placement_change_store, reservation_store
+from services.database.cell_store import write_cells
 from services.database.connection import AnyConnection
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.live_attempts import RegionAttempts
@@ -31,6 +47,16 @@ class NewPlacements:
     change: PlacementChange
 
 
+@dataclass(frozen=True, slots=True)
+class NewCells:
+    """What jobs of a live attempt use from now on: they were downgraded, for that newcomer if any, or have cells again."""
+
+    key: AttemptKey
+    kind: EventKind
+    cells: CellsOfJobs
+    by: WorkloadId | None = None
+
+
 @dataclass(slots=True)
 class PlannedWrites:
     """Everything that a plan's actions want written, in their order."""
@@ -39,6 +65,7 @@ class PlannedWrites:
     changes: list[NewPlacements] = field(default_factory=list)
     reservations: list[ReservedPlace] = field(default_factory=list)
     reclaimed: list[MachineId] = field(default_factory=list)
+    cells: list[NewCells] = field(default_factory=list)
 
 
 class PlanWriting:
@@ -59,6 +86,11 @@ class PlanWriting:
         self._newcomer = newcomer
         execute(plan.actions, self)
 
+    def add_actions(self, actions: Iterable[Action]) -> None:
+        """What is to be written for actions that make room for nothing. Raises as `add`."""
+        self._newcomer = None
+        execute(actions, self)
+
     def start(self, action: Start) -> None:
         """The new attempt itself is written with its dispatch, with what the award says of it."""
         del action
@@ -68,8 +100,15 @@ class PlanWriting:
     def evict(self, action: Evict) -> None:
         if self._newcomer is None:
             raise ValueError(f"{action.victim} is to make room for no workload")
-        eviction = Eviction(EvictionCause.PREEMPTED, *self._newcomer)
+        eviction = Eviction(EvictionCause.PREEMPTED, *self._newcomer, own_cells=action.own_cells)
         self.writes.evictions.append((action.victim, eviction))
+
+    def downgrade(self, action: Downgrade) -> None:
+        by = self._newcomer[0].workload if self._newcomer is not None else None
+        self.writes.cells.append(NewCells(action.attempt, EventKind.DOWNGRADED, action.cells, by))
+
+    def restore(self, action: Restore) -> None:
+        self.writes.cells.append(NewCells(action.attempt, EventKind.RESTORED, action.cells))
 
     def scale_in(self, action: ScaleIn) -> None:
         self._change(action)
@@ -129,6 +168,7 @@ async def write_changes(connection: AnyConnection, region: RegionId, writes: Pla
             connection, new.key, new.revision, new.placements, new.change, now
         ):
             raise SessionOver(f"{new.key} does not run in the database, or was changed meanwhile")
+    await write_cells(connection, [(new.key, new.cells) for new in writes.cells])
     for place in writes.reservations:
         if not await reservation_store.reserve(connection, place):
             problem = f"{place.key.workload} does not run any more, or migrates already"

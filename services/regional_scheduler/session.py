@@ -26,6 +26,7 @@ from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.attempt_recorder import PROGRESS_REAL_S, AttemptRecorder
 from services.regional_scheduler.auctioneering import Auctioneer
+from services.regional_scheduler.cell_changes import CellChanges
 from services.regional_scheduler.dispatching import VictimsChanged, dispatch_awards
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
@@ -77,6 +78,7 @@ class RegionSession:
         self._machines = MachineMaintenance(
             database, lease, memory, self._eviction_writer, self._absent, self._arrivals, clock
         )
+        self._cells = CellChanges(database, lease, memory, self._eviction_writer, clock)
         self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
         self._refused_changes = RefusedChanges(
             database, lease, memory, self._due_attempts, self._eviction_writer, clock
@@ -117,6 +119,7 @@ class RegionSession:
         await self._applied.take_over(self._now_real_s())
         self._absent.close(self._now_real_s())
         await self._look_at_time()
+        await self._cells.look()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top.
         dispatched = await self._dispatch_or_look_again()
         # 6. Move the auction on: answer, close, or open a round.

@@ -90,30 +90,30 @@ class Attempts:
         self._hold(work, 1)
         world.recorder.dispatched(work, inventory.entries_of(work.key), now)
         if world.log is not None:
-            world.log.dispatched(work, work.placements, victims, now)
+            world.log.dispatched(work, work.placements, victims, now, plan.own_cells)
         # None but its victims are in its way (`making_room`), as the invariants of a run check; but for places in cells.
         others = leaving_in_cells(world, work, plan)
         work.victims_left = len(victims) + len(others)
         for other in others:
             other.also_awaited_by.append((work, work.token))
         if len(plan.actions) > 1:  # there is more to do than its own start
-            execute(plan.actions, SimulatedExecution(self, win.region, work))
+            execute(plan.actions, SimulatedExecution(world, self, win.region, work))
         if not victims and not others:
             self._take(work, PlaceFreed(now))
 
     def carry_out(self, region: int, actions: Sequence[Action]) -> None:
         """Carries out what is to be done with what runs already: it starts nothing, and makes room for nothing new."""
         apply_actions(self._world.regions.members[region].inventory, actions, self._world.clock.now())
-        execute(actions, SimulatedExecution(self, region, None))
+        execute(actions, SimulatedExecution(self._world, self, region, None))
 
     def workload_of(self, attempt: AttemptKey) -> SimulatedWorkload:
         """Raises KeyError when its workload has ended."""
         return self._world.by_name[attempt.workload]
 
-    def make_room(self, victim: SimulatedWorkload, newcomer: SimulatedWorkload) -> None:
+    def make_room(self, victim: SimulatedWorkload, newcomer: SimulatedWorkload, *, own_cells: bool = False) -> None:
         """The victim saves its work and leaves; the newcomer starts when its last victim has."""
         victim.makes_room_for, victim.room_token = newcomer, newcomer.token
-        eviction = Eviction(EvictionCause.PREEMPTED, newcomer.key, newcomer.standing)
+        eviction = Eviction(EvictionCause.PREEMPTED, newcomer.key, newcomer.standing, own_cells=own_cells)
         self._take(victim, LeaveAsked(self._world.clock.now(), eviction))
 
     def change(self, work: SimulatedWorkload, kind: EventKind) -> None:

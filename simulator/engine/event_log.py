@@ -64,13 +64,16 @@ class SimulatedEvents:
         placements: Sequence[TaskPlacement],
         evicts: Sequence[AttemptKey],
         now: float,
+        own_cells: Sequence[AttemptKey] = (),
     ) -> None:
+        """`own_cells`: those of the victims that use its own cells opportunistically."""
         details = dispatched_details(
             placements,
             evicts,
             within_quota=work.within_quota,
             guaranteed=work.guaranteed,
             virtual_cluster=work.virtual_cluster,
+            own_cells=own_cells,
         )
         self._tell(work, EventKind.DISPATCHED, now, details)
 
@@ -92,6 +95,12 @@ class SimulatedEvents:
     ) -> None:
         """It was resized or retuned."""
         self._tell(work, kind, now, {"placement": placement_details(placements), "speed": speed})
+
+    def cells_changed(
+        self, work: SimulatedWorkload, kind: EventKind, details: dict[str, JsonValue], now: float
+    ) -> None:
+        """It was downgraded or restored."""
+        self._tell(work, kind, now, details)
 
     def reclassified(self, work: SimulatedWorkload, now: float) -> None:
         self._tell(work, EventKind.RECLASSIFIED, now, {"within_quota": work.within_quota})

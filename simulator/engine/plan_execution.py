@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domain.events import EventKind
-from domain.plan import Evict, Migrate, Reclaim, Retune, ScaleIn, ScaleOut, Start
+from domain.plan import Downgrade, Evict, Migrate, Reclaim, Restore, Retune, ScaleIn, ScaleOut, Start
+from simulator.engine.cell_changes import tell_of_cells
 from simulator.engine.workloads import SimulatedWorkload
+from simulator.engine.world import World
 
 if TYPE_CHECKING:
     from simulator.engine.attempts import Attempts
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 class SimulatedExecution:
     """Translates the actions of a plan into what happens to workloads; the inventory has them already."""
 
-    def __init__(self, attempts: Attempts, region: int, newcomer: SimulatedWorkload | None) -> None:
+    def __init__(self, world: World, attempts: Attempts, region: int, newcomer: SimulatedWorkload | None) -> None:
+        self._world = world
         self._attempts = attempts
         self._region = region
         self._newcomer = newcomer
@@ -28,7 +31,15 @@ class SimulatedExecution:
     def evict(self, action: Evict) -> None:
         if self._newcomer is None:
             raise ValueError(f"{action.victim} is to make room for no attempt")
-        self._attempts.make_room(self._attempts.workload_of(action.victim), self._newcomer)
+        self._attempts.make_room(self._attempts.workload_of(action.victim), self._newcomer, own_cells=action.own_cells)
+
+    def downgrade(self, action: Downgrade) -> None:
+        work = self._attempts.workload_of(action.attempt)
+        tell_of_cells(self._world, work, EventKind.DOWNGRADED, action.cells, self._newcomer)
+
+    def restore(self, action: Restore) -> None:
+        work = self._attempts.workload_of(action.attempt)
+        tell_of_cells(self._world, work, EventKind.RESTORED, action.cells)
 
     def scale_in(self, action: ScaleIn) -> None:
         self._attempts.change(self._attempts.workload_of(action.attempt), EventKind.RESIZED)

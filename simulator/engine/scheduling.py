@@ -7,6 +7,7 @@ import math
 from domain.life_cycle import Happening, State
 from domain.rank import Standing
 from simulator.engine.attempts import Attempts
+from simulator.engine.cell_changes import change_cells
 from simulator.engine.event_queue import Happens
 from simulator.engine.queue_pass import SimulatedQueuePass
 from simulator.engine.queues import ScannedQueue
@@ -34,6 +35,7 @@ class Scheduling:
         """There is news: allocates now, or makes sure that a scan pass is due."""
         world = self._world
         world.news = False
+        change_cells(world, self._attempts)
         if not len(world.queue):
             return
         if not world.policy.scans:

@@ -4,7 +4,8 @@ I5, where guaranteed attempts are spared: no newcomer that is not guaranteed evi
 
 The rule is not in the log, so the caller gives it; without bounds nothing is checked. An attempt runs from `started`;
 one that has not started is protected from its `dispatched` on. What counts is when it was asked to leave: `evicting`,
-or `evicted` where no `evicting` precedes it. Only the cause `preempted` is bounded.
+or `evicted` where no `evicting` precedes it. Only the cause `preempted` is bounded, and not for whoever owns the cells
+that the victim uses opportunistically (`own_cells`); that counts towards the limit of later ones.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class EvictionBounds:
                 sentence = f"evicts {victim.name}, which is guaranteed, for {newcomer.name}, which is not"
                 self._findings.add(Invariant.I5, sentence)
 
-    def asked_to_leave(self, life: WorkloadLife, attempt: AttemptLife, cause: str, t_s: float) -> None:
+    def asked_to_leave(
+        self, life: WorkloadLife, attempt: AttemptLife, cause: str, t_s: float, *, own_cells: bool
+    ) -> None:
         """An `evicting` or `evicted` event of the attempt."""
         if self._leaving.get(life.name) == attempt.number:
             return
@@ -47,8 +50,9 @@ class EvictionBounds:
         if cause != EvictionCause.PREEMPTED or not self._rule.waits_for_time:
             return
         self.checks += 1
-        self._check_run_time(attempt, t_s)
-        self._check_frequency(life.name, t_s)
+        if not own_cells:
+            self._check_run_time(attempt, t_s)
+        self._check_frequency(life.name, t_s, bounded=not own_cells)
 
     def ended(self, workload: str) -> None:
         """The workload has ended: nothing more can happen to it."""
@@ -65,7 +69,7 @@ class EvictionBounds:
                 f" {self._rule.minimum_run_time_s:g} s",
             )
 
-    def _check_frequency(self, workload: str, t_s: float) -> None:
+    def _check_frequency(self, workload: str, t_s: float, *, bounded: bool) -> None:
         limit = self._rule.evictions_per_workload_and_hour
         if limit is None:
             return
@@ -73,5 +77,5 @@ class EvictionBounds:
         while times and times[0] + HOUR_S <= t_s:
             times.popleft()
         times.append(t_s)
-        if len(times) > limit:
+        if bounded and len(times) > limit:
             self._findings.add(Invariant.I15, f"makes room {len(times)} times within an hour; the limit is {limit}")

@@ -1,4 +1,5 @@
-"""I5: a victim stands strictly worse than the one it made room for; other causes are reclaim, loss, drain and cancel.
+"""I5: a victim stands strictly worse than the one it made room for, or uses its cells opportunistically; other causes are
+reclaim, loss, drain and cancel.
 
 The workload that gets the room says at its dispatch what it evicts; each preemption must be in such a list, of a
 dispatch to the victim's region. The victim's standing is the one it had when it was chosen: it may be reclassified
@@ -13,7 +14,7 @@ from domain.events import EvictionCause
 from domain.fleet import MachineState
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
 from simulator.validation.machines import Machines, MachineUse
-from simulator.validation.record_fields import BadField, Record, text_field, texts_field, whole_field
+from simulator.validation.record_fields import BadField, Record, flag_field, text_field, texts_field, whole_field
 from simulator.validation.report import Findings, Invariant
 
 _CAUSES = frozenset(cause.value for cause in EvictionCause)
@@ -33,7 +34,9 @@ class Evictions:
         self._promised: dict[str, dict[_Promise, tuple[int, Standing, str]]] = {}
         """Preemptions whose newcomer is not dispatched yet: line, claimed standing and region, by newcomer."""
 
-    def dispatched(self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record]) -> list[AttemptLife]:
+    def dispatched(
+        self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record], *, guaranteed: bool
+    ) -> list[AttemptLife]:
         """The newcomer's dispatch and what it evicts; returns the victims that are live. Raises BadField."""
         promised = self._promised.pop(newcomer, {})
         victims: list[AttemptLife] = []
@@ -41,6 +44,9 @@ class Evictions:
             self.checks += 1
             victim, number = text_field(entry, "workload"), whole_field(entry, "attempt", 1)
             promise = promised.pop((victim, number), None)
+            own_cells = uses_cells_of_newcomer(entry)
+            if own_cells and not guaranteed:
+                self._add(f"evicts attempt {number} of {victim} from cells, but is not guaranteed itself")
             if promise is not None:
                 self._compare_claim(newcomer, standing, promise[1])
                 if region != promise[2]:
@@ -51,7 +57,7 @@ class Evictions:
                 attempt.room_for[newcomer] = standing
                 victims.append(attempt)
                 if promise is None:
-                    self._check_victim(attempt, newcomer, standing, region)
+                    self._check_victim(attempt, newcomer, standing, region, own_cells=own_cells)
             elif promise is None:
                 self._add(f"evicts attempt {number} of {victim}, which is not live")
         for (victim, number), (line, _, _) in promised.items():
@@ -113,7 +119,8 @@ class Evictions:
             return
         promises = self._promised.setdefault(newcomer, {})
         if (life.name, attempt.number) not in promises:
-            self._compare(attempt, newcomer, claimed)
+            if not uses_cells_of_newcomer(record):
+                self._compare(attempt, newcomer, claimed)
             promises[life.name, attempt.number] = (self._findings.line, claimed, attempt.region)
 
     def _check_machines(self, attempt: AttemptLife, what: str, found: Sequence[MachineUse]) -> None:
@@ -121,12 +128,15 @@ class Evictions:
             names = ", ".join(dict.fromkeys(machine.name for machine in _machines(attempt))) or "none"
             self._add(f"{attempt.name} is evicted because a machine was {what}, but none of its own was ({names})")
 
-    def _check_victim(self, attempt: AttemptLife, newcomer: str, standing: Standing, region: str) -> None:
+    def _check_victim(
+        self, attempt: AttemptLife, newcomer: str, standing: Standing, region: str, *, own_cells: bool
+    ) -> None:
         if attempt.region != region:
             self._add(
                 f"is dispatched to region {region}, but evicts {attempt.name}, which is in region {attempt.region}"
             )
-        self._compare(attempt, newcomer, standing)
+        if not own_cells:
+            self._compare(attempt, newcomer, standing)
 
     def _compare(self, attempt: AttemptLife, newcomer: str, by: Standing) -> None:
         if attempt.standing is None or not by < attempt.standing:
@@ -144,6 +154,11 @@ class Evictions:
 
     def _add(self, sentence: str) -> None:
         self._findings.add(Invariant.I5, sentence)
+
+
+def uses_cells_of_newcomer(record: Record) -> bool:
+    """Whether the victim uses the newcomer's cells opportunistically, as the record says. Raises BadField."""
+    return "own_cells" in record and flag_field(record, "own_cells")
 
 
 def _machines(attempt: AttemptLife) -> list[MachineUse]:

@@ -12,7 +12,7 @@ from domain.fleet import Fleet
 from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY, Tenant
 from simulator.validation.eviction_bounds import EvictionBounds
-from simulator.validation.evictions import Evictions
+from simulator.validation.evictions import Evictions, uses_cells_of_newcomer
 from simulator.validation.gangs import Gangs, read_jobs
 from simulator.validation.lives import AttemptLife, Lives, Standing, WorkloadLife
 from simulator.validation.machines import Machines
@@ -73,6 +73,8 @@ class LogChecker:
                 EventKind.CHECKPOINTED.value: self._checkpointed,
                 EventKind.RESIZED.value: self._resized,
                 EventKind.TUNED.value: self._tuned,
+                EventKind.DOWNGRADED.value: self._cells_changed,
+                EventKind.RESTORED.value: self._cells_changed,
                 EventKind.CHANGE_REFUSED.value: self._change_refused,
                 EventKind.EVICTING.value: self._evicting,
                 EventKind.EVICTED.value: self._evicted,
@@ -218,7 +220,7 @@ class LogChecker:
         self._lives.attempts += 1
         life.attempts, life.attempt = number, attempt
         attempt.guaranteed = guaranteed
-        victims = self._evictions.dispatched(life.name, standing, region, evicts)
+        victims = self._evictions.dispatched(life.name, standing, region, evicts, guaranteed=guaranteed)
         self._bounds.dispatched(attempt, victims)
         self._needless.dispatched(life.name, attempt, victims, migrates=migrates)
         self._classify(life, attempt, standing, within_quota=within_quota)
@@ -290,18 +292,23 @@ class LogChecker:
         attempt.claims = claims
         self._progress.speed_changed(attempt, record, t_s)
 
+    def _cells_changed(self, record: Record, t_s: float) -> None:
+        del t_s
+        texts_field(record, "jobs")
+        self._attempt(record)
+
     def _evicting(self, record: Record, t_s: float) -> None:
         life, attempt = self._attempt(record)
         if life is not None and attempt is not None:
             cause = self._evictions.evicted(life, attempt, record)
-            self._bounds.asked_to_leave(life, attempt, cause, t_s)
+            self._bounds.asked_to_leave(life, attempt, cause, t_s, own_cells=uses_cells_of_newcomer(record))
 
     def _evicted(self, record: Record, t_s: float) -> None:
         life, attempt = self._acting_attempt(record, t_s)
         if life is None or attempt is None:
             return
         cause = self._evictions.evicted(life, attempt, record)
-        self._bounds.asked_to_leave(life, attempt, cause, t_s)
+        self._bounds.asked_to_leave(life, attempt, cause, t_s, own_cells=uses_cells_of_newcomer(record))
         self._progress.ended(life, attempt, record, t_s)
         life.cancelling = cause == "cancelled"
         life.goes_on_as = self._evictions.successor(attempt, record, cause)

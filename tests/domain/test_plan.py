@@ -8,7 +8,17 @@ from typing import get_args
 
 import pytest
 
-from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
+from domain.cells import CellPair, CellUse, TaskCellUse, cells_after, downgraded
+from domain.identifiers import (
+    AttemptNumber,
+    ClusterId,
+    JobName,
+    MachineId,
+    RegionId,
+    TenantId,
+    VirtualClusterId,
+    WorkloadId,
+)
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.placement_changes import (
     ChangeKind,
@@ -24,10 +34,12 @@ from domain.plan import (
     PREEMPTS,
     SCALES_IN,
     Action,
+    Downgrade,
     Evict,
     Migrate,
     Plan,
     Reclaim,
+    Restore,
     Retune,
     ScaleIn,
     ScaleOut,
@@ -55,8 +67,17 @@ def gang(tasks: int = 2, most: int = 4) -> WorkloadSpecification:
 
 TWO = (placed(0, 0), placed(1, 1))
 THREE = (*TWO, placed(2, 2))
+SEATED = CellUse(
+    TenantId("t"),
+    VirtualClusterId("t"),
+    "A100",
+    (TaskCellUse("machine", (CellPair(2, 0, 3),)),),
+    yields_to_downgrade=True,
+)
 ACTIONS: tuple[Action, ...] = (
     Evict(KEY),
+    Downgrade(KEY, ((MAIN, downgraded(SEATED)),)),
+    Restore(KEY, ((MAIN, SEATED),)),
     ScaleIn(KEY, (TaskName(MAIN, 2),)),
     ScaleOut(KEY, (placed(2, 2),)),
     Retune(KEY, (TaskAmounts(TaskName(MAIN, 0), 1, 2),)),
@@ -81,8 +102,16 @@ def test_every_kind_of_action_has_its_method_and_the_order_is_kept() -> None:
     execute(ACTIONS, carried_out)
     assert {type(action) for action in ACTIONS} == set(get_args(Action))
     assert [action for _, action in carried_out.calls] == list(ACTIONS)
-    names = ["evict", "scale_in", "scale_out", "retune", "migrate", "reclaim", "start"]
+    names = ["evict", "downgrade", "restore", "scale_in", "scale_out", "retune", "migrate", "reclaim", "start"]
     assert [name for name, _ in carried_out.calls] == names
+
+
+def test_who_is_downgraded_keeps_the_levels_of_its_cells_and_nothing_else_of_them() -> None:
+    lost = downgraded(SEATED)
+    assert lost.tasks == (TaskCellUse("machine"),)
+    assert (lost.downgraded, lost.yields_to_downgrade) == (True, True)
+    feed = JobName("feed")
+    assert cells_after(((MAIN, SEATED), (feed, SEATED)), ((feed, lost),)) == ((MAIN, SEATED), (feed, lost))
 
 
 def test_a_plan_without_actions_is_a_plan() -> None:

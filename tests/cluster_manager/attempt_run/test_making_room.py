@@ -36,3 +36,10 @@ def test_a_newcomer_waits_for_what_leaves_for_it_and_for_what_is_on_its_gpus(
     """It was given GPU 0 of machine m0."""
     heir = None if leaves_for is None else key(leaves_for)
     assert is_in_the_way(leaving, heir, key("newcomer"), [on("m0", 0)]) is waits
+
+
+def test_a_newcomer_in_cells_waits_for_whatever_leaves_its_machines() -> None:
+    place = [on("m0", 0), on("m1", 0)]
+    assert is_in_the_way([on("m1", 5)], key("other"), key("newcomer"), place, in_cells=True)
+    assert is_in_the_way([on("m1")], None, key("newcomer"), place, in_cells=True)
+    assert not is_in_the_way([on("m2", 0)], key("other"), key("newcomer"), place, in_cells=True)

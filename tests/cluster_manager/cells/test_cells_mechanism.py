@@ -12,7 +12,7 @@ from cluster_manager.cells.work import WaitReason
 from cluster_manager.gpu_bits import indices_of
 from cluster_manager.mechanism import NO_AFFINITY, Affinity, AffinityLevel, Place, Query, Shortfall
 from cluster_manager.mechanisms import MECHANISMS
-from domain.cells import CellHierarchy, CellLevel, ClusterCells, OwnedCells, VirtualCluster
+from domain.cells import CellHierarchy, CellLevel, ClusterCells, OwnedCells, VirtualCluster, cells_after, downgraded
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import JobName, MachineId, TenantId, VirtualClusterId
 from domain.placement import AttemptKey, Holding, TaskPlacement
@@ -78,9 +78,11 @@ class World:
         self.now_s += 1.0
         for victim in place.victims:
             self.view.begin_eviction(victim.key)
-        for key in place.downgraded:
-            held = self.view.holding(key)
+        for attempt, job in place.downgraded:
+            held = self.view.holding(attempt)
             assert held is not None
+            lost = tuple((name, downgraded(use)) for name, use in held.cells if name == job)
+            self.view.replace_cells(attempt, cells_after(held.cells, lost))
         cells = ((JOB, place.cells),) if place.cells is not None else ()
         key = key_of(name)
         self.view.hold(Holding(key, query.standing, self.now_s, self.placements(place), cells=cells))

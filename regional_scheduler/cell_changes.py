@@ -1,0 +1,34 @@
+"""Cells that live attempts lose and get back while they go on: asked by both drivers before they place anything new.
+
+Rule: a downgraded attempt gets cells again as soon as its virtual cluster has some free where it is, the best standing first
+(HiveD §3.1). One whose cells are not there any more, for machines or virtual clusters have changed, is downgraded.
+"""
+
+from __future__ import annotations
+
+from cluster_manager.mechanism import CellChange
+from domain.cells import CellsOfJobs, CellUse
+from domain.identifiers import JobName
+from domain.placement import AttemptKey
+from domain.plan import Downgrade, Restore
+from regional_scheduler.region_capacity import RegionCapacity
+
+
+def cell_changes(region: RegionCapacity) -> tuple[Downgrade | Restore, ...]:
+    """What is to be done, to be carried out and written down at once: downgrades first. The region is as before."""
+    changes = [change for mechanism, cluster in region.in_cells for change in mechanism.cell_changes(cluster)]
+    if not changes:
+        return ()
+    losing = _by_attempt([change for change in changes if change.use.downgraded])
+    getting = _by_attempt([change for change in changes if not change.use.downgraded])
+    return (
+        *[Downgrade(attempt, cells) for attempt, cells in losing],
+        *[Restore(attempt, cells) for attempt, cells in getting],
+    )
+
+
+def _by_attempt(changes: list[CellChange]) -> list[tuple[AttemptKey, CellsOfJobs]]:
+    cells: dict[AttemptKey, list[tuple[JobName, CellUse]]] = {}
+    for change in changes:
+        cells.setdefault(change.attempt, []).append((change.job, change.use))
+    return [(attempt, tuple(cells[attempt])) for attempt in sorted(cells)]
