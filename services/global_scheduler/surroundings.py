@@ -9,8 +9,9 @@ from functools import partial
 
 import structlog
 
+from cluster_manager.cells.declared import declarations_of, matched
 from data_placement.catalog import Catalog, CatalogChange
-from domain.fleet import Fleet
+from domain.fleet import CELLS_MECHANISM, Fleet
 from domain.identifiers import GpuModel, RegionId, TenantId
 from domain.tenant import Tenant
 from regional_scheduler.hosting import HostingRegions
@@ -52,6 +53,8 @@ class Surroundings:
 
     @staticmethod
     def of(fleet: Fleet, tenants: tuple[Tenant, ...], catalog: Catalog, revisions: Revisions) -> Surroundings:
+        # What was applied matches: virtual clusters are there for what names a pinned cell.
+        fleet = matched(fleet, declarations_of(tenants)).fleet
         return Surroundings(
             revisions,
             fleet,
@@ -69,6 +72,8 @@ class Surroundings:
             return Surroundings.of(changes.fleet, tenants, self.catalog, changes.revisions)
         if changes.tenants is None:
             return replace(self, revisions=changes.revisions)
+        if any(cluster.mechanism == CELLS_MECHANISM for region in self.fleet.regions for cluster in region.clusters):
+            return Surroundings.of(self.fleet, changes.tenants, self.catalog, changes.revisions)
         tenants_by_name = {tenant.tenant: tenant for tenant in changes.tenants}
         return replace(self, revisions=changes.revisions, tenants=tenants_by_name)
 
