@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from services.simulation.run import FinishedRun
     from simulator.engine.settings import SimulationSettings
     from simulator.results.comparison import Comparison, Contrast
+    from simulator.results.excess_waits import AgainstPrivate
     from simulator.results.figures import RunFigures
 
 
@@ -66,15 +67,40 @@ def _ratio(contrast: Contrast | None) -> tuple[str, str]:
 
 
 def run_document(run: FinishedRun, figures: RunFigures) -> dict[str, object]:
-    """The figures, and which laws they violate."""
-    return {**figures.as_json(), "violated_laws": list(run.laws)}
+    """The figures, how they compare with private clusters, and which laws they violate."""
+    against = run.against_private
+    return {
+        **figures.as_json(),
+        "excess_wait_s": against.excess_wait_s.as_json() if against is not None else None,
+        "against_private": against.as_json() if against is not None else None,
+        "violated_laws": list(run.laws),
+    }
+
+
+def private_view(label: str, against: AgainstPrivate) -> TextTable:
+    """A row for each tenant that owns cells."""
+    from simulator.report.wording import duration
+
+    rows = [
+        (
+            name,
+            f"{tenant.workloads:,}",
+            *(duration(one.mean) for one in (tenant.private_queueing_s, tenant.queueing_s)),
+            f"{tenant.guaranteed:,}",
+            f"{tenant.later:,}",
+            duration(tenant.excess_wait_s.max),
+        )
+        for name, tenant in against.by_tenant.items()
+    ]
+    head = (f"{label}: tenant", "workloads", "queueing alone", "shared", "guaranteed", "later than alone", "at most by")
+    return TextTable("Against private clusters", head, rows, right=frozenset(range(1, len(head))))
 
 
 def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> dict[str, object]:
     """What was simulated, for programs."""
     from simulator.inputs.fleets import gpus_of_regions
 
-    regions = inputs.fleet.regions
+    regions, sharing = inputs.fleet.regions, inputs.source.sharing
     return {
         "trace": str(inputs.source.trace) if inputs.source.trace is not None else None,
         "format": inputs.trace.format,
@@ -88,6 +114,10 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         "loans": str(inputs.source.loans) if inputs.source.loans is not None else None,
         "snapshot": str(inputs.source.snapshot) if inputs.source.snapshot is not None else None,
         "default_duration_s": inputs.source.default_duration_s,
+        "vcs": str(sharing.file) if sharing.file is not None else None,
+        "vcs_of_trace": sharing.of_trace,
+        "with_quotas": sharing.with_quotas,
+        "against_private": sharing.against_private,
         "settings": settings.model_dump(mode="json")
         | {
             name: getattr(settings, name).model_dump(mode="json", exclude_unset=True) for name in ("eviction", "levels")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from services.simulation.inputs import InputSource
+    from services.simulation.sharing import Sharing
     from simulator.engine.settings import SimulationSettings
     from simulator.inputs.fleets import FleetSource
 
@@ -138,6 +139,34 @@ AssignRegionsOption: TypeAlias = Annotated[
 SynthesizeTablesOption: TypeAlias = Annotated[
     bool, typer.Option("--synthesize-tables", help="Draw tables that workloads read, as shared at MAST.")
 ]
+VcsOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--vcs",
+        exists=True,
+        dir_okay=False,
+        help="Virtual clusters by tenant (YAML; a tenants.yaml is such a file): the clusters they name are divided into cells.",
+        show_default=False,
+    ),
+]
+VcsOfTraceOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--vcs-of-trace", help="Give each tenant of the trace a virtual cluster by its share of the work."),
+]
+WithQuotasOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--with-quotas",
+        help="Policies without scan passes make them too, so that work beyond a tenant's quota is opportunistic.",
+    ),
+]
+AgainstPrivateOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--against-private",
+        help="Simulate each tenant that owns cells also alone with these, and compare how long its workloads wait.",
+    ),
+]
 NoCacheOption: TypeAlias = Annotated[
     bool, typer.Option("--no-cache", help="Neither look for runs that were made before, nor keep these.")
 ]
@@ -220,16 +249,27 @@ def input_source(
     loans: Path | None,
     snapshot: Path | None = None,
     default_duration: str | None = None,
+    sharing: Sharing | None = None,
 ) -> InputSource:
     """Where everything comes from; refuses what a snapshot has already to be drawn or lent besides."""
     if trace is None and snapshot is None:
         raise typer.BadParameter("say --trace, --snapshot or both: what is to be simulated?")
     if snapshot is None and default_duration is not None:
         raise typer.BadParameter("--default-duration is about workloads of a snapshot; say --snapshot too")
-    for option, said in {"--synthesize-tables": synthesize_tables, "--loans": loans is not None}.items():
+    alone = {"--synthesize-tables": synthesize_tables, "--loans": loans is not None}
+    if sharing is not None:
+        alone |= {
+            "--vcs": sharing.file is not None,
+            "--vcs-of-trace": sharing.of_trace,
+            "--against-private": sharing.against_private,
+        }
+    for option, said in alone.items():
         if snapshot is not None and said:
-            raise typer.BadParameter(f"{option} does not go with --snapshot: that has tables and machines of its own")
+            raise typer.BadParameter(
+                f"{option} does not go with --snapshot: that has tables, machines and virtual clusters of its own"
+            )
     from services.simulation.inputs import InputSource
+    from services.simulation.sharing import Sharing
     from simulator.inputs.slicing import Slice
     from simulator.inputs.trace_files import TraceOptions
 
@@ -247,7 +287,17 @@ def input_source(
         loans=loans,
         snapshot=snapshot,
         default_duration_s=None if default_duration is None else seconds(default_duration),
+        sharing=sharing or Sharing(),
     )
+
+
+def sharing_of(vcs: Path | None, *, vcs_of_trace: bool, with_quotas: bool, against_private: bool) -> Sharing:
+    """What is said of virtual clusters; refuses two ways to say which there are."""
+    from services.simulation.sharing import Sharing
+
+    if vcs is not None and vcs_of_trace:
+        raise typer.BadParameter("say --vcs or --vcs-of-trace, not both: which virtual clusters are there?")
+    return Sharing(vcs, vcs_of_trace, with_quotas, against_private)
 
 
 def simulation_settings(config: Path | None, changes: Sequence[str], *, regions_of_trace: bool) -> SimulationSettings:

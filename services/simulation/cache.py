@@ -18,6 +18,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
+from domain.identifiers import TenantId
 from formats.problems import FormatError
 from global_scheduler.level_parameters import given_parameters
 from services.simulation.inputs import SimulationInputs
@@ -116,9 +117,17 @@ class SimulationCache:
 
 
 def key_of_run(
-    inputs: SimulationInputs, given: SimulationInput, policy: Policy, settings: SimulationSettings, seed: int
+    inputs: SimulationInputs,
+    given: SimulationInput,
+    policy: Policy,
+    settings: SimulationSettings,
+    seed: int,
+    alone: TenantId | None = None,
 ) -> str | None:
-    """The key of a run; None for one that cannot be kept: a trace from a pipe, a policy from another package."""
+    """The key of a run; None for one that cannot be kept: a trace from a pipe, a policy from another package.
+
+    `alone`: the tenant whose workloads alone are run.
+    """
     if inputs.trace_digest is None or not any(policy is known for known in BASELINES):
         return None
     source = inputs.source
@@ -130,7 +139,8 @@ def key_of_run(
         "window": repr(source.window),
         "drawn": [source.assign_regions, source.synthesize_tables],
         # Synthesized tables are drawn from the rows and the seed, which are here.
-        "fleet": _digest(repr(inputs.fleet)),
+        "fleet": _digest(repr(given.fleet)),
+        "shared": [source.sharing.with_quotas, alone],
         "tables": _digest(repr(inputs.tables)),
         "tenants": _digest(repr(given.tenants)),
         "begins": [source.snapshot is not None, source.trace is not None, source.default_duration_s],

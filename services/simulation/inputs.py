@@ -9,20 +9,21 @@ from pathlib import Path
 
 import numpy as np
 
-from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from data_placement.catalog import Catalog
+from domain.declared_cells import Declarations
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL
 from domain.resources import Quota
 from domain.snapshot import Snapshot
 from domain.table import Table
-from domain.tenant import HIGHEST_PRIORITY, Tenant
+from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from formats.fleet_file import FleetFile
 from formats.problems import FieldProblem, FormatError
 from formats.row_report import RowReport
 from formats.snapshot_file import read_snapshot
 from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
 from formats.trace import TraceRow
+from services.simulation.sharing import Sharing, shared_fleet
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_file_from, gpus_of_fleet, gpus_of_regions
@@ -32,6 +33,7 @@ from simulator.inputs.slicing import Slice, slice_rows
 from simulator.inputs.tables import synthesize_tables
 from simulator.inputs.tenants import tenants_of_trace, unlimited_tenants
 from simulator.inputs.trace_files import Trace, TraceOptions, read_trace_file
+from simulator.inputs.virtual_clusters import owning, tenants_with_quotas_of_cells
 from simulator.policies.policy import Policy
 
 SHOWN_TENANTS = 5
@@ -61,6 +63,7 @@ class InputSource:
     """Where the runs begin, and the trace with them; None: with nothing, at the first submission."""
     default_duration_s: float | None = None
     """For workloads of the snapshot that are not emulated: how long they go on."""
+    sharing: Sharing = Sharing()
 
     @property
     def name(self) -> Path:
@@ -87,6 +90,8 @@ class SimulationInputs:
     """Of the content of the trace's files; None where it came through a pipe."""
     loans: LoanSchedule | None = None
     snapshot: Snapshot | None = None
+    declarations: Declarations | None = None
+    """What tenants own; None: what they say themselves."""
 
     @property
     def trace_name(self) -> str:
@@ -121,8 +126,19 @@ def read_inputs(source: InputSource) -> SimulationInputs:
         _check_tenants(rows, tenants, source)
     loans = read_loans(source.loans, described.fleet) if source.loans is not None else None
     named = source.tenants or source.snapshot or "tenants"
-    fleet = fleet_with_virtual_clusters(described.fleet, declarations_of(tenants or ()), str(named))
-    return SimulationInputs(trace, rows, fleet, described.tables, tenants, source, _digest_of(source), loans, snapshot)
+    shared = shared_fleet(source.sharing, described.fleet, tenants, rows, str(named))
+    return SimulationInputs(
+        trace,
+        rows,
+        shared.fleet,
+        described.tables,
+        tenants,
+        source,
+        _digest_of(source),
+        loans,
+        snapshot,
+        shared.declarations,
+    )
 
 
 def _fleet_of(source: InputSource, snapshot: Snapshot | None) -> FleetFile:
@@ -175,14 +191,30 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
 
 
 def _tenants_for(policy: Policy, inputs: SimulationInputs) -> tuple[Tenant, ...]:
+    """The tenants that the policy knows, with the virtual clusters that they own."""
+    tenants = _tenants_with_quotas(policy, inputs)
+    if inputs.declarations is None:
+        return tenants
+    idle = [
+        Tenant(name, LOWEST_PRIORITY, Quota.of({}))
+        for name in sorted(inputs.declarations.keys() - {tenant.tenant for tenant in tenants})
+    ]
+    return owning((*tenants, *idle), inputs.declarations)
+
+
+def _tenants_with_quotas(policy: Policy, inputs: SimulationInputs) -> tuple[Tenant, ...]:
     """A policy without scan passes knows neither priority nor quota: all are at the highest, and nothing reaches a quota.
 
     So the log of such a run is valid with these tenants. Weights of fair shares stay.
     """
-    if policy.scans:
-        return inputs.tenants or tenants_of_trace(inputs.rows, gpus_of_fleet(inputs.fleet))
+    if policy.scans and inputs.tenants is None:
+        if inputs.declarations is not None:
+            return tenants_with_quotas_of_cells(inputs.rows, inputs.fleet)
+        return tenants_of_trace(inputs.rows, gpus_of_fleet(inputs.fleet))
     if inputs.tenants is None:
         return unlimited_tenants(inputs.rows, default_priority=HIGHEST_PRIORITY)
+    if policy.scans:
+        return inputs.tenants
     quota = Quota.of({ANY_GPU_MODEL: GREATEST_QUOTA_GPUS})
     return tuple(replace(tenant, priority=HIGHEST_PRIORITY, quota=quota) for tenant in inputs.tenants)
 

@@ -14,11 +14,12 @@ from formats.event_log import open_event_log
 from formats.fleet_file import dump_fleet
 from formats.tenants_file import dump_tenants
 from services.command_line.atomic_file import atomic_file
-from services.simulation.run import FinishedRun, measured_run
+from services.simulation.run import FinishedRun, compared, measured_run
 from simulator.engine.event_log import EventSink
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation import ProgressWatcher
 from simulator.engine.simulation_input import SimulationInput
+from simulator.inputs.private_clusters import private_inputs
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunRecord, WorkloadEnd
 from simulator.validation.log_checker import LogChecker
@@ -61,11 +62,13 @@ def logged_run(
     *,
     files: LogFiles | None,
     validate: bool,
+    against_private: bool = False,
     watcher: ProgressWatcher | None = None,
 ) -> LoggedRun:
     """The run; with `files` all three of them are there at the end, also of a run that was broken off.
 
-    A log of a run in which every workload ended is checked as a whole run.
+    A log of a run in which every workload ended is checked as a whole run. `against_private`: each tenant that owns cells
+    is run alone, too, without a log, unless the run was broken off.
     """
     checker: LogChecker | None = None
     if validate:
@@ -80,6 +83,9 @@ def logged_run(
         if checker is not None:
             sinks.append(_checked(checker))
         run = measured_run(given, policy, settings, seed, sink=_all(sinks), watcher=watcher)
+    if against_private and not run.record.broken_off:
+        alone = private_inputs(given).items()
+        run = compared(run, {tenant: measured_run(private, policy, settings, seed) for tenant, private in alone})
     report = checker.report(complete=_all_ended(run.record)) if checker is not None else None
     return LoggedRun(run, report)
 

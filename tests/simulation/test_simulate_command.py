@@ -44,6 +44,7 @@ def test_figures_are_shown_as_a_table(trace: Path) -> None:
 def test_json_has_the_documented_keys_and_no_other(trace: Path) -> None:
     printed = figures("--trace", trace, *FLEET, "--policy", "fifo", "--seed", "7", "--set", "costs.restore_s=0")
     assert set(printed) == documented_keys("## Of a run") | documented_keys("## Of a command")
+    assert (printed["excess_wait_s"], printed["against_private"]) == (None, None)
     assert (printed["policy"], printed["seed"], printed["trace"], printed["gpus"]) == ("fifo", 7, "jobs.csv", 128)
     assert (printed["completed"], printed["violated_laws"], printed["validation"]) == (300, [], None)
     inputs = printed["inputs"]

@@ -19,10 +19,12 @@ from services.command_line.run_view import (
     figures_view,
     inputs_document,
     pairs_view,
+    private_view,
     run_document,
     tell_run,
 )
 from services.command_line.simulation_options import (
+    AgainstPrivateOption,
     AssignRegionsOption,
     ClustersOption,
     ConfigOption,
@@ -41,8 +43,12 @@ from services.command_line.simulation_options import (
     SynthesizeTablesOption,
     TenantsOption,
     TraceOption,
+    VcsOfTraceOption,
+    VcsOption,
+    WithQuotasOption,
     fleet_source,
     input_source,
+    sharing_of,
     simulation_settings,
 )
 from services.command_line.trace_options import FormatOption, FromOption, GpusOnlyOption, StrictOption, UntilOption
@@ -100,6 +106,10 @@ def compare(
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
+    vcs: VcsOption = None,
+    vcs_of_trace: VcsOfTraceOption = False,
+    with_quotas: WithQuotasOption = False,
+    against_private: AgainstPrivateOption = False,
     no_cache: NoCacheOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -112,10 +122,11 @@ def compare(
         gpus_per_machine=gpus_per_machine, gpu_model=gpu_model,
         regions=regions, clusters_per_region=clusters_per_region,
     )  # fmt: skip
+    sharing = sharing_of(vcs, vcs_of_trace=vcs_of_trace, with_quotas=with_quotas, against_private=against_private)
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
-        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, sharing=sharing,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     requests = _requests(_names(policies), parse_seeds(seeds))
@@ -296,6 +307,11 @@ def _show(
         tables = [figures_view(labels, [one.figures for one in finished])]
         if comparison is not None:
             tables.append(pairs_view(comparison))
+        tables += [
+            private_view(label, one.run.against_private)
+            for label, one in zip(labels, finished, strict=True)
+            if one.run.against_private is not None
+        ]
         show(*tables)
     if _seeds_are_alike(finished):
         note("all seeds gave the same runs: nothing here is drawn from them, so one is enough")

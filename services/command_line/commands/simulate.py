@@ -12,8 +12,16 @@ from services.command_line.exit_code import ExitCode
 from services.command_line.options import JsonOption, in_a_folder
 from services.command_line.output import StageDisplay, note, show, show_json, show_line
 from services.command_line.run_progress import RunsProgress
-from services.command_line.run_view import figures_of_run, figures_view, inputs_document, run_document, tell_run
+from services.command_line.run_view import (
+    figures_of_run,
+    figures_view,
+    inputs_document,
+    private_view,
+    run_document,
+    tell_run,
+)
 from services.command_line.simulation_options import (
+    AgainstPrivateOption,
     AssignRegionsOption,
     ClearCacheOption,
     ClustersOption,
@@ -35,8 +43,12 @@ from services.command_line.simulation_options import (
     SnapshotOption,
     SynthesizeTablesOption,
     TenantsOption,
+    VcsOfTraceOption,
+    VcsOption,
+    WithQuotasOption,
     fleet_source,
     input_source,
+    sharing_of,
     simulation_settings,
 )
 from services.command_line.snapshot_remarks import tell_snapshot
@@ -107,6 +119,10 @@ def simulate(
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
+    vcs: VcsOption = None,
+    vcs_of_trace: VcsOfTraceOption = False,
+    with_quotas: WithQuotasOption = False,
+    against_private: AgainstPrivateOption = False,
     no_cache: NoCacheOption = False,
     clear_cache: ClearCacheOption = False,  # noqa: ARG001 -- its callback has ended the command
     as_json: JsonOption = False,
@@ -122,10 +138,11 @@ def simulate(
         gpus_per_machine=gpus_per_machine, gpu_model=gpu_model,
         regions=regions, clusters_per_region=clusters_per_region, snapshot=snapshot,
     )  # fmt: skip
+    sharing = sharing_of(vcs, vcs_of_trace=vcs_of_trace, with_quotas=with_quotas, against_private=against_private)
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
-        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, sharing=sharing,
         snapshot=snapshot, default_duration=default_duration,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
@@ -194,6 +211,7 @@ def _run(asked: _RunRequest, policy: Policy, inputs: SimulationInputs, interrupt
     from services.simulation.inputs import input_of_run
     from services.simulation.logged_run import LogFiles, LoggedRun, logged_run
     from services.simulation.run import run_once
+    from services.simulation.sharing import policy_of_run
 
     with RunsProgress([policy.name], inputs.trace.clock_zero_s) as view:
 
@@ -205,13 +223,16 @@ def _run(asked: _RunRequest, policy: Policy, inputs: SimulationInputs, interrupt
             cache = SimulationCache(default_folder()) if asked.cached else None
             run = run_once(inputs, policy, asked.settings, asked.seed, cache=cache, watcher=watch)
             return LoggedRun(run, None)
+        sharing = inputs.source.sharing
+        with_passes = policy_of_run(sharing, policy)
         return logged_run(
-            input_of_run(inputs, policy, asked.seed),
-            policy,
+            input_of_run(inputs, with_passes, asked.seed),
+            with_passes,
             asked.settings,
             asked.seed,
             files=LogFiles(asked.events) if asked.events is not None else None,
             validate=asked.validate,
+            against_private=sharing.against_private,
             watcher=watch,
         )
 
@@ -224,7 +245,10 @@ def _show(asked: _RunRequest, inputs: SimulationInputs, done: LoggedRun, figures
         document = run_document(done.run, figures)
         show_json({**document, "inputs": inputs_document(inputs, asked.settings), "validation": validation})
     else:
-        show(figures_view([figures.policy], [figures]))
+        tables = [figures_view([figures.policy], [figures])]
+        if done.run.against_private is not None:
+            tables.append(private_view(figures.policy, done.run.against_private))
+        show(*tables)
         if done.validation is not None:
             show_line(f"\n{done.validation}")
     tell_run(figures.policy, done.run, figures, inputs)
