@@ -34,6 +34,7 @@ class Newcomer(NamedTuple):
     now_s: float
     victims_from_priority: int
     guaranteed: bool  # see `domain.eviction.Evictor`
+    fills: bool  # rather on machines that are partly taken
 
 
 class Choice(NamedTuple):

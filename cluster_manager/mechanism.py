@@ -47,9 +47,13 @@ class Affinity(NamedTuple):
     """With `said`: whether anything there is hard."""
     said: JobAffinity | None = None
     """What the job said, if it is more than a preference for this level; then a mechanism that knows cells goes by that."""
+    fills: bool = False
+    """With no level asked for: rather on machines that are partly taken than on idle ones."""
 
 
 NO_AFFINITY = Affinity(AffinityLevel.CLUSTER)
+FRAGMENTS = Affinity(AffinityLevel.CLUSTER, fills=True)
+"""On what others have left over (Tiresias §3.3.2): for a job that is known to be as fast there."""
 CONSOLIDATED = Affinity(AffinityLevel.MACHINE)
 """On as few racks and machines as there may be (Tiresias §4.3)."""
 

@@ -55,6 +55,9 @@ class JobSpecification:
     """What it says of its model; None: nothing."""
     affinity: JobAffinity = NO_JOB_AFFINITY
     """What is asked of the place beyond that. To be consolidated is to be preferably within one machine: either says it."""
+    fills_fragments: bool = False
+    """Never said by users, but decided, of a job that is known to be as fast wherever its tasks are: machines that are
+    partly taken come before idle ones (Tiresias §3.3.2)."""
 
     @property
     def greatest_tasks(self) -> int:

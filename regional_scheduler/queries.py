@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from cluster_manager.mechanism import CONSOLIDATED, NO_AFFINITY, Affinity, AffinityLevel, Query
+from cluster_manager.mechanism import CONSOLIDATED, FRAGMENTS, NO_AFFINITY, Affinity, AffinityLevel, Query
 from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.rank import Standing
@@ -25,7 +25,9 @@ def affinity_of(job: JobSpecification) -> Affinity:
     """
     said = job.affinity
     if said is NO_JOB_AFFINITY or said.is_plain:
-        return CONSOLIDATED if job.consolidate else NO_AFFINITY
+        if job.consolidate:
+            return CONSOLIDATED
+        return FRAGMENTS if job.fills_fragments else NO_AFFINITY
     if job.consolidate and said.within is None:
         said = replace(said, within=PREFERABLY_ON_ONE_MACHINE)
     if said == JobAffinity(PREFERABLY_ON_ONE_MACHINE):

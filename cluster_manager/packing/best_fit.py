@@ -4,7 +4,8 @@ The rule, in MAST's words (§4.3): machines in the order of their racks, allocat
 by taking those with the most room first. Precisely, for a job of T identical tasks, where a machine's room is the
 number of the job's tasks that it can hold now:
 
-1. If the tasks have GPUs and one machine has room for all T: the one that is left with the fewest idle GPUs.
+1. If the tasks have GPUs and one machine has room for all T: the one that is left with the fewest idle GPUs; but not an
+   idle one for several tasks of a job that fills fragments.
 2. Else, if one rack has room for all T: the first such rack; for a job to be consolidated the one where the fewest
    machines are needed.
 3. Else several racks: those with the most room first, whole, until one rack has room for the rest; of these the one
@@ -13,7 +14,8 @@ number of the job's tasks that it can hold now:
 Inside the rack that is not taken whole, machines are taken whole, in the order of the most room first (for a job to be
 consolidated, and for one without GPUs) or of the fewest GPUs left idle and then the most room (for the rest), until
 one machine has room for the tasks that remain; of these machines the one left with the fewest idle GPUs (idle CPUs,
-on a machine without GPUs) takes them. All ties go to the first in order.
+on a machine without GPUs) takes them. A job that fills fragments takes the machines in the order of the fewest idle GPUs
+and then the most room, as many tasks on each as it holds. All ties go to the first in order.
 
 A job without GPUs uses machines without GPUs; only what finds no room there in its cluster goes to machines with GPUs.
 """
@@ -93,6 +95,12 @@ def tightest_machine(cluster: ClusterArrays, needs: Needs, tier: int, tasks: int
 
 
 @compiled_part
+def is_idle(cluster: ClusterArrays, machine: int) -> bool:
+    """Whether none of its GPUs is held."""
+    return bool(cluster.state[machine, GPUS] >= cluster.shapes[cluster.fixed[machine, SHAPE], GPUS])
+
+
+@compiled_part
 def gather_rack(
     cluster: ClusterArrays, newcomer: Newcomer, rack: int, tier: int, most: int, space: KernelScratch
 ) -> int:
@@ -108,7 +116,9 @@ def gather_rack(
         left_idle = max(0, cluster.state[machine, GPUS]) - room * newcomer.gpus
         # Two criteria in one number, the more important one in the upper bits: one sort instead of two. Ties keep the
         # order of the rack, for the sort is stable.
-        if most_room_first:
+        if newcomer.fills:
+            space.key[count] = max(0, cluster.state[machine, GPUS]) * ROOM_BITS + (ROOM_BITS - room)
+        elif most_room_first:
             space.key[count] = (ROOM_BITS - room) * ROOM_BITS + left_idle
         else:
             space.key[count] = left_idle * ROOM_BITS + (ROOM_BITS - room)
@@ -161,11 +171,14 @@ def pack_rack(
     put_in_order(space, candidates)
     remaining = tasks
     for position in range(candidates):
-        if space.greatest_after[position] >= remaining:
+        candidate = space.order[position]
+        if newcomer.fills and space.room[candidate] >= remaining:
+            add_machine(space.choice, space.candidate[candidate], remaining)
+            return
+        if not newcomer.fills and space.greatest_after[position] >= remaining:
             machine = tightest_candidate(cluster, space, position, candidates, remaining)
             add_machine(space.choice, machine, remaining)
             return
-        candidate = space.order[position]
         add_machine(space.choice, space.candidate[candidate], space.room[candidate])
         remaining -= space.room[candidate]
 
@@ -248,7 +261,7 @@ def choose_in_tier(cluster: ClusterArrays, newcomer: Newcomer, tier: int, tasks:
     """
     if newcomer.gpus > 0:
         machine = tightest_machine(cluster, newcomer.needs, tier, tasks)
-        if machine != NONE:
+        if machine != NONE and not (newcomer.fills and tasks > 1 and is_idle(cluster, machine)):
             add_machine(space.choice, machine, tasks)
             return True
     if newcomer.consolidate:

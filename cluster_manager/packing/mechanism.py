@@ -89,7 +89,16 @@ def _find_free(query: Query, tables: TablesOfClusters, positions: Integers) -> t
     kind = query.kind
     table, least = kind.needs
     found: _Free = find_free_place(
-        tables, positions, table, least, query.tasks, kind.gpus, is_consolidated(query), kind.tiers, least_spread(query)
+        tables,
+        positions,
+        table,
+        least,
+        query.tasks,
+        kind.gpus,
+        is_consolidated(query),
+        query.affinity.fills,
+        kind.tiers,
+        least_spread(query),
     )
     position, spread, fragmentation, tasks, entries = found
     return position, Place(tasks, entries, (), spread, fragmentation)
@@ -173,4 +182,5 @@ def newcomer_of(query: Query) -> Newcomer:
         query.now_s,
         query.victims_from_priority,
         query.guaranteed,
+        query.affinity.fills and kind.gpus > 0,
     )

@@ -152,11 +152,13 @@ def handed_out(cluster: ClusterArrays, newcomer: Newcomer, choice: Choice) -> tu
 
 @compiled
 def free_newcomer(
-    tasks: int, gpus: int, consolidate: bool, tiers: int, needs_table: Integers, least_needs: Integers
+    tasks: int, gpus: int, consolidate: bool, fills: bool, tiers: int, needs_table: Integers, least_needs: Integers
 ) -> Newcomer:
     """One that evicts no attempt: its standing and its time do not matter."""
     needs = Needs(needs_table, least_needs)
-    return Newcomer(tasks, gpus, consolidate, tiers, needs, Standing(0, 0), 0.0, HIGHEST_PRIORITY, False)
+    return Newcomer(
+        tasks, gpus, consolidate, tiers, needs, Standing(0, 0), 0.0, HIGHEST_PRIORITY, False, fills and gpus > 0
+    )
 
 
 @compiled
@@ -168,6 +170,7 @@ def find_free_place(
     tasks_asked: int,
     gpus: int,
     consolidate: bool,
+    fills: bool,
     tiers: int,
     least_spread: int,
 ) -> tuple[int, int, float, Integers, Integers]:
@@ -176,7 +179,7 @@ def find_free_place(
     The position is NO_PLACE exactly when there is none. No place has a spread less than `least_spread`. The newcomer is
     taken field by field: as one argument it would take longer to enter than most searches take.
     """
-    newcomer = free_newcomer(tasks_asked, gpus, consolidate, tiers, needs_table, least_needs)
+    newcomer = free_newcomer(tasks_asked, gpus, consolidate, fills, tiers, needs_table, least_needs)
     sizes = sizes_of(tables, positions, newcomer.tasks, False)
     space = new_kernel_scratch(sizes)
     kept = new_choice(sizes.machines)

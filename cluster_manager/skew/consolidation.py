@@ -79,7 +79,7 @@ def consolidated(
     packlimit: float,
     waits_for: OneMachine | None = None,
 ) -> WorkloadSpecification:
-    """The workload as it is to be placed: with `consolidate` for each job for which that is decided.
+    """The workload as it is to be placed: each job whose skew is known with `consolidate` or `fills_fragments`.
 
     With `waits_for` such a job must be on one machine if it fits on one of these, and waits for it; a larger one, and one
     that says itself where it must be, is as close together as there is room. The very same object where nothing changes,
@@ -88,9 +88,15 @@ def consolidated(
     changed = False
     jobs = list(specification.jobs)
     for position, job in enumerate(specification.jobs):
-        if may_be_consolidated(job) and consolidation_of(job, known.get(job.name), packlimit).consolidate:
+        if not may_be_consolidated(job):
+            continue
+        decided = consolidation_of(job, known.get(job.name), packlimit)
+        if decided.consolidate:
             waits = waits_for is not None and job.affinity.is_plain and waits_for.holds(job)
             jobs[position] = replace(job, consolidate=True, affinity=ON_ONE_MACHINE if waits else job.affinity)
+            changed = True
+        elif decided.reason is ConsolidationReason.BELOW and not job.fills_fragments:
+            jobs[position] = replace(job, fills_fragments=True)
             changed = True
     return replace(specification, jobs=tuple(jobs)) if changed else specification
 

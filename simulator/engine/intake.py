@@ -21,7 +21,7 @@ from simulator.engine.regions import SimulatedRegions
 from simulator.engine.settings import CostSettings, PlacementSettings
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.inputs.skews import with_skew
-from simulator.policies.placement import PlacementPolicy, SkewDecision
+from simulator.policies.placement import GangShape, PlacementPolicy, SkewDecision
 
 JobShapes: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity], ...]
 """What each job asks for: so many tasks, each of which takes so much, and where they must be."""
@@ -74,7 +74,7 @@ class Intake:
         self._kinds: dict[tuple[int, int], int] = {}
         self._eligible: dict[tuple[object, ...], _Eligible] = {}
         self._scopes: dict[tuple[JobShapes, TenantId, int], tuple[Scope, ...]] = {}
-        self._shapes: dict[tuple[int, GpuModel, bool | None], tuple[int, bool]] = {}
+        self._shapes: dict[tuple[int, GpuModel, bool | None], GangShape] = {}
 
     def workload_of(self, what: TraceRow | Workload, index: int) -> SimulatedWorkload:
         """The workload of a row, or one as it was described. `eligible` is empty when no region has the hardware and
@@ -82,16 +82,18 @@ class Intake:
         if isinstance(what, Workload):
             return self.workload_as_described(what, index, emulated_work_s(what.specification) or 0.0)
         row = with_skew(what) if self._skew.draw_skews else what
-        tasks, consolidate = self._shape_of(row)
+        shape = self._shape_of(row)
         specification = workload_of_row(
             row,
             self._greatest,
-            tasks=tasks if row.gpus else None,
+            tasks=shape.tasks if row.gpus else None,
             anywhere=not self._trace_regions_bind,
             stop_grace_s=self._stop_grace_s,
         )
-        if consolidate:
-            jobs = tuple(replace(job, consolidate=True) for job in specification.jobs)
+        if shape.consolidate or shape.fills:
+            jobs = tuple(
+                replace(job, consolidate=shape.consolidate, fills_fragments=shape.fills) for job in specification.jobs
+            )
             specification = replace(specification, jobs=jobs)
         entry = specification.jobs[0].entry_point
         return self._simulated(
@@ -174,7 +176,7 @@ class Intake:
         """The same, by tenant where tenants are kept apart."""
         return self._kinds.setdefault((shape, tenant), len(self._kinds)) if self._tenants_apart else shape
 
-    def _shape_of(self, row: TraceRow) -> tuple[int, bool]:
+    def _shape_of(self, row: TraceRow) -> GangShape:
         greatest = self._greatest.get(row.gpu_model) or self._greatest.get(ANY_GPU_MODEL, 0)
         sensitive = None if row.skew is None else is_sensitive(row.skew, self._skew.limit)
         key = (row.gpus, row.gpu_model, sensitive)

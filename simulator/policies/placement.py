@@ -30,6 +30,8 @@ class GangShape(NamedTuple):
     tasks: int
     consolidate: bool
     """Fewest racks and machines come before least fragmentation."""
+    fills: bool = False
+    """Machines that are partly taken come before idle ones."""
 
 
 class PlacementPolicy(Protocol):
@@ -50,7 +52,8 @@ class Consolidated:
     name: str = "consolidated"
 
     def shape(self, gpus: int, greatest_gpus_per_machine: int, skew: SkewDecision) -> GangShape:
-        return GangShape(tasks_for_gpus(gpus, greatest_gpus_per_machine), consolidate=skew.sensitive is True)
+        tasks = tasks_for_gpus(gpus, greatest_gpus_per_machine)
+        return GangShape(tasks, skew.sensitive is True, fills=skew.sensitive is False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +76,4 @@ class BySkew:
     def shape(self, gpus: int, greatest_gpus_per_machine: int, skew: SkewDecision) -> GangShape:
         if skew.sensitive is None or (skew.sensitive and skew.waits):
             return GangShape(tasks_for_gpus(gpus, greatest_gpus_per_machine), consolidate=skew.sensitive is True)
-        return GangShape(max(gpus, 1), consolidate=skew.sensitive)
+        return GangShape(max(gpus, 1), skew.sensitive, fills=not skew.sensitive)

@@ -84,12 +84,21 @@ def task_resources() -> st.SearchStrategy[TaskResources]:
 def jobs(most_tasks: int = 10) -> st.SearchStrategy[JobSpecification]:
     """One job."""
     return st.builds(
-        JobSpecification,
-        name=st.just(JobName("job")),
+        _job,
         tasks=st.integers(1, most_tasks),
         resources=task_resources(),
-        entry_point=st.just(Emulated(60.0)),
-        consolidate=st.booleans(),
+        closeness=st.sampled_from(("any", "any", "consolidated", "consolidated", "fragments")),
+    )
+
+
+def _job(tasks: int, resources: TaskResources, closeness: str) -> JobSpecification:
+    return JobSpecification(
+        JobName("job"),
+        tasks,
+        resources,
+        Emulated(60.0),
+        consolidate=closeness == "consolidated",
+        fills_fragments=closeness == "fragments",
     )
 
 
@@ -103,7 +112,12 @@ def workload_of(name: str, *jobs_: JobSpecification) -> Workload:
     """A workload of these jobs, which get distinct names."""
     named = tuple(
         JobSpecification(
-            JobName(f"job-{number}"), job.tasks, job.resources, job.entry_point, consolidate=job.consolidate
+            JobName(f"job-{number}"),
+            job.tasks,
+            job.resources,
+            job.entry_point,
+            consolidate=job.consolidate,
+            fills_fragments=job.fills_fragments,
         )
         for number, job in enumerate(jobs_)
     )

@@ -138,7 +138,10 @@ def choose_among(machines: Sequence[PlainMachine], job: JobSpecification, tasks:
     if job.resources.gpus > 0:
         single = [machine for machine in machines if machine.room(job) >= tasks]
         if single:
-            return {min(single, key=lambda m: (m.free[0], m.number)).number: tasks}
+            tightest = min(single, key=lambda m: (m.free[0], m.number))
+            # Of several tasks that fill fragments an idle machine is not the first choice.
+            if not (job.fills_fragments and tasks > 1 and tightest.free[0] >= tightest.capacity[0]):
+                return {tightest.number: tasks}
     racks: dict[tuple[int, int], list[PlainMachine]] = {}
     for machine in machines:
         racks.setdefault(machine.rack, []).append(machine)
@@ -165,8 +168,11 @@ def pack(machines: Sequence[PlainMachine], job: JobSpecification, tasks: int) ->
     """Machines of one rack for so many tasks, which it must have room for."""
     room = {machine.number: min(machine.room(job), tasks) for machine in machines if machine.room(job) > 0}
     by_number = {machine.number: machine for machine in machines}
+    fills = job.fills_fragments and job.resources.gpus > 0
 
     def whole_key(number: int) -> tuple[int, int, int]:
+        if fills:
+            return max(0, by_number[number].free[0]), -room[number], number
         left_idle = max(0, by_number[number].free[0]) - room[number] * job.resources.gpus
         if job.consolidate or job.resources.gpus == 0:
             return -room[number], left_idle, number
@@ -180,7 +186,8 @@ def pack(machines: Sequence[PlainMachine], job: JobSpecification, tasks: int) ->
     while True:
         remaining = tasks - sum(picks.values())
         unused = [number for number in room if number not in picks]
-        enough = [number for number in unused if room[number] >= remaining]
+        in_turn = [min(unused, key=whole_key)] if fills else unused
+        enough = [number for number in in_turn if room[number] >= remaining]
         if enough:
             picks[min(enough, key=lambda number: (idle(number), number))] = remaining
             return picks

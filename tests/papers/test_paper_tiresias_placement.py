@@ -78,5 +78,12 @@ def test_section_3_3_2_above_packlimit_as_few_machines_as_possible(model: str) -
     assert machines_of(model, idle_machines=2, fragments=4) == {"m4": 4, "m5": 4}
 
 
+@pytest.mark.parametrize("model", sorted(set(TABLE_6) - SENSITIVE_MODELS))
+def test_section_3_3_2_below_packlimit_what_others_have_left_over(model: str) -> None:
+    """ "For the rest, Tiresias allocates GPUs in machines to decrease fragmentation." """
+    assert machines_of(model, idle_machines=2, fragments=4) == {"m0": 2, "m1": 2, "m2": 2, "m3": 2}
+    assert machines_of(model, idle_machines=2, fragments=2) == {"m0": 2, "m1": 2, "m2": 4}
+
+
 def test_section_3_3_2_it_attempts_to_but_does_not_wait() -> None:
     assert machines_of("vgg19", idle_machines=1, fragments=2) == {"m0": 2, "m1": 2, "m2": 4}

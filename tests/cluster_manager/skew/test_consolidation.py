@@ -43,6 +43,7 @@ from tests.cluster_manager.inventory_worlds import workload_of
 LIMIT = 0.4
 GANG = JobSpecification(JobName("train"), 4, TaskResources(gpus=1), Emulated(60.0))
 REPORTED = KnownSkew(0.7, SkewSource.REPORTED)
+LOW = KnownSkew(0.1, SkewSource.OF_ITS_NAME)
 PROFILE = ModelProfile(largest_tensor_mib=392.0, model_mib=548.1)
 
 
@@ -76,9 +77,10 @@ def test_decides_by_the_skew_and_says_why(
 
 
 def test_a_workload_is_placed_with_what_is_decided_for_each_of_its_jobs() -> None:
-    specification = workload_of("w", GANG, GANG, replace(GANG, profile=PROFILE)).specification
-    placed = consolidated(specification, {JobName("job-1"): REPORTED}, LIMIT)
+    specification = workload_of("w", GANG, GANG, GANG).specification
+    placed = consolidated(specification, {JobName("job-1"): REPORTED, JobName("job-2"): LOW}, LIMIT)
     assert [job.consolidate for job in placed.jobs] == [False, True, False]
+    assert [job.fills_fragments for job in placed.jobs] == [False, False, True]
     assert replace(placed, jobs=specification.jobs) == specification
 
 

@@ -128,8 +128,16 @@ def test_a_row_gets_the_skew_of_the_model_that_it_names_and_always_the_same() ->
 
 
 def test_drawn_skews_decide_like_given_ones() -> None:
-    named = [*HOLDERS, replace(row("job", 1.0, 50.0, 8), model="vgg19")]
-    given = [*HOLDERS, skewed("job", 1.0, 50.0, 8, 0.7152)]
-    waits = {"wait_for_consolidation": True}
-    drawn = checked_run(BY_SKEW, named, FLEET, settings=placement(draw_skews=True, **waits))
-    assert drawn.starts() == checked_run(BY_SKEW, given, FLEET, settings=placement(**waits)).starts()
+    holders = [replace(holder, skew=0.7) for holder in HOLDERS]
+    named = [*holders, replace(row("job", 1.0, 50.0, 8), model="vgg19")]
+    given = [*holders, skewed("job", 1.0, 50.0, 8, 0.7152)]
+    drawn = checked_run(BY_SKEW, named, FLEET, settings=placement(draw_skews=True, wait_for_consolidation=True))
+    said = checked_run(BY_SKEW, given, FLEET, settings=placement(wait_for_consolidation=True))
+    assert drawn.starts() == said.starts()
+    assert drawn.starts()["job"] == 100.0
+
+
+def test_below_packlimit_it_fills_what_others_have_left_over() -> None:
+    """8 GPUs are asked for: one is idle on each of four machines, and two machines are idle."""
+    run = checked_run(BY_SKEW, [*HOLDERS, skewed("job", 1.0, 50.0, 8, 0.1)], one_region(6, 4))
+    assert sorted(machines_of(run, "job").values()) == [1, 1, 1, 1, 4]
