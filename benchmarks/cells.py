@@ -8,6 +8,7 @@ and the start, from nothing and from what was written down.
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -160,8 +161,13 @@ def place(cells: CellCluster, asked: CellRequest) -> Placement | None:
     return answer
 
 
-def measure_gang(name: str, repeats: int, opportunistic: int) -> None:
-    """8,192 GPUs within one rack for an owner of a rack, with so many opportunistic gangs of 8 machines around."""
+def measure_gang(name: str, repeats: int, opportunistic: int, *, as_groups: bool = False) -> None:
+    """8,192 GPUs within one rack for an owner of a rack, with so many opportunistic gangs of 8 machines around.
+
+    As groups: 1,024 of them, each of 2 tasks of 4 GPUs within one machine.
+    """
+    pair = AffinityGroup((Tasks(2, 4),), CellAffinity("machine"))
+    groups = AffinityGroup((), CellAffinity("rack"), (pair,) * MACHINES_PER_RACK)
     cells, timed = CellCluster([large_chain()], virtual_clusters()), Timed()
     victims: list[int] = []
     for repeat in range(repeats):
@@ -169,6 +175,7 @@ def measure_gang(name: str, repeats: int, opportunistic: int) -> None:
             if f"o{number}" not in cells.work:
                 place(cells, request(f"o{number}", None, 8, 8))
         asked = request(f"w{repeat}", repeat % (TENANTS // 2), MACHINES_PER_RACK, 8, "rack")
+        asked = replace(asked, gang=groups) if as_groups else asked
         placement = timed.call(lambda asked=asked: place(cells, asked))  # type: ignore[misc]  # bound at once
         if placement is None:
             raise RuntimeError(f"{asked.key} found no place")
@@ -185,6 +192,7 @@ def main() -> None:
     measure_allocation(requests)
     measure_decisions(requests // 2)
     measure_gang("cells_gang_idle", 12, 0)
+    measure_gang("cells_gang_of_groups", 12, 0, as_groups=True)
     measure_gang("cells_gang_evicting", 4, RACKS * MACHINES_PER_RACK // 8)
 
 

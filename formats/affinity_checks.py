@@ -11,7 +11,7 @@ from formats.problems import FieldProblem, in_quotes
 
 GREATEST_DEPTH = 16
 """Of groups in groups."""
-GREATEST_GROUPS = 1_000
+GREATEST_GROUPS = 200
 """Groups that are written down one by one; `count` makes many of one."""
 LEVELS_WITHOUT_GPUS = ("machine", "rack")
 """Levels that are not made of GPUs."""

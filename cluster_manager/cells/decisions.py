@@ -74,9 +74,12 @@ def owned_cells(cells: CellCluster, request: CellRequest) -> str:
 
 def _asked(request: CellRequest) -> str:
     """The gang in words: "3 tasks of 8 GPUs within one rack"."""
-    tasks = [
-        f"{tasks.count} task{'s' if tasks.count > 1 else ''} of {tasks.gpus} GPU{'s' if tasks.gpus > 1 else ''}"
-        for tasks in request.gang.all_tasks()
+    counts: dict[int, int] = {}
+    for tasks in request.gang.all_tasks():
+        counts[tasks.gpus] = counts.get(tasks.gpus, 0) + tasks.count
+    in_words = [
+        f"{count} task{'s' if count > 1 else ''} of {gpus} GPU{'s' if gpus > 1 else ''}"
+        for gpus, count in counts.items()
     ]
     hard = list(dict.fromkeys(affinity.level for affinity in request.gang.affinities() if affinity.hard))
-    return " and ".join(tasks) + (f" within one {', one '.join(hard)}" if hard else "")
+    return " and ".join(in_words) + (f" within one {', one '.join(hard)}" if hard else "")

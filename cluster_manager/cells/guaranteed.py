@@ -74,6 +74,9 @@ class _ViewSearch:
             placement = self.try_without(leaving)
             if placement is not None:
                 return placement
+        if lower[0].request.standing != lower[-1].request.standing and self.try_without(self._keys(lower)) is None:
+            # Not even with all of it gone: so there is no need to try one standing after the other.
+            return None
         gone = list(leaving)
         for number, work in enumerate(lower):
             if not work.leaving:
@@ -84,6 +87,10 @@ class _ViewSearch:
             if placement is not None:
                 return self._spare(placement, leaving)
         return None
+
+    @staticmethod
+    def _keys(lower: Sequence[Work]) -> list[Hashable]:
+        return [work.request.key for work in lower]
 
     def _lower(self) -> list[Work]:
         """The work in the view that may be evicted for the request, worst standing and longest there first."""

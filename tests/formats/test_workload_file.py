@@ -233,7 +233,7 @@ def test_refuses_what_is_no_mapping() -> None:
         pytest.param(
             "tasks: 2000, affinity: {groups: [" + ", ".join(["{tasks: 1}"] * 2000) + "]}",
             "affinity.groups",
-            "are too many: at most 1000 groups, 16 within each other, are possible; say count",
+            "are too many: at most 200 groups, 16 within each other, are possible; say count",
             id="too many groups",
         ),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 
 from cluster_manager.cells.closeness import closest_level
@@ -126,6 +127,47 @@ def _exists(gang: AffinityGroup, nodes: Nodes, free: list[int]) -> bool:
         return False
 
     return tried([])
+
+
+MANY_MACHINES = 1_000
+
+
+def large_nodes() -> Nodes:
+    chain = chain_of((2, 2, 2, 8), 4, MANY_MACHINES // 8)
+    return Nodes(chain, [chain.top] * (MANY_MACHINES // 8))
+
+
+@pytest.mark.parametrize("count", [900, 1_000, 4_000])
+def test_places_many_groups_that_are_alike(count: int) -> None:
+    nodes = large_nodes()
+    pair = AffinityGroup((Tasks(2, 1),), CellAffinity("node"))
+    gang = AffinityGroup((), None, (pair,) * count)
+    found = find_places(gang, FreeGpus.of(nodes, list(nodes.full)))
+    assert found is not None
+    assert _is_close(gang, list(found), nodes)
+    assert len({(node, bits) for node, bits in found}) == 2 * count
+
+
+def test_places_groups_of_groups_in_their_racks() -> None:
+    nodes = large_nodes()
+    machine = AffinityGroup((Tasks(2, 3, CellAffinity("socket")),), CellAffinity("node"))
+    rack = AffinityGroup((Tasks(1, 8),), CellAffinity("rack"), (machine,) * 7)
+    gang = AffinityGroup((), None, (rack,) * nodes.chain.counts[nodes.chain.top])
+    found = find_places(gang, FreeGpus.of(nodes, list(nodes.full)))
+    assert found is not None
+    assert _is_close(gang, list(found), nodes)
+
+
+def test_leaves_everything_as_it_was_where_one_group_too_many_is_asked_for() -> None:
+    nodes = large_nodes()
+    bits = [full & 0x7F for full in nodes.full]
+    free = FreeGpus.of(nodes, list(bits))
+    pair = AffinityGroup((Tasks(2, 3),), CellAffinity("node", hard=True))
+    preferred = AffinityGroup((Tasks(2, 2),), CellAffinity("socket", hard=False))
+    for groups in ((pair,) * (MANY_MACHINES + 1), (*(pair,) * MANY_MACHINES, preferred), (preferred,) * 1_501):
+        assert find_places(AffinityGroup((), None, groups), free) is None
+        assert free.bits == bits
+        assert free.counts.tolist() == [free_bits.bit_count() for free_bits in bits]
 
 
 SHAPES = (
