@@ -18,6 +18,7 @@ from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import TaskKind
 from domain.affinity import JobAffinity
 from domain.cells import CellUse
+from domain.diagnosis import Reason
 from domain.identifiers import JobName, TenantId, VirtualClusterId
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
@@ -195,4 +196,25 @@ class ChangesCells(Protocol):
 
     def cell_changes(self, view: ClusterCapacity) -> Sequence[CellChange]:
         """The jobs that use other cells from now on than their holdings say, all of them together. The view is as before."""
+        ...
+
+
+class WhyWaiting(NamedTuple):
+    """Why a cluster divided into cells has no place for a job."""
+
+    reason: Reason
+    sentence: str
+    """Without its subject, the job."""
+    asked: str
+    """The cells that it asks for, in words."""
+    owned: str
+    """The cells that may serve it, in words; empty for opportunistic work."""
+
+
+@runtime_checkable
+class ExplainsWaiting(Protocol):
+    """What a mechanism may offer besides: its own words for why there is no place."""
+
+    def why_waiting(self, query: Query, view: ClusterCapacity) -> WhyWaiting | None:
+        """Why the query has no place in the cluster; None where it has one, or there is nothing to add to the counts."""
         ...

@@ -91,6 +91,10 @@ class Diagnosis:
     """The input tables that the region lacks."""
     since_s: float | None = None
     """Since when the workload has been refused for this reason. None: it depends on nothing that runs."""
+    cells_asked: str = ""
+    """In a cluster divided into cells: what the job asks for, like "2 tasks of 8 GPUs within one rack"."""
+    cells_owned: str = ""
+    """And what its tenant owns of that cluster, like "4 machine of chain A100"."""
 
     @property
     def missing_share(self) -> float:
@@ -100,7 +104,7 @@ class Diagnosis:
     def as_json(self) -> dict[str, JsonValue]:
         """As it stands in event logs and in the database: what does not apply is left out."""
         record: dict[str, JsonValue] = {"reason": self.reason.value}
-        for name in ("region", "cluster", "job", "field", "since_s"):
+        for name in ("region", "cluster", "job", "field", "since_s", "cells_asked", "cells_owned"):
             value = getattr(self, name)
             if value is not None and value != "":
                 record[name] = value

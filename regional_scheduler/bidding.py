@@ -24,6 +24,7 @@ from regional_scheduler.idle_outline import outline_of
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusal_in_cells import in_words_of_cells
 from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Bid, Lot, NoPlan, PlanSummary, RegionResponse, Round
@@ -125,11 +126,23 @@ class RegionBidder:
             lot.workload, position.standing, planned_s, within_quota=position.within_quota
         )
         if known is not None:
-            return NoPlan(known.refusal.diagnosis, known.refusal.sentence, known.supposed), None
+            return self._no_plan(lot, known.refusal, planned_s, assumes_wins=known.supposed), None
         plan = self._plan(lot, planned_s)
         if isinstance(plan, Refusal):
-            return NoPlan(plan.diagnosis, plan.sentence, assumes_wins), None
+            return self._no_plan(lot, plan, planned_s, assumes_wins=assumes_wins), None
         return Bid(plan.score, summary_of(plan)), plan
+
+    def _no_plan(self, lot: Lot, refusal: Refusal, now: float, *, assumes_wins: bool) -> NoPlan:
+        position = lot.position
+        refusal = in_words_of_cells(
+            self._inventory,
+            lot.workload.specification,
+            refusal,
+            position.standing,
+            now,
+            within_quota=position.within_quota,
+        )
+        return NoPlan(refusal.diagnosis, refusal.sentence, assumes_wins)
 
     def _plan(self, lot: Lot, now: float) -> Plan | Refusal:
         """Plans the lot on the inventory as it is, and remembers a refusal."""

@@ -32,6 +32,9 @@ class Diagnosis:
     numbers: tuple[DiagnosisNumbers, ...]
     tables: tuple[str, ...]
     since_s: float | None
+    cells_asked: str = ""
+    """In a cluster divided into cells: what the job asks for, and what its tenant owns there."""
+    cells_owned: str = ""
 
 
 def diagnosis_from_proto(message: workload_pb2.Diagnosis) -> Diagnosis:
@@ -44,4 +47,6 @@ def diagnosis_from_proto(message: workload_pb2.Diagnosis) -> Diagnosis:
         numbers=tuple(DiagnosisNumbers(number.quantity, number.asked, number.available) for number in message.numbers),
         tables=tuple(message.tables),
         since_s=message.since_s if message.HasField("since_s") else None,
+        cells_asked=message.cells_asked,
+        cells_owned=message.cells_owned,
     )

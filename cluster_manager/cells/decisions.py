@@ -44,20 +44,21 @@ def find_place(
 def why_not(cells: CellCluster, request: CellRequest, barred: Collection[MachineId] = ()) -> Wait:
     """Why the request, which has no place, has none. Raises UnknownCells."""
     if not request.guaranteed:
-        return Wait(WaitReason.NOTHING_IDLE, f"asks for {_asked(request)}; not enough GPUs are idle and close enough")
+        return Wait(WaitReason.NOTHING_IDLE, "not enough GPUs are idle and close enough", asked_cells(request))
     views = cells.views_for(request)
-    asked = f"asks for {_asked(request)}; virtual cluster {request.virtual_cluster} owns {owned_cells(cells, request)}"
+    asked, owned = asked_cells(request), owned_cells(cells, request)
     if all(find_places(request.gang, view.empty()) is None for _, view in views):
-        return Wait(WaitReason.TOPOLOGY, f"{asked}, which could never hold that")
+        return Wait(WaitReason.TOPOLOGY, "that could never hold it", asked, owned)
     if not request.may_evict and place_guaranteed(cells, replace(request, may_evict=True), barred) is not None:
-        return Wait(WaitReason.NEEDS_EVICTION, f"{asked}, and other work is there that it might evict")
+        return Wait(WaitReason.NEEDS_EVICTION, "other work is there that it might evict", asked, owned)
     lower = [
         key for key, work in cells.work.items() if work.view is not None and request.standing < work.request.standing
     ]
     for _, view in views:
         if find_places(request.gang, view.free(lower if request.may_evict else (), ())) is not None:
-            return Wait(WaitReason.BAD_HARDWARE, f"{asked}, of which too many are on machines that are out of use")
-    return Wait(WaitReason.IN_USE, f"{asked}, of which too many are in use")
+            why = "too many of these are on machines that are out of use"
+            return Wait(WaitReason.BAD_HARDWARE, why, asked, owned)
+    return Wait(WaitReason.IN_USE, "too many of these are in use by work that it may not evict", asked, owned)
 
 
 def owned_cells(cells: CellCluster, request: CellRequest) -> str:
@@ -72,7 +73,7 @@ def owned_cells(cells: CellCluster, request: CellRequest) -> str:
     return "; ".join(words)
 
 
-def _asked(request: CellRequest) -> str:
+def asked_cells(request: CellRequest) -> str:
     """The gang in words: "3 tasks of 8 GPUs within one rack"."""
     counts: dict[int, int] = {}
     for tasks in request.gang.all_tasks():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,22 +18,36 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import TIER, UNFIT
-from cluster_manager.cells.decisions import find_place, why_not
+from cluster_manager.cells.decisions import asked_cells, find_place, why_not
 from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
-from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, CellChange, Place, Query, Shortfall
+from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, CellChange, Place, Query, Shortfall, WhyWaiting
 from cluster_manager.packing.locality_score import RACK_WEIGHT
 from cluster_manager.packing.mechanism import Packing
 from cluster_manager.recently_used import RecentlyUsed
 from domain.cells import CellUse, TaskCellUse
+from domain.diagnosis import Reason
 from domain.eviction import Evictor, Victim, may_evict
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding
 
 PLACES_REMEMBERED = 1024
 """Places found last: which cells the places are that the region supposes to be taken while it tries further jobs."""
+WAITS_REMEMBERED = 256
+"""Of those that were asked about last."""
+REASONS = MappingProxyType(
+    {
+        WaitReason.TOPOLOGY: Reason.TOPOLOGY,
+        WaitReason.BAD_HARDWARE: Reason.CLUSTERS_TOO_SMALL,
+        WaitReason.IN_USE: Reason.NO_ROOM,
+        WaitReason.NEEDS_EVICTION: Reason.NO_ROOM,
+        WaitReason.NOTHING_IDLE: Reason.NO_ROOM,
+    }
+)
+"""What they are in a diagnosis."""
+NO_WAIT = Wait(WaitReason.IN_USE, "")
 MOST_ROUNDS = 16
 """Places tried for one query because machines lack CPUs or memory for it."""
 
@@ -51,12 +66,13 @@ class _OnMachine:
 class Cells:
     """The mechanism of one cluster."""
 
-    __slots__ = ("_found", "_packing", "_work")
+    __slots__ = ("_explained", "_found", "_packing", "_work")
 
     def __init__(self, view: ClusterCapacity) -> None:
         """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
         self._work = HeldWork(view)
         self._packing = Packing()
+        self._explained: RecentlyUsed[Hashable, Wait] = RecentlyUsed(WAITS_REMEMBERED)
         self._found: RecentlyUsed[bytes, Placement] = RecentlyUsed(PLACES_REMEMBERED)
 
     def find(self, query: Query, view: ClusterCapacity) -> Place | Shortfall:
@@ -67,6 +83,18 @@ class Cells:
             return Shortfall(query.tasks - 1) if evicts_owner else found
         answer = self._answer(query, view, explains=False)
         return answer if isinstance(answer, Place) else Shortfall(query.tasks - 1)
+
+    def why_waiting(self, query: Query, view: ClusterCapacity) -> WhyWaiting | None:
+        """See `WaitReason`; remembered as long as the cells are the same."""
+        if query.kind.gpus == 0:
+            return None
+        key = self.same_answer_key(query, view), view.revision
+        known = self._explained.get(key)
+        if known is None:
+            wait = self.explain(query, view)
+            known = wait if wait is not None else NO_WAIT
+            self._explained.put(key, known)
+        return WhyWaiting(REASONS[known.reason], known.sentence, known.asked, known.owned) if known.asked else None
 
     def explain(self, query: Query, view: ClusterCapacity) -> Wait | None:
         """Why the query, which asks for GPUs, has no place, with the cells asked for and owned; None if it has one."""
@@ -80,7 +108,9 @@ class Cells:
         chains, unfit = self._where_it_fits(query, view)
         barred |= dict.fromkeys(unfit)
         if not chains:
-            return Wait(WaitReason.TOPOLOGY, "no machine with GPUs of this cluster could hold one of the tasks")
+            return Wait(
+                WaitReason.TOPOLOGY, "no machine with GPUs of this cluster could hold one of the tasks", _asks(query)
+            )
         request = self._request(query, chains)
         if isinstance(request, Wait):
             return request
@@ -96,7 +126,8 @@ class Cells:
             if not lacking:
                 return self._place(query, answer, (*victims, *more), view)
             barred |= dict.fromkeys(view.layout.machine_ids[row] for row in lacking)
-        return Wait(WaitReason.IN_USE, "machines whose GPUs are free have too few CPUs or too little memory left")
+        why = "machines whose GPUs are free have too few CPUs or too little memory left"
+        return Wait(WaitReason.IN_USE, why, _asks(query))
 
     def same_answer_key(self, query: Query, view: ClusterCapacity) -> Hashable:
         asks = query.kind.number, query.tasks, query.affinity, query.guaranteed, query.virtual_cluster
@@ -142,8 +173,8 @@ class Cells:
         pinned_cell = pinned_cell_of(query.affinity)
         owns = query.guaranteed and self._owns_any(query, chains, pinned_cell)
         if pinned_cell is not None and not owns:
-            owner = query.virtual_cluster if query.guaranteed else "work beyond its tenant's quota"
-            return Wait(WaitReason.TOPOLOGY, f"asks for pinned cell {pinned_cell}, which {owner} does not own here")
+            why = "not its tenant's" if query.guaranteed else "for work within its tenant's quota only"
+            return Wait(WaitReason.TOPOLOGY, f"pinned cell {pinned_cell} is {why}", _asks(query))
         return CellRequest(
             "query",
             gang_of(query.affinity, query.tasks, query.kind.gpus),
@@ -248,7 +279,7 @@ class Cells:
         """The placement as the region compares it, unless one of the victims is of a better priority than it may be."""
         victims = tuple(self._work.holding(attempt) for attempt in attempts)
         if any(victim.standing.priority < query.victims_from_priority for victim in victims):
-            return Wait(WaitReason.IN_USE, "another cluster needs victims of lower priority only")
+            return Wait(WaitReason.IN_USE, "another cluster needs victims of lower priority only", _asks(query))
         table, fixed = query.kind.needs.table, view.arrays.fixed
         in_order = self._in_order(placement)
         tasks = np.zeros((len(in_order), TASK_COLUMNS), np.int64)
@@ -311,6 +342,11 @@ class Cells:
             request.pinned_cell,
             request.yields_to_downgrade,
         )
+
+
+def _asks(query: Query) -> str:
+    gang = gang_of(query.affinity, query.tasks, query.kind.gpus)
+    return asked_cells(CellRequest("query", gang, query.tenant, None, query.standing))
 
 
 def _may_evict(query: Query, holding: Holding) -> bool:

@@ -65,8 +65,18 @@ class Wait:
     """There is no place."""
 
     reason: WaitReason
-    sentence: str
-    """What was asked for, and what is owned."""
+    why: str
+    """What stands in the way, as the end of a sentence."""
+    asked: str = ""
+    """What was asked for: "2 tasks of 8 GPUs within one rack"."""
+    owned: str = ""
+    """The cells that may serve it: "4 node and 1 socket of chain V100"; empty for opportunistic work."""
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for, what is owned, and what stands in the way."""
+        owns = f"; its virtual cluster owns {self.owned}" if self.owned else ""
+        return f"asks for {self.asked}{owns}; {self.why}" if self.asked else self.why
 
 
 @dataclass(slots=True, eq=False)

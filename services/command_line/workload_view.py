@@ -106,6 +106,8 @@ def diagnosis_words(diagnosis: Diagnosis | None) -> str:
         parts.append(f"job {diagnosis.job}")
     if diagnosis.field:
         parts.append(diagnosis.field)
+    if diagnosis.cells_owned:
+        parts.append(f"asks for {diagnosis.cells_asked}, owns {diagnosis.cells_owned}")
     if diagnosis.tables:
         parts.append(f"without {' '.join(diagnosis.tables)}")
     if diagnosis.since_s is not None:

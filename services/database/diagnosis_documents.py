@@ -26,4 +26,6 @@ def diagnosis_from_document(document: Mapping[str, Any]) -> Diagnosis:
         ),
         tables=tuple(TableId(table) for table in document.get("tables", ())),
         since_s=document.get("since_s"),
+        cells_asked=document.get("cells_asked", ""),
+        cells_owned=document.get("cells_owned", ""),
     )

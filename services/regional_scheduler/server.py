@@ -24,6 +24,7 @@ from domain.workload import Workload, WorkloadSpecification
 from formats.workload_checks import check_workload
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusal_in_cells import in_words_of_cells
 from services.database.lease_store import LeaseLost
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
 from services.regional_scheduler.action_requests import (
@@ -90,6 +91,10 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         workload = Workload(_PLANNED_AS, specification, now)
         async with memory.steady:
             plan = plan_workload(memory.inventory, workload, standing, now, within_quota=within_quota)
+            if isinstance(plan, Refusal):
+                plan = in_words_of_cells(
+                    memory.inventory, specification, plan, standing, now, within_quota=within_quota
+                )
         if isinstance(plan, Refusal):
             return messages.PlanWorkloadResponse(placeable=False, reason=plan.sentence)
         return plan_to_proto(plan, _what_it_takes(plan))

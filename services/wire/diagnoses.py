@@ -22,4 +22,6 @@ def diagnosis_to_proto(diagnosis: Diagnosis) -> workload_pb2.Diagnosis:
         ],
         tables=diagnosis.tables,
         since_s=diagnosis.since_s,
+        cells_asked=diagnosis.cells_asked,
+        cells_owned=diagnosis.cells_owned,
     )

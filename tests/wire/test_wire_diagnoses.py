@@ -7,6 +7,7 @@ import pytest
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason
 from domain.identifiers import ClusterId, JobName, RegionId, TableId
 from services.command_line.workload_view import diagnosis_words
+from services.database.diagnosis_documents import diagnosis_from_document
 from services.wire.diagnoses import diagnosis_to_proto
 from topmast import diagnoses
 from topmast.v1 import workload_pb2
@@ -32,6 +33,15 @@ def test_everything_that_is_said_arrives() -> None:
     )
     data = Diagnosis(Reason.NO_DATA, RegionId("east"), field="tables", tables=(TableId("clicks"), TableId("views")))
     assert received(data) == diagnoses.Diagnosis("no_data", "east", "", "", "tables", (), ("clicks", "views"), None)
+
+
+def test_cells_asked_for_and_owned_arrive_and_are_shown() -> None:
+    cells = Diagnosis(
+        Reason.TOPOLOGY, RegionId("east"), cells_asked="2 tasks of 8 GPUs", cells_owned="1 node of chain A"
+    )
+    assert (received(cells).cells_asked, received(cells).cells_owned) == ("2 tasks of 8 GPUs", "1 node of chain A")
+    assert diagnosis_from_document(cells.as_json()) == cells
+    assert diagnosis_words(received(cells)) == "topology: in east, asks for 2 tasks of 8 GPUs, owns 1 node of chain A"
 
 
 @pytest.mark.parametrize("reason", Reason)

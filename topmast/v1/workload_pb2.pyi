@@ -681,6 +681,8 @@ class Diagnosis(_message.Message):
     NUMBERS_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
     SINCE_S_FIELD_NUMBER: _builtins.int
+    CELLS_ASKED_FIELD_NUMBER: _builtins.int
+    CELLS_OWNED_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """no_room, no_data, ..."""
     region: _builtins.str
@@ -691,6 +693,9 @@ class Diagnosis(_message.Message):
     field: _builtins.str
     since_s: _builtins.float
     """When it was found; not set: it depends on nothing that runs."""
+    cells_asked: _builtins.str
+    """In a cluster divided into cells: what the job asks for, and what its tenant owns there."""
+    cells_owned: _builtins.str
     @_builtins.property
     def numbers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DiagnosisNumbers]: ...
     @_builtins.property
@@ -708,10 +713,12 @@ class Diagnosis(_message.Message):
         numbers: _abc.Iterable[Global___DiagnosisNumbers] | None = ...,
         tables: _abc.Iterable[_builtins.str] | None = ...,
         since_s: _builtins.float | None = ...,
+        cells_asked: _builtins.str = ...,
+        cells_owned: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_since_s", b"_since_s", "since_s", b"since_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_s", b"_since_s", "cluster", b"cluster", "field", b"field", "job", b"job", "numbers", b"numbers", "reason", b"reason", "region", b"region", "since_s", b"since_s", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_s", b"_since_s", "cells_asked", b"cells_asked", "cells_owned", b"cells_owned", "cluster", b"cluster", "field", b"field", "job", b"job", "numbers", b"numbers", "reason", b"reason", "region", b"region", "since_s", b"since_s", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__since_s: _TypeAlias = _typing.Literal["since_s"]  # noqa: Y015
     _WhichOneofArgType__since_s: _TypeAlias = _typing.Literal["_since_s", b"_since_s"]  # noqa: Y015

@@ -12,7 +12,7 @@ from domain.cells import CellHierarchy, CellLevel, ClusterCells, OwnedCells, Pin
 from domain.diagnosis import Reason
 from domain.fleet import Cluster
 from domain.identifiers import JobName, MachineId, TenantId, VirtualClusterId, WorkloadId
-from domain.placement import TaskPlacement
+from domain.placement import Holding, TaskPlacement
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
@@ -20,9 +20,10 @@ from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecif
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
+from regional_scheduler.refusal_in_cells import in_words_of_cells
 from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.cells.worlds import Choices, choices
-from tests.cluster_manager.fleets import H100, cluster, gpu_machine, region
+from tests.cluster_manager.fleets import H100, cluster, gpu_machine, hold, key_of, region, tasks_on
 
 LEVELS = tuple(
     CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("node", 2), ("row", 2))
@@ -185,3 +186,57 @@ def test_packing_could_hold_what_fits_on_one_machine_or_into_one_rack() -> None:
 def test_every_mechanism_has_cells_called_machine_and_rack() -> None:
     (chain,) = chains_of(in_cells(), in_cells().cells.hierarchies)
     assert (chain.level_called("machine"), chain.level_called("rack")) == (4, 5)
+
+
+# ---------------------------------------------------------------- why it waits
+
+
+def told(
+    capacity: RegionCapacity, one: JobSpecification, tenant: str = "a", *, within_quota: bool = True
+) -> tuple[Reason, str, str, str]:
+    refusal = planned(capacity, one, tenant, within_quota=within_quota)
+    assert isinstance(refusal, Refusal)
+    specification = WorkloadSpecification("w", TenantId(tenant), (one,))
+    found = in_words_of_cells(capacity, specification, refusal, Standing(2, 0), 0.0, within_quota=within_quota)
+    return found.reason, found.diagnosis.cells_asked, found.diagnosis.cells_owned, found.sentence
+
+
+OWNED = "1 node and 2 socket of chain H100"
+
+
+def test_a_wait_for_cells_that_are_not_owned_says_topology_with_the_cells_asked_for_and_owned() -> None:
+    capacity = shared(owner(A, ("node", 1), ("socket", 2)), owner(B, ("node", 2)))
+    assert told(capacity, job(2, 8, JobAffinity())) == (
+        Reason.TOPOLOGY,
+        "2 tasks of 8 GPUs",
+        OWNED,
+        f"job job: in cluster cells it asks for 2 tasks of 8 GPUs; its virtual cluster owns {OWNED}; that could never hold it",
+    )
+    assert told(capacity, job(2, 8, JobAffinity(ROW)), "b")[:2] == (Reason.TOPOLOGY, "2 tasks of 8 GPUs within one row")
+
+
+def test_a_wait_for_cells_in_use_says_so() -> None:
+    capacity = shared(owner(A, ("node", 1)), owner(B, ("node", 3)))
+    start(capacity, "first", job(1, 8, JobAffinity()))
+    reason, _, owned, sentence = told(capacity, job(1, 8, JobAffinity()))
+    assert (reason, owned) == (Reason.NO_ROOM, "1 node of chain H100")
+    assert sentence.endswith("too many of these are in use by work that it may not evict")
+    start(capacity, "others", job(3, 8, JobAffinity()), "b")
+    reason, asked, owned, sentence = told(capacity, job(1, 1, JobAffinity()), within_quota=False)
+    assert (reason, asked, owned) == (Reason.NO_ROOM, "1 task of 1 GPU", "")
+    assert sentence.endswith("asks for 1 task of 1 GPU; not enough GPUs are idle and close enough")
+
+
+def test_a_cluster_without_cells_that_is_large_enough_comes_closer() -> None:
+    packed = cluster("packed", [gpu_machine(f"p{n}") for n in range(2)])
+    capacity = RegionCapacity(region(in_cells(owner(A, ("node", 1))), packed))
+    hold(capacity, "there", tasks_on("p0", range(8), cluster_name="packed"), priority=0)
+    reason, _, owned, sentence = told(capacity, job(2, 8, JobAffinity()))
+    assert (reason, owned) == (Reason.NO_ROOM, "")
+    assert "cluster cells: it asks for 2 tasks of 8 GPUs; its virtual cluster owns 1 node of chain H100" in sentence
+
+
+def start(capacity: RegionCapacity, name: str, one: JobSpecification, tenant: str = "a") -> None:
+    plan = planned(capacity, one, tenant)
+    assert isinstance(plan, Plan)
+    capacity.hold(Holding(key_of(name), Standing(2, 0), 0.0, plan.placements, cells=plan.cells))

@@ -47,11 +47,14 @@ def trace(seed: int, tenant: str, count: int = 60) -> list[TraceRow]:
     ]
 
 
-def starts(rows: Sequence[TraceRow], owners: Sequence[VirtualCluster]) -> dict[str, float]:
-    """When each workload starts. Owners have quota for everything; the tenant `low` has neither quota nor cells."""
+def starts(rows: Sequence[TraceRow], owners: Sequence[VirtualCluster], policy: str = "mast") -> dict[str, float]:
+    """When each workload starts. Owners have quota for everything; the tenant `low` has no cells, and no quota either where
+    the policy looks at that.
+    """
+    quota = NONE if policy == "mast" else UNLIMITED
     tenants = [Tenant(TenantId(str(owner.virtual_cluster)), 0, UNLIMITED) for owner in owners]
     return checked_run(
-        policies()["mast"], rows, fleet(*owners), [*tenants, Tenant(LOW, 0, NONE)], check_every_events=50
+        policies()[policy], rows, fleet(*owners), [*tenants, Tenant(LOW, 0, quota)], check_every_events=50
     ).starts()
 
 
@@ -86,3 +89,23 @@ def test_figures_tell_what_was_guaranteed_and_what_was_opportunistic() -> None:
     assert figures.opportunistic.preempted_gpus == figures.preempted_gpus >= figures.preemptions
     for name, group in figures.by_tenant.items():
         assert group.guaranteed_gpu_s == (0.0 if name == LOW else group.gpu_s)
+
+
+ORDERINGS = ("fifo", "tiresias_las", "sjf")
+
+
+@pytest.mark.parametrize("policy", ORDERINGS)
+def test_never_starts_an_owners_job_otherwise_than_in_its_private_cluster_whatever_orders_them(policy: str) -> None:
+    """Queues inside a virtual cluster are ordered as they would be alone: HiveD leaves the order to whatever policy."""
+    first = row("first", 0.0, 1.0, 1, str(LOW))
+    ours = {owner: trace(30 + n, str(owner.virtual_cluster), 40) for n, owner in enumerate(OWNERS)}
+    low = trace(37, str(LOW), 40)
+    shared = starts([first, *low, *(job for rows in ours.values() for job in rows)], OWNERS, policy)
+    for owner, rows in ours.items():
+        private = starts([first, *rows], [owner], policy)
+        assert sum(private[job.workload_id] > job.submit_s for job in rows) > len(rows) // 4, (
+            "there is something to wait for"
+        )
+        assert {job.workload_id: shared[job.workload_id] for job in rows} == {
+            job.workload_id: private[job.workload_id] for job in rows
+        }

@@ -192,7 +192,7 @@ def test_a_wait_is_explained_with_the_cells_asked_for_and_owned() -> None:
     wait = world.mechanism.explain(world.query(2, 8, "a", affinity=hard), world.view)
     assert wait is not None
     assert wait.reason is WaitReason.TOPOLOGY
-    assert "2 tasks of 8 GPUs within one rack; virtual cluster a owns 2 node of chain H100" in wait.sentence
+    assert "2 tasks of 8 GPUs within one rack; its virtual cluster owns 2 node of chain H100" in wait.sentence
     assert world.mechanism.explain(world.query(2, 8, "a"), world.view) is None
     wait = world.mechanism.explain(world.query(1, 16, "a"), world.view)
     assert wait is not None
