@@ -42,6 +42,7 @@ from services.database.connection import AnyConnection
 from services.database.eviction_guard import preempted_within_the_hour
 from services.database.large_results import all_rows
 from services.database.placement_change_store import StoredRevision
+from services.database.snapshot_skews import with_known_skews
 from services.database.state_guards import quoted
 from services.database.tables.queue import QUEUE_ENTRIES
 from services.database.tables.workloads import WORKLOADS
@@ -113,7 +114,7 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
         ]
         return tuple(sorted(found, key=lambda one: (one.workload.submitted_s, one.workload.workload)))
 
-    return Snapshot(
+    snapshot = Snapshot(
         taken_s=now,
         fleet=fleet,
         tables=tuple(await catalog_store.load_catalog(connection)),
@@ -124,6 +125,7 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
         running=await asyncio.to_thread(running),
         use=await _load_use(connection, now),
     )
+    return await with_known_skews(connection, snapshot)
 
 
 async def _load_ended(connection: AnyConnection) -> Mapping[WorkloadId, _Ended]:

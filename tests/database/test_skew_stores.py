@@ -11,16 +11,17 @@ from domain.identifiers import GpuModel, JobName, TenantId, WorkloadId
 from domain.model_profile import KnownSkew, ModelProfile, SkewSource
 from domain.workload import WorkloadSpecification
 from formats.scheduler_file import PlacementSection
-from services.database import workload_reader
+from services.database import fleet_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.packlimit_store import IterationTime, add_iteration_times, learn_packlimit, load_packlimit
 from services.database.profile_store import NamedWorkload, ReportedProfile, known_skews, record_profiles
+from services.database.snapshot_reader import load_snapshot
 from services.database.workload_store import NewWorkload
 from services.global_scheduler.consolidations import consolidations
 from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_to_proto
-from tests.database.small_world import A100, ADS, VISION, specification, submission, submit
+from tests.database.small_world import A100, ADS, FLEET, VISION, specification, submission, submit
 
 W1, W2, W3 = (WorkloadId(f"w{number:06d}") for number in (1, 2, 3))
 TRAIN = JobName("train")
@@ -134,6 +135,25 @@ def test_whoever_looks_at_a_workload_learns_whether_it_is_consolidated_and_why(d
         assert await told(W1) == [(True, "above_packlimit", above)]
         assert [one[:2] for one in await told(W1, 0.9)] == [(False, "not_above_packlimit")]
         assert await told(W2) == [], "of one task"
+
+    in_one_transaction(database_url, story)
+
+
+def test_in_a_snapshot_workloads_declare_what_was_reported_of_them(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await fleet_store.apply_fleet(connection, FLEET)
+        declaring = specification(name="vgg", tasks=2)
+        declaring = replace(declaring, jobs=(replace(declaring.jobs[0], profile=ModelProfile(0.2)),))
+        wanted = [specification(name="vgg", tasks=2), specification(name="other", tasks=2), declaring]
+        await submit(connection, [stored(number, one) for number, one in enumerate(wanted, 1)])
+
+        async def skews() -> list[ModelProfile | None]:
+            snapshot = await load_snapshot(connection, 2000.0)
+            return [entry.workload.specification.jobs[0].profile for entry in snapshot.queue]
+
+        assert await skews() == [None, None, ModelProfile(0.2)]
+        await record_profiles(connection, [profile(W1, 70.0)], 10.0)
+        assert await skews() == [ModelProfile(0.7), None, ModelProfile(0.2)]
 
     in_one_transaction(database_url, story)
 
