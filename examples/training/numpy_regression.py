@@ -88,6 +88,7 @@ def main(arguments: argparse.Namespace) -> int:
             network = Network(state["weights"], state["velocity"])
             generator.bit_generator.state = state["generator"]
             print(f"resumed at step {session.progress:.0f}", flush=True)
+        session.report_model(network.weights)
         while session.progress < arguments.steps:
             loss = network.train(*batch(generator, arguments.batch))
             stop = session.step()

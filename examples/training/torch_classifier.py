@@ -63,6 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     torch.manual_seed(arguments.seed)
     model = nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, CLASSES)).to(device)
+    session.report_model(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     state = session.restore()
     if state is not None:

@@ -79,6 +79,8 @@ class SpecificationCache:
             for workload in asked
         ]
         known = await known_skews(connection, wanted)
+        if not known and not any(job.profile for workload in asked for job in workload.specification.jobs):
+            return
         packlimit = self._placement.packlimit
         if packlimit is None:
             packlimit = (await load_packlimit(connection)).limit
