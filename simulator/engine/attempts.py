@@ -43,7 +43,6 @@ from domain.plan import Action, Reclaim, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt
 from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan
-from regional_scheduler.rounds import Lot
 from simulator.engine.event_queue import Happens
 from simulator.engine.leaving_in_cells import awaiting, leaving_in_cells, wait_no_longer
 from simulator.engine.placement_changes import PlacementChanges
@@ -66,19 +65,20 @@ class Attempts:
 
     # What happens.
 
-    def dispatch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
+    def dispatch(self, work: SimulatedWorkload, win: Win) -> None:
         """Carries out a win: charges the plan, asks its victims to leave, and starts the attempt when they are gone."""
-        world, now, plan = self._world, self._world.clock.now(), win.plan
-        inventory = world.regions.members[win.region].inventory
+        world, now, (region, plan, lot) = self._world, self._world.clock.now(), win
+        inventory = world.regions.members[region].inventory
         victims = plan.evictions
         world.queue.remove(work)
         work.attempts += 1
         work.token += 1
         work.key = lot.key
         work.run = new_run(work.facts())
-        work.region, work.standing, work.guaranteed = win.region, lot.position.standing, lot.position.within_quota
+        work.region, work.standing, work.guaranteed = region, lot.position.standing, lot.position.within_quota
         work.dispatched_s, work.started_s = now, math.nan
         work.placements, work.virtual_cluster = plan.placements, virtual_cluster_of(plan.cells)
+        work.cpus = amounts_of(work.placements).cpus
         work.happens(Happening.DISPATCHED)
         apply_plan(inventory, plan, now, lot)
         if victims:
@@ -97,7 +97,7 @@ class Attempts:
         for other in others:
             other.also_awaited_by.append((work, work.token))
         if len(plan.actions) > 1:  # there is more to do than its own start
-            execute(plan.actions, SimulatedExecution(world, self, win.region, work))
+            execute(plan.actions, SimulatedExecution(world, self, region, work))
         if not victims and not others:
             self._take(work, PlaceFreed(now))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TypeAlias
 
 NO_SUBJECT = -1
 EVERY_KIND = 1 << 30
@@ -13,6 +14,9 @@ EVERY_KIND = 1 << 30
 
 class Happens(IntEnum):
     """Kinds of events. Of those at one instant, what gives room back comes first, then what asks for it, then what decides."""
+
+    # An Enum hashes its name in Python; as a number it is hashed in C.
+    __hash__ = int.__hash__
 
     COMPLETION = 0
     VACATED = 1
@@ -35,16 +39,12 @@ class Happens(IntEnum):
     AUCTION = 13
 
 
-class QueuedEvent(NamedTuple):
-    """One thing that is going to happen. The sequence is unique, so no two of them compare equal."""
+QueuedEvent: TypeAlias = tuple[float, int, int, int, int]
+"""One thing that is going to happen: when, of what kind, its sequence, the subject (a workload's index, or a machine's
+place) and what the subject's token must still be for the event to mean anything.
 
-    time_s: float
-    kind: int
-    sequence: int
-    subject: int
-    """A workload's index, or a machine's place."""
-    token: int
-    """What the subject's token must still be for the event to mean anything."""
+The sequence is unique, so no two of them compare equal. There are very many, so they are plain tuples.
+"""
 
 
 class EventQueue:
@@ -55,7 +55,7 @@ class EventQueue:
     def __init__(self) -> None:
         self._heap: list[QueuedEvent] = []
         self._sequence = 0
-        self.now_s = float("-inf")
+        self.now_s = -math.inf
         """When the last event that was taken happened."""
 
     def __len__(self) -> int:
@@ -66,17 +66,21 @@ class EventQueue:
         if not time_s >= self.now_s:
             raise ValueError(f"{kind.name} at {time_s} lies before {self.now_s}")
         self._sequence += 1
-        heapq.heappush(self._heap, QueuedEvent(time_s, kind, self._sequence, subject, token))
+        heapq.heappush(self._heap, (time_s, kind, self._sequence, subject, token))
 
     def next_time_s(self) -> float:
         """When the next event happens; infinity when there is none."""
-        return self._heap[0].time_s if self._heap else float("inf")
+        return self._heap[0][0] if self._heap else math.inf
 
     def take_due(self, now: float, before_kind: int = EVERY_KIND) -> QueuedEvent | None:
         """Removes the next event if it is due by `now`, and of a kind before that one; else None."""
         heap = self._heap
-        if not heap or (event := heap[0]).time_s > now or event.kind >= before_kind:
+        if not heap:
+            return None
+        event = heap[0]
+        time_s, kind, _, _, _ = event
+        if time_s > now or kind >= before_kind:
             return None
         heapq.heappop(heap)
-        self.now_s = event.time_s
+        self.now_s = time_s
         return event

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from domain.identifiers import AttemptNumber, MachineId
-from domain.placement import Score, amounts_of
+from domain.identifiers import MachineId
+from domain.placement import Score
 from domain.plan import Plan
-from domain.rank import QueuePosition, Standing
+from domain.rank import Standing
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Lot
@@ -41,7 +41,7 @@ class SimulatedQueuePass:
         queue: WorkloadQueue,
         regions: SimulatedRegions,
         one: OneWorkload,
-        dispatch: Callable[[SimulatedWorkload, Lot, Win], None],
+        dispatch: Callable[[SimulatedWorkload, Win], None],
         running: Callable[[], Sequence[SimulatedWorkload]],
         use_of_tenants: Sequence[int],
         facts: QueuePassFacts,
@@ -121,18 +121,16 @@ class SimulatedQueuePass:
 
     def start_in(self, work: Work, region: int) -> bool:
         simulated = cast(SimulatedWorkload, work)
-        lot = self.lot_of(simulated)
-        win = self._regions.auction(simulated, lot, (region,), self.now)
+        win = self._regions.auction(simulated, self.standing_of(simulated), (region,), self.now)
         if win is None:
             return False
-        self._launch(simulated, lot, win)
+        self._launch(simulated, win)
         return True
 
     def _start_among(self, work: SimulatedWorkload, regions: Sequence[int]) -> bool:
-        lot = self.lot_of(work)
-        win = self._regions.auction(work, lot, regions, self.now)
+        win = self._regions.auction(work, self.standing_of(work), regions, self.now)
         if win is not None:
-            self._launch(work, lot, win)
+            self._launch(work, win)
             return True
         self._refuse(work)
         return False
@@ -143,11 +141,10 @@ class SimulatedQueuePass:
             self._queue.block(work)
         self.refused.append(work)
 
-    def _launch(self, work: SimulatedWorkload, lot: Lot, win: Win) -> None:
-        work.cpus = amounts_of(win.plan.placements).cpus
+    def _launch(self, work: SimulatedWorkload, win: Win) -> None:
+        self._dispatch(work, win)
         if self._cpus_of_tenants:
             self._cpus_of_tenants[work.tenant] += work.cpus
-        self._dispatch(work, lot, win)
 
     def standing_of(self, work: SimulatedWorkload) -> Standing:
         """At what it waits now."""
@@ -160,11 +157,8 @@ class SimulatedQueuePass:
         return standing
 
     def lot_of(self, work: SimulatedWorkload) -> Lot:
-        """The workload as it is put up for auction."""
-        position = QueuePosition(
-            work.workload.workload, self.standing_of(work), work.credit, work.submitted_s, work.within_quota
-        )
-        return Lot(work.workload, position, AttemptNumber(work.attempts + 1), None, work.preempted_s)
+        """The workload as it is put up for auction now."""
+        return work.lot_at(self.standing_of(work))
 
     # What tenants have.
 
@@ -227,8 +221,10 @@ class SimulatedQueuePass:
 
     def regions_with_room(self, work: Work) -> Sequence[int]:
         simulated = cast(SimulatedWorkload, work)
-        lot = self.lot_of(simulated)
-        found = [r for r in simulated.eligible if self._regions.auction(simulated, lot, (r,), self.now) is not None]
+        standing, auction = self.standing_of(simulated), self._regions.auction
+        found = [
+            region for region in simulated.eligible if auction(simulated, standing, (region,), self.now) is not None
+        ]
         if not found:
             self._refuse(simulated)
         return found
@@ -266,32 +262,32 @@ class SimulatedQueuePass:
         in_time = self.now + self.run_time_s(work) <= reservation.start_s
         if in_time or region not in simulated.eligible:
             return self._start_among(simulated, simulated.eligible)
-        lot = self.lot_of(simulated)
+        standing = self.standing_of(simulated)
         if (simulated.shape, kept_for.index) not in self._too_long:
-            win = self._regions.auction(simulated, lot, simulated.eligible, self.now)
+            win = self._regions.auction(simulated, standing, simulated.eligible, self.now)
             if win is None:
                 self._refuse(simulated)
                 return False
-            if win.region != region or self._leaves_room(lot, win, kept_for, reservation):
-                self._launch(simulated, lot, win)
+            if win.region != region or self._leaves_room(win, kept_for, reservation):
+                self._launch(simulated, win)
                 return True
             # Shorter ones of this shape may start there; of those that last as long, none.
             self._too_long.add((simulated.shape, kept_for.index))
         others = [other for other in simulated.eligible if other != region]
-        win = self._regions.auction(simulated, lot, others, self.now) if others else None
+        win = self._regions.auction(simulated, standing, others, self.now) if others else None
         if win is None:
             return False
-        self._launch(simulated, lot, win)
+        self._launch(simulated, win)
         return True
 
-    def _leaves_room(self, lot: Lot, win: Win, kept_for: Work, reservation: Reservation) -> bool:
+    def _leaves_room(self, win: Win, kept_for: Work, reservation: Reservation) -> bool:
         """Whether the other one finds room at its time with this one placed."""
         kept = self._kept_machines.get(kept_for.index)
         if kept is not None and kept.isdisjoint(_machines_of(win.plan)):
             return True
         inventory = self._regions.members[win.region].inventory
         with inventory.tentatively():
-            apply_plan(inventory, win.plan, self.now, lot)
+            apply_plan(inventory, win.plan, self.now, win.lot)
             for attempt in self._running():
                 if attempt.region == win.region and self.expected_end_s(attempt) <= reservation.start_s:
                     inventory.release(attempt.key)

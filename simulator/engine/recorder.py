@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,31 +49,102 @@ _WORKLOAD_ENDS = MappingProxyType(
 )
 
 
-@dataclass(slots=True)
-class _AttemptRow:
-    """An attempt, as far as it has come."""
+class _AttemptColumns:
+    """The attempts, as far as they have come: lists that are named as the columns of `AttemptTable`."""
 
-    workload: int
-    number: int
-    region: int
-    priority: int
-    level: int
-    dispatched_s: float
-    gpus: int
-    progress_at_start: float
-    guaranteed: bool
-    entries: Integers
-    """The inventory's: per machine, what it holds."""
-    since_s: float
-    """Since when it holds that."""
-    before: tuple[tuple[Integers, float, float], ...] = ()
-    """If it was resized: what it held, from when, until when."""
-    started_s: float = math.nan
-    ended_s: float = math.nan
-    end: int = AttemptEnd.RUNNING
-    evicted_by: int = NO_ROW
-    progress_at_end: float = math.nan
-    progress_kept: float = math.nan
+    __slots__ = (
+        "dispatched_s",
+        "end",
+        "ended_s",
+        "evicted_by",
+        "gpus",
+        "guaranteed",
+        "level",
+        "number",
+        "priority",
+        "progress_at_end",
+        "progress_at_start",
+        "progress_kept",
+        "region",
+        "started_s",
+        "workload",
+    )
+
+    def __init__(self) -> None:
+        self.workload: list[int] = []
+        self.number: list[int] = []
+        self.region: list[int] = []
+        self.priority: list[int] = []
+        self.level: list[int] = []
+        self.dispatched_s: list[float] = []
+        self.gpus: list[int] = []
+        self.guaranteed: list[bool] = []
+        self.progress_at_start: list[float] = []
+        self.started_s: list[float] = []
+        self.ended_s: list[float] = []
+        self.end: list[int] = []
+        self.evicted_by: list[int] = []
+        self.progress_at_end: list[float] = []
+        self.progress_kept: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.workload)
+
+    def add(self, work: SimulatedWorkload, now: float, *, guaranteed: bool) -> None:
+        """One more attempt, the workload's present one."""
+        priority, level = work.standing
+        self.workload.append(work.index)
+        self.number.append(work.attempts)
+        self.region.append(work.region)
+        self.priority.append(priority)
+        self.level.append(level)
+        self.dispatched_s.append(now)
+        self.gpus.append(work.gpus)
+        self.guaranteed.append(guaranteed)
+        self.progress_at_start.append(work.progress)
+        self.started_s.append(math.nan)
+        self.ended_s.append(math.nan)
+        self.end.append(AttemptEnd.RUNNING)
+        self.evicted_by.append(NO_ROW)
+        self.progress_at_end.append(math.nan)
+        self.progress_kept.append(math.nan)
+
+    def finish(self, row: int, end: AttemptEnd, ended_s: float, progress: float, kept: float) -> None:
+        """The attempt in this row has ended."""
+        self.ended_s[row], self.end[row] = ended_s, end
+        self.progress_at_end[row], self.progress_kept[row] = progress, kept
+
+    def table(self, first_share: Integers) -> AttemptTable:
+        """The same as a table."""
+        return AttemptTable(
+            workload=_integers(self.workload),
+            number=_integers(self.number),
+            region=_integers(self.region),
+            priority=_integers(self.priority),
+            level=_integers(self.level),
+            dispatched_s=_reals(self.dispatched_s),
+            started_s=_reals(self.started_s),
+            ended_s=_reals(self.ended_s),
+            end=_integers(self.end),
+            evicted_by=_integers(self.evicted_by),
+            gpus=_integers(self.gpus),
+            guaranteed=np.array(self.guaranteed, np.bool_),
+            progress_at_start=_reals(self.progress_at_start),
+            progress_at_end=_reals(self.progress_at_end),
+            progress_kept=_reals(self.progress_kept),
+            first_share=first_share,
+        )
+
+
+class _Spans(NamedTuple):
+    """What attempts held from one time to another; one element per span in each list."""
+
+    row: list[int]
+    """The attempt's."""
+    entries: list[Integers]
+    """The inventory's: per machine, what it held."""
+    since_s: list[float]
+    until_s: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +162,13 @@ class Recorder:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._rows: list[_AttemptRow] = []
+        self._attempts = _AttemptColumns()
+        self._entries: list[Integers] = []
+        """What each attempt holds, or held at its end: the inventory's, per machine."""
+        self._since_s: list[float] = []
+        """Since when it holds that."""
+        self._before = _Spans([], [], [], [])
+        """What attempts held before they were resized, in order of time."""
         self._refused: list[SimulatedWorkload] = []
         self._first_priority: dict[int, tuple[int, bool]] = {}
         self._first_started_s: dict[int, float] = {}
@@ -106,23 +184,11 @@ class Recorder:
 
     def dispatched(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
         """A new attempt. `entries` are the inventory's: per machine, what it holds."""
-        work.row = len(self._rows)
+        work.row = len(self._attempts)
         self._first_priority.setdefault(work.index, (work.standing.priority, work.within_quota))
-        self._rows.append(
-            _AttemptRow(
-                work.index,
-                work.attempts,
-                work.region,
-                work.standing.priority,
-                work.standing.level,
-                now,
-                work.gpus,
-                work.progress,
-                self._is_guaranteed(work),
-                entries,
-                now,
-            )
-        )
+        self._attempts.add(work, now, guaranteed=self._is_guaranteed(work))
+        self._entries.append(entries)
+        self._since_s.append(now)
 
     def _is_guaranteed(self, work: SimulatedWorkload) -> bool:
         if not self._with_cells:
@@ -132,32 +198,30 @@ class Recorder:
 
     def changed(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
         """The attempt was resized or retuned: it holds this from now on."""
-        row = self._rows[work.row]
-        if not np.array_equal(row.entries[:, (MACHINE, GPUS)], entries[:, (MACHINE, GPUS)]):
-            row.before = (*row.before, (row.entries, row.since_s, now))
-            row.since_s = now
-        row.entries = entries
+        row, before = work.row, self._before
+        if not np.array_equal(self._entries[row][:, (MACHINE, GPUS)], entries[:, (MACHINE, GPUS)]):
+            before.row.append(row)
+            before.entries.append(self._entries[row])
+            before.since_s.append(self._since_s[row])
+            before.until_s.append(now)
+            self._since_s[row] = now
+        self._entries[row] = entries
 
     def started(self, work: SimulatedWorkload, now: float) -> None:
-        self._rows[work.row].started_s = now
+        self._attempts.started_s[work.row] = now
         self._first_started_s.setdefault(work.index, now)
 
     def evicted(self, work: SimulatedWorkload, cause: EvictionCause, end: RecordEnd, by: int) -> None:
         """`by`: the workload, by index, that its place was for; NO_ROW when it was for none."""
-        row = self._rows[work.row]
-        row.ended_s, row.end, row.evicted_by = end.ended_s, END_OF_CAUSE[cause], by
-        row.progress_at_end, row.progress_kept = end.progress, end.checkpoint_progress
+        self._attempts.finish(work.row, END_OF_CAUSE[cause], end.ended_s, end.progress, end.checkpoint_progress)
+        self._attempts.evicted_by[work.row] = by
 
     def cancelled(self, work: SimulatedWorkload, end: RecordEnd) -> None:
-        row = self._rows[work.row]
-        row.ended_s, row.end = end.ended_s, AttemptEnd.CANCELLED
-        row.progress_at_end = row.progress_kept = end.progress
+        self._attempts.finish(work.row, AttemptEnd.CANCELLED, end.ended_s, end.progress, end.progress)
         self._ended_s[work.index] = end.ended_s
 
     def completed(self, work: SimulatedWorkload, now: float) -> None:
-        row = self._rows[work.row]
-        row.ended_s, row.end = now, AttemptEnd.COMPLETED
-        row.progress_at_end = row.progress_kept = work.work_s
+        self._attempts.finish(work.row, AttemptEnd.COMPLETED, now, work.work_s, work.work_s)
         self._ended_s[work.index] = now
 
     def machine_changed(self, region: int, machine: int, state: MachineState, now: float) -> None:
@@ -183,10 +247,11 @@ class Recorder:
         counts: RunCounts,
     ) -> RunRecord:
         """The tables, after the run. `refused` and `workloads` are by index; those never submitted are left out."""
+        attempted = self._attempts
         for work in workloads:
-            if work.row >= 0 and self._rows[work.row].end == AttemptEnd.RUNNING:
-                self._rows[work.row].progress_at_end = work.progress_at(ended_s)
-                self._rows[work.row].progress_kept = work.checkpoint_at(ended_s)
+            if work.row >= 0 and attempted.end[work.row] == AttemptEnd.RUNNING:
+                attempted.progress_at_end[work.row] = work.progress_at(ended_s)
+                attempted.progress_kept[work.row] = work.checkpoint_at(ended_s)
         attempts, shares = self._attempt_tables()
         down = [*self._down, *((number, since, ended_s) for number, since in self._down_since.items())]
         return RunRecord(
@@ -232,29 +297,27 @@ class Recorder:
         )
 
     def _attempt_tables(self) -> tuple[AttemptTable, ShareTable]:
-        rows = self._rows
-        spans = [
-            (number, *span)
-            for number, row in enumerate(rows)
-            for span in (*row.before, (row.entries, row.since_s, row.ended_s))
-        ]
-        held = np.concatenate(
-            [entries for _, entries, _, _ in spans] or [np.zeros((0, max(MACHINE, GPUS) + 1), np.int64)]
-        )[:, (MACHINE, GPUS)]
-        span = np.repeat(np.arange(len(spans)), [len(entries) for _, entries, _, _ in spans])
+        rows, before = self._attempts, self._before
+        # Spans by attempt, and of each attempt by time: what it held last comes behind what it held before.
+        attempts = np.concatenate((_integers(before.row), np.arange(len(rows))))
+        order = np.argsort(attempts, kind="stable")
+        every_entry = [*before.entries, *self._entries]
+        entries = [every_entry[span] for span in order.tolist()]
+        held = np.concatenate(entries or [np.zeros((0, max(MACHINE, GPUS) + 1), np.int64)])[:, (MACHINE, GPUS)]
+        span = np.repeat(order, [len(part) for part in entries])
         with_gpus = held[:, 1] > 0
         held, span = held[with_gpus], span[with_gpus]
-        attempt = _integers([number for number, _, _, _ in spans])[span]
-        regions = _integers([row.region for row in rows])
-        numbers = self._tables.numbers(regions[attempt], held[:, 0])
+        attempt = attempts[span]
+        numbers = self._tables.numbers(_integers(rows.region)[attempt], held[:, 0])
         lengths = np.bincount(attempt, minlength=len(rows))
         first_share = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-        attempts = table_of(AttemptTable, rows, region=regions, first_share=first_share)
+        table = rows.table(first_share)
         shares = ShareTable(numbers, held[:, 1].copy())
-        if len(spans) == len(rows):
-            return attempts, shares
-        since_s, until_s = _reals([since_s for _, _, since_s, _ in spans]), _reals([end_s for _, _, _, end_s in spans])
-        return attempts, replace(shares, from_s=since_s[span], until_s=until_s[span])
+        if not before.row:
+            return table, shares
+        since_s = np.concatenate((_reals(before.since_s), _reals(self._since_s)))
+        until_s = np.concatenate((_reals(before.until_s), table.ended_s))
+        return table, replace(shares, from_s=since_s[span], until_s=until_s[span])
 
 
 class _MachineNumbers:

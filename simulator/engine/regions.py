@@ -53,12 +53,12 @@ class _AskedRegion(NamedTuple):
     question: Question
 
 
-@dataclass(frozen=True, slots=True)
-class Win:
-    """A region has the best plan."""
+class Win(NamedTuple):
+    """A region has the best plan for what was put up."""
 
     region: int
     plan: Plan
+    lot: Lot
 
 
 class SimulatedRegions:
@@ -146,10 +146,10 @@ class SimulatedRegions:
             self._questions.put(key, regions)
         return regions
 
-    def auction(self, work: SimulatedWorkload, lot: Lot, eligible: Sequence[int], now: float) -> Win | None:
+    def auction(self, work: SimulatedWorkload, standing: Standing, eligible: Sequence[int], now: float) -> Win | None:
         """The winner of its lot among these of its regions: the best score, ties go to the first by name."""
         best: Win | None = None
-        standing = lot.position.standing
+        lot: Lot | None = None
         for region in self._asked_regions(work):
             if region.position not in eligible:
                 continue
@@ -157,11 +157,12 @@ class SimulatedRegions:
             if self._is_known(region, standing):
                 continue
             self.plans += 1
+            lot = work.lot_at(standing) if lot is None else lot
             plan = self.members[region.position].bidder.plan_alone(lot, now)
             if plan is None:
                 continue
             if best is None or bid_rank(plan.score, plan.region) < bid_rank(best.plan.score, best.plan.region):
-                best = Win(region.position, plan)
+                best = Win(region.position, plan, lot)
         if not self._remembers:
             self._forget()
         return best

@@ -203,9 +203,9 @@ class Simulation:
     def _take_all_at(self, now: float, submit_s: float) -> None:
         """Everything that happens at this instant, in the order of the kinds."""
         events = self.world.events
-        while (event := events.take_due(now, Happens.SUBMISSION)) is not None:
-            self._take(event, now)
         if submit_s <= now:
+            while (event := events.take_due(now, Happens.SUBMISSION)) is not None:
+                self._take(event, now)
             self._taken += self._submission.submit_due(now)
         while (event := events.take_due(now)) is not None:
             self._take(event, now)
@@ -213,21 +213,21 @@ class Simulation:
     def _take(self, event: QueuedEvent, now: float) -> None:
         """One event, if it still means anything."""
         self._taken += 1
-        kind = event.kind
+        _, kind, _, subject, token = event
         if kind in _OF_WORKLOADS:
-            work = self.world.workloads[event.subject]
-            if work.token == event.token:
+            work = self.world.workloads[subject]
+            if work.token == token:
                 self._move(work, kind)
         elif kind == Happens.MACHINE_DOWN:
-            self._machines.fail(event.subject, now)
+            self._machines.fail(subject, now)
         elif kind == Happens.MACHINE_UP:
-            self._machines.repair(event.subject, now)
+            self._machines.repair(subject, now)
         elif kind == Happens.RETURN_TO_QUEUE:
-            self._attempts.queue(self.world.workloads[event.subject])
+            self._attempts.queue(self.world.workloads[subject])
         elif kind == Happens.LOAN_CHANGE:
-            self._loans.change(event.subject)
+            self._loans.change(subject)
         elif kind == Happens.ACTION:
-            self._requests.carry_out(event.subject, now)
+            self._requests.carry_out(subject, now)
         elif kind == Happens.SCAN_PASS:
             self._scheduling.scan(now)
         elif kind == Happens.AUCTION:

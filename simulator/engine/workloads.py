@@ -11,9 +11,10 @@ from domain.eviction import EvictionRule, evictable_from_s, is_spared
 from domain.identifiers import AttemptNumber, VirtualClusterId, WorkloadId
 from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey, Holding, TaskPlacement
-from domain.rank import Standing
+from domain.rank import QueuePosition, Standing
 from domain.snapshot import AttemptSoFar
 from domain.workload import Workload
+from regional_scheduler.rounds import Lot
 
 NO_REGION = -1
 NO_KEY = AttemptKey(WorkloadId(""), AttemptNumber(0))
@@ -78,9 +79,9 @@ class SimulatedWorkload:
     standing: Standing = NO_STANDING
     within_quota: bool = True
     guaranteed: bool = True
+    """Whether it was within quota when the attempt was dispatched."""
     virtual_cluster: VirtualClusterId | None = None
     """Whose cells its attempt was dispatched to."""
-    """Whether it was within quota when the attempt was dispatched."""
     dispatched_s: float = math.nan
     started_s: float = math.nan
     placements: tuple[TaskPlacement, ...] = ()
@@ -184,6 +185,11 @@ class SimulatedWorkload:
         from_s = evictable_from_s(rule, self.dispatched_s, started_s, self.preempted_s)
         spared = is_spared(rule, guaranteed=self.guaranteed)
         return Holding(self.key, self.standing, self.dispatched_s, placements, from_s, spared)
+
+    def lot_at(self, standing: Standing) -> Lot:
+        """The workload as it is put up for auction when it waits at that standing."""
+        position = QueuePosition(self.workload.workload, standing, self.credit, self.submitted_s, self.within_quota)
+        return Lot(self.workload, position, AttemptNumber(self.attempts + 1), None, self.preempted_s)
 
     def facts(self) -> AttemptFacts:
         """What is known of its attempt as that begins."""

@@ -16,7 +16,6 @@ from domain.workload import Workload, WorkloadSpecification
 from global_scheduler.scan_settings import QueueRule
 from global_scheduler.service_history import ServiceHistory
 from regional_scheduler.plan_application import apply_plan
-from regional_scheduler.rounds import Lot
 from simulator.baselines.mast import MAST
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queue_pass import QueuePassFacts, SimulatedQueuePass
@@ -197,9 +196,9 @@ class SimulatedDriver:
     def _auction(self, regions: SimulatedRegions, now: float) -> tuple[DispatchDecision, ...]:
         dispatched: list[DispatchDecision] = []
 
-        def dispatch(work: SimulatedWorkload, lot: Lot, win: Win) -> None:
+        def dispatch(work: SimulatedWorkload, win: Win) -> None:
             member = regions.members[win.region]
-            apply_plan(member.inventory, win.plan, now, lot)
+            apply_plan(member.inventory, win.plan, now, win.lot)
             dispatched.append(
                 DispatchDecision(
                     work.workload.workload, member.region, ordered(win.plan.placements), win.plan.evictions
@@ -224,7 +223,7 @@ class Kinds:
 
 
 def auction_by_queue_pass(
-    queue: WorkloadQueue, regions: SimulatedRegions, dispatch: Callable[[SimulatedWorkload, Lot, Win], None], now: float
+    queue: WorkloadQueue, regions: SimulatedRegions, dispatch: Callable[[SimulatedWorkload, Win], None], now: float
 ) -> None:
     """One auction after the other along the queue, as the policy `mast` has it."""
     # Whose use of what is only for policies that ask.

@@ -51,8 +51,8 @@ def auction_as_simulated(plan: WorldPlan) -> History:
     def auction_pass(scan_pass: int, lots: tuple[Lot, ...], now: float) -> None:
         won: dict[WorkloadId, Plan] = {}
 
-        def dispatch(work: SimulatedWorkload, lot: Lot, win: Win) -> None:
-            apply_plan(regions.members[win.region].inventory, win.plan, now, lot)
+        def dispatch(work: SimulatedWorkload, win: Win) -> None:
+            apply_plan(regions.members[win.region].inventory, win.plan, now, win.lot)
             queue.remove(work)
             won[work.workload.workload] = win.plan
 

@@ -234,4 +234,4 @@ def win_by_scaling_in(world: World) -> None:
     actions = (ScaleIn(w.key, tuple(name_of(placement) for placement in gone)), Start((place,)))
     position = QueuePosition(x.workload.workload, x.standing, 0.0, x.submitted_s, within_quota=True)
     plan = Plan(x.workload.workload, RegionId("east"), actions, Score(reclaim_class=reclaim_class(actions)))
-    Attempts(world).dispatch(x, Lot(x.workload, position, AttemptNumber(1)), Win(0, plan))
+    Attempts(world).dispatch(x, Win(0, plan, Lot(x.workload, position, AttemptNumber(1))))
