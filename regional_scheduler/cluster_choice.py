@@ -8,7 +8,6 @@ call, if it offers that.
 from __future__ import annotations
 
 from functools import partial
-from itertools import count, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -122,19 +121,8 @@ def _is_perfect(place: Place, query: Query) -> bool:
 def placements_of(region: RegionCapacity, job: JobSpecification, found: FoundPlace) -> list[TaskPlacement]:
     """The job's tasks in a place, numbered in machine order."""
     layout = region.clusters[found.position].layout
-    machines, millicpus, mebibytes, gpu_bits = found.place.tasks.T.tolist()
-    return list(
-        map(
-            _placement,
-            zip(
-                repeat(job.name),
-                count(),
-                repeat(layout.cluster),
-                map(layout.machine_ids.__getitem__, machines),
-                map(indices_of, gpu_bits),
-                millicpus,
-                mebibytes,
-                strict=False,
-            ),
-        )
-    )
+    name, cluster, machine_ids = job.name, layout.cluster, layout.machine_ids
+    return [
+        _placement((name, task, cluster, machine_ids[machine], indices_of(gpu_bits), millicpus, mebibytes))
+        for task, (machine, millicpus, mebibytes, gpu_bits) in enumerate(found.place.tasks.tolist())
+    ]

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 from cluster_manager.capacity.attempts import order_key
 from cluster_manager.mechanism import Query
 from cluster_manager.place_rank import by_priority, running_s
-from domain.cells import downgraded
+from domain.cells import CellUse, downgraded
 from domain.identifiers import JobName, TenantId
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
 from domain.plan import PREEMPTS, Action, Downgrade, Evict, Plan, Start
@@ -247,19 +247,38 @@ class _Planning(NamedTuple):
     def plan_of(
         self, workload: Workload, placed: _Placed, victims: Sequence[AttemptKey], own_cells: Sequence[AttemptKey] = ()
     ) -> Plan:
-        """The plan that these places and victims make; of these, some use the workload's own cells opportunistically."""
+        """The plan that these places and victims make: localities summed over the jobs, every victim counted once.
+
+        Of the victims, some use the workload's own cells opportunistically.
+        """
         evicted = [self._holding(key) for key in sorted(victims)] if victims else []
         if len(placed) > 1:
             placed = sorted(placed, key=_submitted_position)
         placements: list[TaskPlacement] = []
+        cells: list[tuple[JobName, CellUse]] = []
+        losing: list[tuple[AttemptKey, JobName]] = []
+        spread, fragmentation, load = 0, 0.0, 0.0
         for demand, found in placed:
+            place = found.place
             placements += placements_of(self.region, demand.job, found)
-        score = _score([found for _, found in placed], evicted, self.now_s)
-        cells = tuple([(demand.job.name, use) for demand, found in placed if (use := found.place.cells) is not None])
-        losing = [loser for _, found in placed for loser in found.place.downgraded if loser[0] not in victims]
-        actions: list[Action] = [*_evictions(evicted, own_cells), *self._downgrades(losing)]
-        actions.append(Start(tuple(placements), cells))
-        return Plan(workload.workload, self.region.region, tuple(actions), score)
+            if place.cells is not None:
+                cells.append((demand.job.name, place.cells))
+            if place.downgraded:
+                losing += [loser for loser in place.downgraded if loser[0] not in victims]
+            spread += place.spread
+            fragmentation += place.fragmentation
+            load = max(load, found.load)
+        actions: tuple[Action, ...] = (Start(tuple(placements), tuple(cells)),)
+        if evicted or losing:
+            actions = (*_evictions(evicted, own_cells), *self._downgrades(losing), *actions)
+        score = Score(spread=spread, fragmentation=fragmentation, load=load)
+        if evicted:
+            score = score._replace(
+                reclaim_class=PREEMPTS,
+                preempted_by_priority=by_priority(evicted),
+                preempted_running_s=running_s(evicted, self.now_s),
+            )
+        return Plan(workload.workload, self.region.region, actions, score)
 
     def _downgrades(self, losing: Sequence[tuple[AttemptKey, JobName]]) -> list[Downgrade]:
         jobs_of: dict[AttemptKey, list[JobName]] = {}
@@ -287,20 +306,3 @@ def _submitted_position(placed: tuple[_Demand, FoundPlace]) -> int:
 def _evictions(victims: Sequence[Holding], own_cells: Sequence[AttemptKey]) -> list[Evict]:
     """They come first: a newcomer may only be charged beyond what is free where an attempt is leaving."""
     return [Evict(victim.key, victim.key in own_cells) for victim in victims]
-
-
-def _score(places: Sequence[FoundPlace], victims: Sequence[Holding], now: float) -> Score:
-    """The score of the whole plan: localities summed over the jobs, every victim counted once."""
-    spread = sum([found.place.spread for found in places])
-    fragmentation = sum([found.place.fragmentation for found in places])
-    load = max([found.load for found in places])
-    if not victims:
-        return Score(spread=spread, fragmentation=fragmentation, load=load)
-    return Score(
-        reclaim_class=PREEMPTS,
-        preempted_by_priority=by_priority(victims),
-        preempted_running_s=running_s(victims, now),
-        spread=spread,
-        fragmentation=fragmentation,
-        load=load,
-    )

@@ -15,6 +15,9 @@ from simulator.engine.queue_pass import SimulatedQueuePass
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
+MADE_AT_ONCE = 256
+"""So many workloads are made in one go: what they are does not depend on when they come, and each costs less that way."""
+
 
 class ArrivalSubmission:
     """Submits what arrives, which comes sorted by (submit time, id). What the world has already came before all of it."""
@@ -35,6 +38,10 @@ class ArrivalSubmission:
         self._attempts = attempts
         self._queue_pass = queue_pass
         self._next = 0
+        self._made: Sequence[SimulatedWorkload] = ()
+        """The next ones, made ahead of their time, ..."""
+        self._first_made = 0
+        """... and which arrival the first of them is."""
         self._there_before = len(world.workloads)
 
     @property
@@ -56,14 +63,24 @@ class ArrivalSubmission:
         """Takes in everything that is due; how much there was."""
         before, arrivals = self._next, self._arrivals
         while self._next < len(arrivals) and arrivals[self._next].submit_s <= now:
-            self._submit(arrivals[self._next], now)
+            self._submit(now)
             self._next += 1
         return self._next - before
 
-    def _submit(self, arrival: Arrival, now: float) -> None:
+    def _make_next(self) -> SimulatedWorkload:
+        """The workload of the next arrival."""
+        place = self._next - self._first_made
+        if place >= len(self._made):
+            ahead = self._arrivals[self._next : self._next + MADE_AT_ONCE]
+            first, workload_of = self.submitted, self._intake.workload_of
+            self._made = [workload_of(arrival.what, index) for index, arrival in enumerate(ahead, first)]
+            self._first_made, place = self._next, 0
+        return self._made[place]
+
+    def _submit(self, now: float) -> None:
         """Accepts a workload, or refuses what no region could ever host."""
         world = self._world
-        work = self._intake.workload_of(arrival.what, self.submitted)
+        work = self._make_next()
         world.workloads.append(work)
         hosted = bool(work.eligible) or only_data_is_missing(world, work)
         world.refused.append(not hosted)
