@@ -114,7 +114,7 @@ class PolicyInput(Protocol, Generic[Numbers]):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Estimates:
     """How long workloads are expected to run on; one element per workload in each array."""
 
@@ -139,7 +139,7 @@ class KnownColumns(Known[Floats], Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class KnownWork:
     """`KnownColumns` as arrays."""
 
@@ -170,7 +170,7 @@ class KnownWork:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class OracleWork:
     """What only a simulation knows; one element per workload in each array."""
 
@@ -190,7 +190,7 @@ class OracleNeeded(Exception):
         super().__init__(f"{policy} needs to know how long workloads will run, which only a simulation knows")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class PolicyView:
     """Workloads that wait, or attempts that run, at one moment; one element per workload in each array."""
 

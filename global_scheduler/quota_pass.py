@@ -35,7 +35,7 @@ NOTHING_EXCEEDED = -1
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class QuotaPass:
     """What is within quota, and what that charges. Arrays are read-only."""
 

@@ -34,7 +34,7 @@ class Reclassification:
         return self.was_within_quota and not self.within_quota
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ScanPlan:
     """The queue after the pass. Arrays are read-only, one element per pending entry of the view, in its order."""
 

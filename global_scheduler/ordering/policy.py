@@ -18,7 +18,7 @@ class OrderingInput(PolicyInput[Numbers], Protocol, Generic[Numbers]):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class QueueView(PolicyView):
     """The workloads that wait; one element per workload in each array."""
 
