@@ -54,10 +54,11 @@ def promotions(policies: Sequence[LevelPolicy | None], priority: NDArray[np.int8
     Raises PolicyFailed when a policy raises, or gives what is no time.
     """
     none = np.zeros(0, np.int64)
+    promoting = [(number, policy) for number, policy in enumerate(policies) if promotes(policy)]
+    if not promoting:
+        return Promotions(none, math.inf)
     from_s = np.full(len(queue), math.inf)
-    for number, policy in enumerate(policies):
-        if not promotes(policy):
-            continue
+    for number, policy in promoting:
         chosen = priority == number
         rows = queue.rows(chosen)
         with asking(policy.name, _KIND):

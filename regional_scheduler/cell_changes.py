@@ -16,6 +16,8 @@ from regional_scheduler.region_capacity import RegionCapacity
 
 def cell_changes(region: RegionCapacity) -> tuple[Downgrade | Restore, ...]:
     """What is to be done, to be carried out and written down at once: downgrades first. The region is as before."""
+    if not region.in_cells:
+        return ()
     changes = [change for mechanism, cluster in region.in_cells for change in mechanism.cell_changes(cluster)]
     if not changes:
         return ()

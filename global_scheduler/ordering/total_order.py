@@ -12,6 +12,7 @@ from global_scheduler.ordering.policy import OrderingPolicy, QueueView
 from global_scheduler.policy_failed import PolicyFailed, asking, column_of
 
 _KIND = "ordering"
+_MOST_GROUPS_BY_RADIX = int(np.iinfo(np.uint16).max)
 
 
 def ordering_credits(
@@ -55,7 +56,7 @@ def total_order(
     by_credit = np.argsort(-ordering_credit, kind="stable")
     levels = int(level.max(initial=0)) + 1
     # Few groups: 16-bit keys are sorted by radix, in linear time.
-    few = (LOWEST_PRIORITY + 1) * levels <= np.iinfo(np.uint16).max
+    few = (LOWEST_PRIORITY + 1) * levels <= _MOST_GROUPS_BY_RADIX
     group = (priority.astype(np.int64) * levels + level).astype(np.uint16 if few else np.int64)
     order: NDArray[np.int64] = by_credit[np.argsort(group[by_credit], kind="stable")]
     return order
