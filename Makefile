@@ -101,6 +101,14 @@ benchmarks: $(INSTALLED) ## Measure against the budgets; one JSON object per mea
 results-mast: $(INSTALLED) ## Compare MAST with its alternatives on the ITP trace, and write docs/results/mast.md
 	@$(BIN)/python -m scripts.results.mast
 
+.PHONY: results-hived
+results-hived: $(INSTALLED) ## Show sharing safety on the Philly trace, and write docs/results/hived.md
+	@$(BIN)/python -m scripts.results.hived
+
+.PHONY: results-tiresias
+results-tiresias: $(INSTALLED) ## Compare Tiresias with other schedulers on two traces, and write docs/results/tiresias.md
+	@$(BIN)/python -m scripts.results.tiresias
+
 .PHONY: constraints
 constraints: ## Pin the versions of a new, unconstrained installation
 	@test -n "$(PYTHON)" || { echo "Topmast needs Python 3.11 or newer" >&2; exit 1; }

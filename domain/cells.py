@@ -66,6 +66,8 @@ class ClusterCells:
     hierarchies: tuple[CellHierarchy, ...] = ()
     """GPU models without one get what their machines and racks suggest."""
     virtual_clusters: tuple[VirtualCluster, ...] = ()
+    static_binding: bool = False
+    """Every owned cell stands for one physical cell for good, whatever is on it. Only for comparisons (HiveD §5.3)."""
 
 
 class CellPair(NamedTuple):

@@ -32,13 +32,15 @@ class Inconsistent(ValueError):
 class Binding:
     """The bindings of a virtual cluster's cells in one chain, or of one pinned cell."""
 
-    __slots__ = ("_physical", "_uses", "_virtual", "buddy", "nodes", "pinned", "unbound")
+    __slots__ = ("_for_good", "_physical", "_uses", "_virtual", "buddy", "nodes", "pinned", "unbound")
 
     def __init__(self, nodes: Nodes, buddy: BuddyCells, pinned: int | None = None) -> None:
         """Nothing is bound, except the only cell of these nodes if it is pinned to a physical one."""
         self.nodes = nodes
         self.buddy = buddy
         self.pinned = pinned
+        self._for_good = pinned is not None
+        """Owned cells are never unbound."""
         levels = buddy.chain.top + 1
         self._physical: list[dict[int, int]] = [{} for _ in range(levels)]
         self._virtual: list[dict[int, int]] = [{} for _ in range(levels)]
@@ -49,6 +51,14 @@ class Binding:
             self.unbound = [0] * levels
             self._physical[nodes.owned_levels[0]][0] = pinned
             self._virtual[nodes.owned_levels[0]][pinned] = 0
+
+    def bind_for_good(self, level: int) -> None:
+        """Binds every owned cell of the level, and leaves them bound."""
+        chain = self.buddy.chain
+        for number, owned_level in enumerate(self.nodes.owned_levels):
+            if owned_level == level:
+                self._bind(level, number * chain.sizes[-1] // chain.sizes[level], self.buddy.choose(level, None))
+        self._for_good = True
 
     def physical_of(self, level: int, virtual: int) -> int | None:
         """The physical cell that the virtual one is bound to."""
@@ -266,7 +276,7 @@ class Binding:
         self._virtual[level][physical] = virtual
 
     def _unbind(self, level: int, virtual: int) -> None:
-        if self.pinned is not None and level == self.owned_level(level, virtual):
+        if self._for_good and level == self.owned_level(level, virtual):
             return
         physical = self._physical[level].pop(virtual)
         del self._virtual[level][physical]

@@ -31,8 +31,17 @@ class StalePlacement(ValueError):
 class CellCluster:
     """One cluster's chains, virtual clusters, and the work on them."""
 
-    def __init__(self, chains: Sequence[Chain], virtual_clusters: Sequence[VirtualCluster] = ()) -> None:
-        """Nothing is held. Raises AssignmentProblem where virtual clusters own more than there is."""
+    def __init__(
+        self,
+        chains: Sequence[Chain],
+        virtual_clusters: Sequence[VirtualCluster] = (),
+        *,
+        static_binding: bool = False,
+    ) -> None:
+        """Nothing is held. Raises AssignmentProblem where virtual clusters own more than there is.
+
+        `static_binding`: all owned cells are bound now and for good, instead of when they are used.
+        """
         self.chains = tuple(chains)
         self.virtual_clusters = {owner.virtual_cluster: owner for owner in virtual_clusters}
         self.buddies: tuple[BuddyCells, ...] = assigned_cells(chains, virtual_clusters)
@@ -43,6 +52,8 @@ class CellCluster:
         for number, chain in enumerate(self.chains):
             for owner in virtual_clusters:
                 self._add_views(owner, chain, self.buddies[number])
+        if static_binding:
+            self._bind_for_good()
         self.work: dict[Hashable, Work] = {}
         """By its key, in the order in which it came."""
         self.revision = 0
@@ -65,6 +76,14 @@ class CellCluster:
                 key = ViewKey(name, chain.name, pinned.name)
                 level, cell = pinned_address(chain, pinned)
                 self.views[key] = VirtualView(key, (level,), buddy, cell)
+
+    def _bind_for_good(self) -> None:
+        """Large cells first: so they find large ones that are whole."""
+        dynamic = [view for key, view in self.views.items() if key.pinned is None]
+        for level in range(max((chain.top for chain in self.chains), default=0), 0, -1):
+            for view in dynamic:
+                if level <= view.nodes.chain.top:
+                    view.binding.bind_for_good(level)
 
     # What there is.
 

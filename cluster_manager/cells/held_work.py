@@ -66,7 +66,11 @@ class HeldWork:
     def __init__(self, view: ClusterCapacity) -> None:
         """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
         declared = view.description.cells
-        self.cells = CellCluster(chains_of(view.description, declared.hierarchies), declared.virtual_clusters)
+        self.cells = CellCluster(
+            chains_of(view.description, declared.hierarchies),
+            declared.virtual_clusters,
+            static_binding=declared.static_binding,
+        )
         self.rows: list[Integers] = [
             np.array([view.number_of(machine) for machine in chain.machines], np.int64) for chain in self.cells.chains
         ]

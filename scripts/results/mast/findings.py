@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from scripts.results.markdown import NOTHING, percent, seconds
 from scripts.results.mast.kept import KeptRun, find
-from scripts.results.mast.tables import NOTHING, percent, seconds
 
 Figure = Callable[[KeptRun], str]
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from scripts.results.mast.kept import KeptRun, find
 from scripts.results.mast.measures import SHARES
+from scripts.results.picture_style import panels, picture_style, save
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 COLOURS: MappingProxyType[str, str] = MappingProxyType(
     {
@@ -36,7 +35,7 @@ PAPER_ALLOCATION = 98.0
 def draw_all(runs: Sequence[KeptRun], folder: Path) -> list[str]:
     """Draws what there are runs for; returns the names of the files."""
     loads = sorted({run.load for run in runs if run.experiment == "anywhere"})
-    with _style():
+    with picture_style():
         pictures = {
             "violations.svg": _violations(runs, loads),
             "regional-load.svg": _regional_load(runs),
@@ -44,36 +43,12 @@ def draw_all(runs: Sequence[KeptRun], folder: Path) -> list[str]:
             "allocation.svg": _allocation(runs, loads),
         }
         for name, figure in pictures.items():
-            figure.savefig(folder / name, format="svg", metadata={"Date": None, "Creator": None})
+            save(figure, folder / name)
     return list(pictures)
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    with mpl.rc_context(
-        {
-            "svg.hashsalt": "topmast",
-            "font.size": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.alpha": 0.25,
-            "legend.frameon": False,
-            "figure.facecolor": "white",
-            "path.simplify": True,
-        }
-    ):
-        yield
-
-
-def _panels(count: int, height: float = 3.2) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(10.0, height), layout="constrained")
-    axes = figure.subplots(1, count, sharey=True, squeeze=False)
-    return figure, list(axes[0])
-
-
 def _violations(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
-    figure, axes = _panels(len(loads))
+    figure, axes = panels(len(loads))
     for place, (axis, load) in enumerate(zip(axes, loads, strict=True)):
         shown = [run for run in runs if run.experiment == "anywhere" and run.load == load]
         width = 0.8 / max(1, len(shown))
@@ -94,7 +69,7 @@ def _violations(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
 
 def _regional_load(runs: Sequence[KeptRun]) -> Figure:
     shown = [run for policy in ("own_region", "mast") for run in find(runs, "anywhere", 1.0, policy)]
-    figure, axes = _panels(len(shown))
+    figure, axes = panels(len(shown))
     for axis, run in zip(axes, shown, strict=True):
         for colour, (region, load) in zip(REGION_COLOURS, sorted(run.regional_load().items()), strict=False):
             days = [step * run.step_days for step in range(len(load))]
@@ -111,7 +86,7 @@ def _regional_load(runs: Sequence[KeptRun]) -> Figure:
 
 
 def _start_latency(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
-    figure, axes = _panels(len(loads))
+    figure, axes = panels(len(loads))
     for axis, load in zip(axes, loads, strict=True):
         for run in (run for run in runs if run.experiment == "anywhere" and run.load == load):
             axis.step(
@@ -127,7 +102,7 @@ def _start_latency(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
 
 def _allocation(runs: Sequence[KeptRun], loads: Sequence[float]) -> Figure:
     shown_loads = [load for load in loads if load >= 1.0]
-    figure, axes = _panels(max(1, len(shown_loads)))
+    figure, axes = panels(max(1, len(shown_loads)))
     for axis, load in zip(axes, shown_loads, strict=False):
         shown = [run for run in runs if run.experiment == "anywhere" and run.load == load]
         for run in shown:

@@ -7,16 +7,10 @@ from typing import cast
 
 from domain.events import JsonValue
 from domain.tenant import LOWEST_PRIORITY
+from scripts.results.markdown import percent, seconds, table
 from scripts.results.mast.kept import KeptRun
 
 PRIORITIES = range(LOWEST_PRIORITY + 1)
-NOTHING = "–"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown; all columns but the first are aligned to the right."""
-    lines = [_line(head), _line(["---", *("---:" for _ in head[1:])]), *(_line(row) for row in rows)]
-    return "\n".join(lines)
 
 
 def fleets(loads: Mapping[str, Mapping[str, JsonValue]]) -> str:
@@ -183,23 +177,3 @@ def large(runs: Sequence[KeptRun]) -> str:
         count, *rest = run.numbers("large_start_latency_s")
         rows.append([f"{run.load:g}", run.policy, f"{count:,.0f}", *(seconds(value) for value in rest)])
     return table(head, rows)
-
-
-def percent(rate: float | None, digits: int = 1) -> str:
-    """A rate in per cent."""
-    return NOTHING if rate is None else f"{100 * rate:.{digits}f} %"
-
-
-def seconds(value: float | None) -> str:
-    """Seconds, in a unit that reads well."""
-    if value is None:
-        return NOTHING
-    if value < 3600:
-        return f"{value:,.0f} s"
-    if value < 2 * 86_400:
-        return f"{value / 3600:.1f} h"
-    return f"{value / 86_400:.1f} d"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,1 @@
+"""HiveD's sharing safety on a real trace: runs, pictures, document."""

@@ -1,0 +1,1 @@
+"""Tiresias against other schedulers: runs, pictures, document."""

@@ -1,0 +1,230 @@
+"""docs/results/tiresias.md: what was run, what came out beside Tiresias §5, and where the defaults lose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from domain.events import JsonValue
+from scripts.results.markdown import NOTHING, seconds, table, times
+from scripts.results.tiresias.cases import (
+    LOADS,
+    MIDDLE_LOAD,
+    POLICIES,
+    REFERENCE,
+    SLICED,
+    TRACES,
+    VARIANTS,
+)
+from scripts.results.tiresias.kept import KeptRun, find
+from scripts.results.tiresias.pictures import draw_all
+from simulator.baselines.tiresias import BOUNDED, PROMOTE_KNOB, THRESHOLDS_GPU_S
+
+PAPER = {
+    "yarn_cs": ("2.41×", "30.9×"),
+    "best_effort": ("1.50×", "9.0×"),
+    "tiresias_las": ("1×", "1×"),
+    "tiresias_gittins": ("1.00×", "1.0×"),
+    SLICED: ("2.00×", "2.6×"),
+}
+"""Table 5: mean and median completion time as multiples of 2D-LAS."""
+
+
+def write_pages(kept: Sequence[Mapping[str, JsonValue]], folder: Path) -> None:
+    """Pictures and document, from what is kept of the runs."""
+    runs = [KeptRun(run) for run in kept]
+    pictures = folder / "tiresias"
+    pictures.mkdir(parents=True, exist_ok=True)
+    draw_all(runs, pictures)
+    (folder / "tiresias.md").write_text(document_of(runs))
+
+
+def document_of(runs: Sequence[KeptRun]) -> str:
+    """The whole page."""
+    parts = (
+        _beginning(),
+        _in_short(runs),
+        _experiment(runs),
+        _policies(runs),
+        _slices(runs),
+        _sensitivity(runs),
+        _losses(runs),
+    )
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _beginning() -> str:
+    return """
+# Tiresias against other schedulers
+
+Written by `make results-tiresias` (`python -m scripts.results.tiresias`): do not edit it, change `scripts/results/tiresias/`. The numbers are
+in [figures.json](tiresias/figures.json); the same traces and code give the same bytes but for `processor_s`. The paper is Tiresias (NSDI '19).
+"""
+
+
+def _in_short(runs: Sequence[KeptRun]) -> str:
+    lines: list[str] = []
+    for trace in TRACES:
+        yarn = [_ratio(runs, trace, load, "yarn_cs", "mean") for load in LOADS]
+        fewer = [(find(runs, trace, load, REFERENCE), find(runs, trace, load, "srtf")) for load in LOADS]
+        counts = " / ".join(
+            f"{las.number('preemptions'):,.0f} against {srtf.number('preemptions'):,.0f}"
+            for las, srtf in fewer
+            if las is not None and srtf is not None
+        )
+        ratios = " / ".join(times(ratio) for ratio in yarn)
+        lines.append(
+            f"* **{TRACES[trace].title}**: YARN-CS takes {ratios} the mean completion time of 2D-LAS at loads "
+            f"{' / '.join(f'{load:g}' for load in LOADS)} (the paper: 2.41×). Preemptions of 2D-LAS against SRTF: {counts}."
+        )
+    return "## In short\n\n" + "\n".join(lines)
+
+
+def _experiment(runs: Sequence[KeptRun]) -> str:
+    rows = []
+    for trace in TRACES:
+        for load in LOADS:
+            run = find(runs, trace, load, REFERENCE)
+            if run is not None:
+                rows.append(
+                    [TRACES[trace].title, f"{load:g}", f"{run.number('gpus'):,.0f}", f"{run.number('workloads'):,.0f}"]
+                )
+    short = ", ".join(
+        f"{trace}: {window.sliced_until_day - window.from_day:g} days from day {window.from_day:g}"
+        for trace, window in TRACES.items()
+    )
+    return f"""
+## The experiment
+
+One region of 8-GPU machines, so many that what the window submits is 0.7, 1.0 or 1.3 times what they can do in the window; the traces are not
+changed. Work that is still running when the window ends runs to its end, so the last weeks are idler than the load says.
+
+{table(("window", "load", "GPUs", "workloads"), rows)}
+
+A start takes 150 s (containers), saving a preempted job's checkpoint 30 s, restoring it 33 s more, so an eviction costs minutes, as it did in
+the paper's testbed. No policy knows run times but `srtf`. `yarn_cs` is first in, first out, and nothing overtakes the first that finds no room;
+`best_effort` lets what fits overtake. `tiresias_las` has a threshold of {THRESHOLDS_GPU_S[0]:,.0f} GPU-seconds, a PROMOTEKNOB of {PROMOTE_KNOB:g}, and evicts nothing
+that has run for less than {BOUNDED.minimum_run_time_s:g} s, nor any workload more than {BOUNDED.evictions_per_workload_and_hour} times in an hour. `{SLICED}` changes over every minute while anything waits, which is
+simulated in a shorter window ({short}). Traces have no models, so placement by skew has no say here.
+"""
+
+
+def _policies(runs: Sequence[KeptRun]) -> str:
+    rows = []
+    for trace in TRACES:
+        for load in LOADS:
+            rows += [_row(runs, trace, load, policy, short=False) for policy in POLICIES]
+    return f"""
+## Completion times
+
+As multiples of 2D-LAS; the paper's columns are its Table 5. *Not working* are GPU-hours that attempts held without doing work that was kept:
+starts, saving and restoring checkpoints.
+
+{_table([row for row in rows if row])}
+
+![Completion times at load 1.0](tiresias/completion-times.svg)
+"""
+
+
+def _slices(runs: Sequence[KeptRun]) -> str:
+    rows = [
+        _row(runs, trace, MIDDLE_LOAD, policy, short=True)
+        for trace in TRACES
+        for policy in (REFERENCE, "yarn_cs", SLICED)
+    ]
+    return f"""
+## Against time slices
+
+In the shorter windows, at load 1.0 of these. Gandiva's slices of a minute cost it most of its time where a switch takes minutes (its own mechanisms
+suspend and resume in a second).
+
+{_table([row for row in rows if row])}
+"""
+
+
+def _sensitivity(runs: Sequence[KeptRun]) -> str:
+    head = (
+        "variant of 2D-LAS",
+        *(f"{trace}: mean, P50, P95" for trace in TRACES),
+        *(f"{trace}: preemptions" for trace in TRACES),
+    )
+    rows = []
+    for variant in (REFERENCE, *VARIANTS):
+        cells = [variant]
+        found = [find(runs, trace, MIDDLE_LOAD, variant) for trace in TRACES]
+        for trace, run in zip(TRACES, found, strict=True):
+            ratios = [times(_ratio(runs, trace, MIDDLE_LOAD, variant, name)) for name in ("mean", "p50", "p95")]
+            cells.append(NOTHING if run is None else ", ".join(ratios))
+        cells += [NOTHING if run is None else f"{run.number('preemptions'):,.0f}" for run in found]
+        rows.append(cells)
+    return f"""
+## Sensitivity
+
+At load 1.0, as multiples of the defaults (first row). `K` is the number of levels, followed by their thresholds in GPU-seconds.
+
+{table(head, rows)}
+"""
+
+
+def _losses(runs: Sequence[KeptRun]) -> str:
+    lines = []
+    for trace in TRACES:
+        for load in LOADS:
+            for policy in POLICIES:
+                for name, word in (("mean", "mean"), ("p50", "median"), ("p95", "P95")):
+                    ratio = _ratio(runs, trace, load, policy, name)
+                    if policy not in (REFERENCE, "tiresias_gittins") and ratio is not None and ratio < 0.995:
+                        lines.append(f"* {trace}, load {load:g}: `{policy}` has {times(ratio)} the {word} of 2D-LAS.")
+    best = []
+    for trace in TRACES:
+        better = [
+            (ratio, variant)
+            for variant in VARIANTS
+            if (ratio := _ratio(runs, trace, MIDDLE_LOAD, variant, "mean")) is not None and ratio < 0.995
+        ]
+        if better:
+            ratio, variant = min(better)
+            best.append(
+                f"On {trace} at load 1.0 the best variant, *{variant}*, has {times(ratio)} the mean of the defaults."
+            )
+        else:
+            best.append(f"On {trace} at load 1.0 no variant has a smaller mean than the defaults.")
+    return "## Where the defaults lose\n\n" + "\n".join([*lines, "", *best])
+
+
+def _ratio(
+    runs: Sequence[KeptRun], trace: str, load: float, variant: str, name: str, *, short: bool = False
+) -> float | None:
+    run, reference = (find(runs, trace, load, one, short=short) for one in (variant, REFERENCE))
+    if run is None or reference is None or not reference.jct_s(name) > 0:
+        return None
+    return run.jct_s(name) / reference.jct_s(name)
+
+
+def _row(runs: Sequence[KeptRun], trace: str, load: float, policy: str, *, short: bool) -> list[str]:
+    """Nothing where the case was not run."""
+    run = find(runs, trace, load, policy, short=short)
+    if run is None:
+        return []
+    paper = PAPER.get(policy, (NOTHING, NOTHING))
+    ratios = [times(_ratio(runs, trace, load, policy, name, short=short)) for name in ("mean", "p50", "p95")]
+    return [
+        f"{trace}, {load:g}",
+        policy,
+        seconds(run.jct_s("mean")),
+        seconds(run.jct_s("p50")),
+        *ratios,
+        *paper,
+        f"{run.number('preemptions'):,.0f}",
+        f"{run.number('demotions'):,.0f}",
+        f"{run.number('promotions'):,.0f}",
+        f"{run.number('not_working_gpu_h') / max(1.0, run.number('held_gpu_h')):.1%}",
+    ]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head = (
+        "trace, load", "policy", "mean", "P50", "mean, ratio", "P50, ratio", "P95, ratio", "paper: mean", "paper: median",
+        "preemptions", "demotions", "promotions", "not working",
+    )  # fmt: skip
+    return table(head, rows)
