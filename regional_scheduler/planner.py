@@ -14,7 +14,7 @@ Ignores: that several jobs might fit in clusters that are not the best for each;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -75,6 +75,11 @@ class _Demand(NamedTuple):
     position: int
     job: JobSpecification
     query: Query
+
+    @property
+    def alike(self) -> Hashable:
+        """The same for jobs of the workload that find the same places."""
+        return self.query.kind.number, self.query.tasks, self.query.affinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +146,22 @@ class _Planning(NamedTuple):
         """Places all jobs, in another order where one fails."""
         order = list(demands)
         went_first = {order[0].position}
+        tried: set[tuple[Hashable, ...]] = set()
         while True:
+            tried.add(tuple(demand.alike for demand in order))
             placed, room = self.place_in_order(order, evicting=evicting)
             if len(placed) == len(order):
                 return placed
             failed = order[len(placed)]
+            failure = _Failure(failed, not placed, room)
             if not placed or failed.position in went_first:
-                return _Failure(failed, not placed, room)
+                return failure
             went_first.add(failed.position)
             order.remove(failed)
             order.insert(0, failed)
+            if tuple(demand.alike for demand in order) in tried:
+                # The same questions in the same order: with many jobs that are alike, once for each of them otherwise.
+                return failure
 
     def place_in_order(
         self,
