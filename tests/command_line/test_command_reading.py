@@ -69,6 +69,7 @@ def test_json_of_a_workload_keeps_its_keys(topmast: Topmast) -> None:
         "cancel_requested",
         "queue_position",
         "attempts",
+        "consolidations",
     ]
     assert result["state"] == "RUNNING"
     assert result["ended_s"] is None
