@@ -118,6 +118,17 @@ LoansOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+DistributionOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--distribution",
+        exists=True,
+        dir_okay=False,
+        metavar="FILE",
+        help="Service of workloads that completed before, for policies that go by it (CSV with a column gpu_time_s).",
+        show_default=False,
+    ),
+]
 ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--config", exists=True, dir_okay=False, help="Settings (YAML).", show_default=False),
@@ -247,6 +258,7 @@ def input_source(
     assign_regions: bool,
     synthesize_tables: bool,
     loans: Path | None,
+    distribution: Path | None = None,
     snapshot: Path | None = None,
     default_duration: str | None = None,
     sharing: Sharing | None = None,
@@ -285,6 +297,7 @@ def input_source(
         assign_regions=assign_regions,
         synthesize_tables=synthesize_tables,
         loans=loans,
+        distribution=distribution,
         snapshot=snapshot,
         default_duration_s=None if default_duration is None else seconds(default_duration),
         sharing=sharing or Sharing(),

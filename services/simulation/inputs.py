@@ -20,6 +20,7 @@ from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from formats.fleet_file import FleetFile
 from formats.problems import FieldProblem, FormatError
 from formats.row_report import RowReport
+from formats.service_samples import read_service_samples
 from formats.snapshot_file import read_snapshot
 from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
 from formats.trace import TraceRow
@@ -59,6 +60,8 @@ class InputSource:
     """Rows read tables that are drawn from the seed (MAST's sharing statistics)."""
     loans: Path | None = None
     """None: all clusters are for training."""
+    distribution: Path | None = None
+    """Samples of the service of workloads that completed before; None: only those that complete in a run count."""
     snapshot: Path | None = None
     """Where the runs begin, and the trace with them; None: with nothing, at the first submission."""
     default_duration_s: float | None = None
@@ -92,6 +95,7 @@ class SimulationInputs:
     snapshot: Snapshot | None = None
     declarations: Declarations | None = None
     """What tenants own; None: what they say themselves."""
+    samples_gpu_s: tuple[float, ...] = ()
 
     @property
     def trace_name(self) -> str:
@@ -126,6 +130,7 @@ def read_inputs(source: InputSource) -> SimulationInputs:
         _check_tenants(rows, tenants, source)
     loans = read_loans(source.loans, described.fleet) if source.loans is not None else None
     named = source.tenants or source.snapshot or "tenants"
+    samples_gpu_s = read_service_samples(source.distribution) if source.distribution is not None else ()
     shared = shared_fleet(source.sharing, described.fleet, tenants, rows, str(named))
     return SimulationInputs(
         trace,
@@ -138,6 +143,7 @@ def read_inputs(source: InputSource) -> SimulationInputs:
         loans,
         snapshot,
         shared.declarations,
+        samples_gpu_s,
     )
 
 
@@ -187,6 +193,7 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
         snapshot=inputs.snapshot,
         default_duration_s=inputs.source.default_duration_s,
         catalog=Catalog(tables),
+        samples_gpu_s=inputs.samples_gpu_s,
     )
 
 

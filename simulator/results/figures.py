@@ -13,6 +13,7 @@ from simulator.results.capacity import held_curve, overloaded_gpu_seconds, reser
 from simulator.results.distribution import Distribution, distribution_of, number_or_null, rate_or_null
 from simulator.results.group_figures import GroupFigures, RunRows, figures_by_group, gpu_classes
 from simulator.results.holdings import MachineLevels, gpu_seconds_of_attempts, holdings_of
+from simulator.results.level_figures import LevelFigures, figures_by_level
 from simulator.results.run_record import NO_ROW, AttemptEnd, Flags, Integers, RunRecord, WorkloadEnd
 from simulator.results.service_levels import DEFAULT_LIMITS_S, decided_waits
 from simulator.results.waits import queueing_of_workloads, waits_of
@@ -59,6 +60,12 @@ class RunFigures:
     slo_limits_s: tuple[float, ...]
     slo_violation_rate: dict[str, float | None]
     negative_cache_hit_rate: float | None
+    levels: dict[str, LevelFigures] | None
+    """By the level at which attempts were dispatched; None where levels are too many to tell anything."""
+    demotions: int
+    """How often an attempt came to a worse level of its priority."""
+    promotions: int
+    """How often a workload that waited for too long was put back at the best level."""
     guaranteed: GroupFigures | None
     """Workloads all of whose attempts were guaranteed, and these attempts; None where there are none."""
     opportunistic: GroupFigures | None
@@ -115,6 +122,11 @@ class RunFigures:
             "slo_limits_s": {str(priority): limit_s for priority, limit_s in enumerate(self.slo_limits_s)},
             "slo_violation_rate": {**self.slo_violation_rate},
             "negative_cache_hit_rate": self.negative_cache_hit_rate,
+            "levels": None
+            if self.levels is None
+            else {level: figures.as_json() for level, figures in self.levels.items()},
+            "demotions": self.demotions,
+            "promotions": self.promotions,
             "guaranteed": self.guaranteed.as_json() if self.guaranteed is not None else None,
             "opportunistic": self.opportunistic.as_json() if self.opportunistic is not None else None,
             "by_tenant": {name: figures.as_json() for name, figures in self.by_tenant.items()},
@@ -136,14 +148,12 @@ def figures_of(
     """The figures of a run. `cost` is what it took, where that was measured; limits are by priority from 0 on."""
     workloads, attempts, counts = record.workloads, record.attempts, record.counts
     rows = rows_of(record, slo_limits_s)
-    groups = _groups(record, rows)
-    waits = rows.waits
+    groups, waits = _groups(record, rows), rows.waits
     levels = reserved_levels(record)
     held, supply = held_curve(record, levels=levels), supply_curve(record)
     available = supply.integral(record.started_s, record.ended_s)
     overloaded_s, held_then, available_then = overloaded_gpu_seconds(record, held, supply)
-    preempted = attempts.end == AttemptEnd.PREEMPTED
-    completed = workloads.end == WorkloadEnd.COMPLETED
+    preempted, completed = attempts.end == AttemptEnd.PREEMPTED, workloads.end == WorkloadEnd.COMPLETED
     ran_first = waits.ran & ~waits.again
     last_completed_s = float(workloads.ended_s[completed].max()) if completed.any() else nan
     ends = np.bincount(workloads.end, minlength=len(WorkloadEnd))
@@ -176,6 +186,9 @@ def figures_of(
         slo_limits_s=slo_limits_s,
         slo_violation_rate=_violation_rates(groups.by_priority),
         negative_cache_hit_rate=rate_or_null(counts.cache_hits, counts.cache_lookups),
+        levels=figures_by_level(attempts, rows.held_gpu_s),
+        demotions=counts.demotions,
+        promotions=counts.promotions,
         guaranteed=groups.by_use.get(_USES[0]),
         opportunistic=groups.by_use.get(_USES[1]),
         by_tenant=groups.by_tenant,

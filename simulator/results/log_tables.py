@@ -137,6 +137,8 @@ class LogTables:
         """`machine_down`, `reclaimed` or both: why training does not have these machines."""
         self.downs: list[tuple[int | None, float, float]] = []
         self.last_s = 0.0
+        self.demotions = 0
+        self.promotions = 0
         self.with_cells = clusters_with_cells(fleet)
         self._regions = {str(region.region): position for position, region in enumerate(fleet.regions)}
         named = [
@@ -192,7 +194,7 @@ class LogTables:
             started_s=workloads[0].submitted_s,
             ended_s=ended_s,
             broken_off=broken_off,
-            counts=RunCounts(),
+            counts=RunCounts(demotions=self.demotions, promotions=self.promotions),
         )
 
     def _workload_table(self, rows: Sequence[WorkloadRow], tenants: tuple[str, ...]) -> WorkloadTable:

@@ -70,7 +70,9 @@ class _LogReader:
             {
                 EventKind.SUBMITTED.value: self._submitted,
                 EventKind.RANKED.value: self._ranked,
+                EventKind.PROMOTED.value: self._promoted,
                 EventKind.DISPATCHED.value: self._dispatched,
+                EventKind.RECLASSIFIED.value: self._reclassified,
                 EventKind.STARTED.value: self._started,
                 EventKind.CHECKPOINTED.value: self._checkpointed,
                 EventKind.RESIZED.value: self._changed,
@@ -85,6 +87,8 @@ class _LogReader:
                 EventKind.RECLAIMED.value: self._reclaimed,
             }
         )
+        self._standings: dict[str, tuple[int, int]] = {}
+        """Priority and level of live attempts, by workload."""
         self._known = frozenset(kind.value for kind in EventKind)
 
     def read(self, record: Record) -> None:
@@ -112,6 +116,9 @@ class _LogReader:
         workload = self._workload(record)
         self._stands(workload, record)
 
+    def _promoted(self, _record: Record, _t_s: float) -> None:
+        self.tables.promotions += 1
+
     # Attempts.
 
     def _dispatched(self, record: Record, t_s: float) -> None:
@@ -122,6 +129,7 @@ class _LogReader:
                 "'topmast validate' shows all that is wrong with a log"
             )
         self._stands(workload, record)
+        self._standings[workload.name] = whole_field(record, "priority"), whole_field(record, "level")
         attempt = AttemptRow(
             workload=workload,
             number=whole_field(record, "attempt", 1),
@@ -138,6 +146,13 @@ class _LogReader:
             workload.first_attempt = attempt
         workload.live = attempt
         self.tables.attempts.append(attempt)
+
+    def _reclassified(self, record: Record, _t_s: float) -> None:
+        name, standing = text_field(record, "workload"), (whole_field(record, "priority"), whole_field(record, "level"))
+        before = self._standings.get(name, standing)
+        self._standings[name] = standing
+        if before[0] == standing[0] and before[1] < standing[1]:
+            self.tables.demotions += 1
 
     def _started(self, record: Record, t_s: float) -> None:
         attempt = self._attempt(record)

@@ -159,7 +159,7 @@ class MachineTable:
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """What the run itself counted; all 0 in a record that was made from a log."""
+    """What the run itself counted; in a record that was made from a log all but the last two are 0."""
 
     events: int = 0
     """Of the event queue."""

@@ -236,3 +236,25 @@ def test_policies_are_listed_with_what_they_do() -> None:
     printed = json.loads(good("policies", "--json").stdout)
     assert {"policy": "mast", "scans": True} in [{"policy": one["policy"], "scans": one["scans"]} for one in printed]
     assert len(printed) == len(lines) - 1
+
+
+def test_samples_of_service_and_parameters_of_levels(trace: Path, tmp_path: Path) -> None:
+    samples = tmp_path / "samples.csv"
+    samples.write_text("gpu_time_s\n100\n100\n5000\n")
+    run = ("--trace", trace, *FLEET, "--policy", "tiresias_gittins")
+    changes = ("--set", "levels.thresholds_gpu_s=[500, 5000]", "--set", "levels.promote_knob=0.5")
+    printed = figures(*run, "--distribution", samples, *changes, "--set", "distribution=tenant")
+    assert printed["inputs"]["distribution"] == str(samples)
+    assert printed["inputs"]["settings"]["levels"] == {"thresholds_gpu_s": [500.0, 5000.0], "promote_knob": 0.5}
+    assert printed["demotions"] > 0
+    assert set(printed["levels"]) <= {"0", "1", "2"}
+    samples.write_text("gpu_time_s\n")
+    result = topmast("simulate", *run, "--distribution", samples)
+    assert result.exit_code == ExitCode.REFUSED
+    assert f"{samples}: has no samples; give at least one" in result.stderr
+    result = topmast("simulate", *run, "--set", "levels.thresholds_gpu_s=[5, 1]")
+    assert result.exit_code == ExitCode.REFUSED
+    assert (
+        "levels.thresholds_gpu_s: thresholds_gpu_s must be one or more numbers greater than 0 that ascend"
+        in result.stderr
+    )

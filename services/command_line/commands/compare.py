@@ -28,6 +28,7 @@ from services.command_line.simulation_options import (
     AssignRegionsOption,
     ClustersOption,
     ConfigOption,
+    DistributionOption,
     FleetOption,
     GpuModelOption,
     GpusOption,
@@ -106,6 +107,7 @@ def compare(
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
+    distribution: DistributionOption = None,
     vcs: VcsOption = None,
     vcs_of_trace: VcsOfTraceOption = False,
     with_quotas: WithQuotasOption = False,
@@ -127,6 +129,7 @@ def compare(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
         assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, sharing=sharing,
+        distribution=distribution,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     requests = _requests(_names(policies), parse_seeds(seeds))

@@ -27,6 +27,7 @@ from services.command_line.simulation_options import (
     ClustersOption,
     ConfigOption,
     DefaultDurationOption,
+    DistributionOption,
     FleetOption,
     FurtherTraceOption,
     GpuModelOption,
@@ -119,6 +120,7 @@ def simulate(
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
+    distribution: DistributionOption = None,
     vcs: VcsOption = None,
     vcs_of_trace: VcsOfTraceOption = False,
     with_quotas: WithQuotasOption = False,
@@ -143,6 +145,7 @@ def simulate(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
         assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, sharing=sharing,
+        distribution=distribution,
         snapshot=snapshot, default_duration=default_duration,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)

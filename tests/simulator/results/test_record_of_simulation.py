@@ -59,7 +59,7 @@ def simulated(policy: str, settings: SimulationSettings, rows: list[TraceRow]) -
     return simulate(given, policy_called(policy), settings, 1, sink=lambda event: log.append(event.as_json())), log
 
 
-@pytest.mark.parametrize("policy", ["fifo", "mast", "srtf", "las"])
+@pytest.mark.parametrize("policy", ["fifo", "mast", "srtf", "las", "tiresias_las"])
 @pytest.mark.parametrize(
     "settings",
     [
