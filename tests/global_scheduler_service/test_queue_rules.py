@@ -69,8 +69,11 @@ def test_the_example_says_the_defaults_and_names_policies() -> None:
         ("fifo", QueueRule(FifoOrdering())),
         ("sf", QueueRule(FewestGpus())),
         ("las", QueueRule(FifoOrdering(), AttainedService())),
-        ("tiresias_las", QueueRule(FirstStarted(), AttainedService((3200.0,), PROMOTE_KNOB))),
-        ("tiresias_gittins", QueueRule(GittinsOrdering((3200.0,)), AttainedService((3200.0,), PROMOTE_KNOB))),
+        ("tiresias_las", QueueRule(FirstStarted(), AttainedService(THRESHOLDS_GPU_S, PROMOTE_KNOB))),
+        (
+            "tiresias_gittins",
+            QueueRule(GittinsOrdering(THRESHOLDS_GPU_S), AttainedService(THRESHOLDS_GPU_S, PROMOTE_KNOB)),
+        ),
         ("gandiva", QueueRule(LongestWaiting(), TimeSlice())),
     ],
 )

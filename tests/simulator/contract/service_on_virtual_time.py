@@ -72,7 +72,7 @@ class _Newcomer:
 
     region: _Region
     attempt: LiveAttempt
-    victims_left: int
+    is_set_up: bool = False
 
 
 @dataclass(slots=True)
@@ -87,13 +87,14 @@ class ServiceOnVirtualTime:
     level_timer: LevelTimer
     lease: Lease
     regions: list[_Region]
+    configuration: Configuration = field(default_factory=Configuration)
+    passes_of_one_global_tier: int | None = None
     passes: int = 0
     _happens: list[tuple[float, int, int, object]] = field(default_factory=list)
     _sequence: int = 0
     _news: bool = False
     _scan_due: bool = False
     _newcomers: dict[AttemptKey, _Newcomer] = field(default_factory=dict)
-    _makes_room_for: dict[AttemptKey, AttemptKey] = field(default_factory=dict)
 
     @staticmethod
     async def open(
@@ -105,8 +106,12 @@ class ServiceOnVirtualTime:
         start_s: float,
         window: int,
         priorities: Mapping[int, PrioritySection] | None = None,
+        passes_of_one_global_tier: int | None = None,
     ) -> ServiceOnVirtualTime:
-        """A service over an empty database, with a session of every region."""
+        """A service over an empty database, with a session of every region.
+
+        After so many passes the global tier starts anew, from the database; None: it never does.
+        """
         clock = VirtualClock(start_s)
         configuration = Configuration(
             auction=AuctionConfiguration(window=window, answer_timeout_real_s=_LONG_REAL_S),
@@ -133,7 +138,10 @@ class ServiceOnVirtualTime:
             regions.append(_Region(memory, auctioneer))
         scan_loop = ScanLoop(database, clock, configuration)
         level_timer = LevelTimer(database, clock, configuration)
-        return ServiceOnVirtualTime(database, settings, clock, start_s, scan_loop, level_timer, lease, regions)
+        service = ServiceOnVirtualTime(database, settings, clock, start_s, scan_loop, level_timer, lease, regions)
+        service.configuration = configuration
+        service.passes_of_one_global_tier = passes_of_one_global_tier
+        return service
 
     # Time.
 
@@ -223,11 +231,7 @@ class ServiceOnVirtualTime:
         region.memory.inventory.release(attempt.key)
         region.memory.live.remove(attempt.key)
         self._news = True
-        newcomer = self._newcomers.get(self._makes_room_for.pop(attempt.key, attempt.key))
-        if newcomer is not None and not completed and newcomer.attempt.key != attempt.key:
-            newcomer.victims_left -= 1
-            if newcomer.victims_left == 0:
-                self._set_up(newcomer, now)
+        self._set_up_unblocked(now)
 
     async def _report(
         self, region: _Region, attempt: LiveAttempt, phase: AttemptPhase, progress: float, now: float
@@ -251,6 +255,9 @@ class ServiceOnVirtualTime:
         if not await self.database.run(queue_store.count_queued):
             return
         self.passes += 1
+        if self.passes_of_one_global_tier is not None and self.passes % self.passes_of_one_global_tier == 0:
+            self.scan_loop = ScanLoop(self.database, self.clock, self.configuration)
+            self.level_timer = LevelTimer(self.database, self.clock, self.configuration)
         due_s = await self.scan_loop.run_pass(self.lease)
         if due_s is not None:
             self._at(max(now, due_s), Happens.PROMOTION, None)
@@ -299,19 +306,14 @@ class ServiceOnVirtualTime:
             raise ValueError("what was won has room")
         for attempt in dispatched.attempts:
             memory.live.add(attempt)
-        victims: dict[AttemptKey, int] = {attempt.key: 0 for attempt in dispatched.attempts}
         for key, eviction in dispatched.writes.evictions:
             memory.live.begin_eviction(key, eviction, now)
             if eviction.by is None:
                 raise ValueError(f"no newcomer needs the room of {key}")
-            victims[eviction.by] += 1
-            self._makes_room_for[key] = eviction.by
             self._leave(region, key, now)
         for attempt in dispatched.attempts:
-            newcomer = _Newcomer(region, attempt, victims[attempt.key])
-            self._newcomers[attempt.key] = newcomer
-            if newcomer.victims_left == 0:
-                self._set_up(newcomer, now)
+            self._newcomers[attempt.key] = _Newcomer(region, attempt)
+        self._set_up_unblocked(now)
         return (await region.auctioneer.step()).moved or bool(dispatched.attempts)
 
     # The price list.
@@ -328,6 +330,13 @@ class ServiceOnVirtualTime:
             attempt.take(Progressed(now, min(_work_s(attempt), kept + (now - attempt.started_s)), kept))
             save_s = self.settings.costs.checkpoint_save_s
         self._at(now + save_s, Happens.VACATED, (region, attempt))
+
+    def _set_up_unblocked(self, now: float) -> None:
+        """What is dispatched and has nobody in its way any more begins to be set up, as sessions do."""
+        for newcomer in self._newcomers.values():
+            if not newcomer.is_set_up and not newcomer.region.memory.live.blocked(newcomer.attempt):
+                newcomer.is_set_up = True
+                self._set_up(newcomer, now)
 
     def _set_up(self, newcomer: _Newcomer, now: float) -> None:
         costs = self.settings.costs

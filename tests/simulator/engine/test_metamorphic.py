@@ -29,7 +29,7 @@ from global_scheduler.levels.attained_service import AttainedService
 from global_scheduler.levels.remaining_service import RemainingService
 from global_scheduler.levels.time_slice import TimeSlice
 from global_scheduler.ordering.gittins import GittinsOrdering
-from simulator.baselines.tiresias import PROMOTE_KNOB
+from simulator.baselines.tiresias import PROMOTE_KNOB, THRESHOLDS_GPU_S
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
@@ -55,6 +55,7 @@ COSTS = SimulationSettings(
     costs=CostSettings(container_start_s=20.0, checkpoint_save_s=10.0, restore_s=5.0, checkpoint_interval_s=100.0)
 )
 POLICIES = tuple(policies())
+DOUBLED_GPU_S = tuple(2 * threshold for threshold in THRESHOLDS_GPU_S)
 SHARES_OF_THE_FLEET = ("drf",)
 """Their shares are of all GPUs that there are, so they are meant to notice any machine."""
 MARK = "q-"
@@ -130,11 +131,11 @@ def twice_as_slow(policy: Policy) -> Policy:
     bounds = EvictionRule(2 * policy.eviction.minimum_run_time_s)
     slower: dict[str, Policy] = {
         "las": replace(policy, levels=AttainedService((6400.0,))),
-        "tiresias_las": replace(policy, levels=AttainedService((6400.0,), PROMOTE_KNOB), eviction=bounds),
+        "tiresias_las": replace(policy, levels=AttainedService(DOUBLED_GPU_S, PROMOTE_KNOB), eviction=bounds),
         "tiresias_gittins": replace(
             policy,
-            levels=AttainedService((6400.0,), PROMOTE_KNOB),
-            ordering=GittinsOrdering((6400.0,)),
+            levels=AttainedService(DOUBLED_GPU_S, PROMOTE_KNOB),
+            ordering=GittinsOrdering(DOUBLED_GPU_S),
             eviction=bounds,
         ),
         "gandiva": replace(policy, levels=TimeSlice(120.0)),
