@@ -76,7 +76,12 @@ class _Problems:
     def _check_counts(self, group: TaskGroup, path: str) -> bool:
         before = len(self.found)
         for name, number in (("count", group.count), ("tasks", group.tasks)):
-            if type(number) is not int or number < 1:
+            if name == "tasks" and number == 0 and not group.groups:
+                self.add(
+                    f"{path}.tasks",
+                    "is missing or 0; say how many tasks are in the group, or of which groups it is made",
+                )
+            elif type(number) is not int or number < 1:
                 self.add(f"{path}.{name}", f"must be a whole number from 1 on, not {in_quotes(number)}")
         return len(self.found) == before
 

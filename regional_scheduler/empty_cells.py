@@ -45,9 +45,11 @@ class EmptyCells:
             return False
         return any(self._holds_gang(chain, job) for chain in self._chains)
 
-    @property
-    def words(self) -> str:
-        """What there is: "cluster east-a has gpu, switch, machine"."""
+    def words(self, job: JobSpecification, tenant: TenantId) -> str:
+        """What there is: "cluster east-a has gpu, switch, machine", or which pinned cells where the job's is not there."""
+        if self._chains and job.affinity.pinned_cell and not self._has_pinned(job.affinity.pinned_cell, tenant):
+            own = ", ".join(sorted(self._pinned_names(tenant))) or "none"
+            return f"pinned cells of tenant {tenant} in cluster {self._cluster.cluster}: {own}"
         levels = dict.fromkeys(chain.name_of(level) for chain in self._chains for level in range(1, chain.top + 1))
         return f"cluster {self._cluster.cluster} has {', '.join(levels) or 'machine, rack'}"
 
@@ -65,12 +67,15 @@ class EmptyCells:
         return most >= job.tasks
 
     def _has_pinned(self, name: str, tenant: TenantId) -> bool:
-        return any(
-            pinned.name == name
+        return name in self._pinned_names(tenant)
+
+    def _pinned_names(self, tenant: TenantId) -> list[str]:
+        return [
+            pinned.name
             for owner in self._cluster.cells.virtual_clusters
             if owner.virtual_cluster == VirtualClusterId(tenant)
             for pinned in owner.pinned
-        )
+        ]
 
     def _holds_gang(self, chain: Chain, job: JobSpecification) -> bool:
         nodes = Nodes(chain, [chain.top] * chain.counts[chain.top])

@@ -104,7 +104,8 @@ class EmptyRegion:
         large_enough = [cells for one, cells in clusters if one.room_for(job.resources, job.tasks) >= job.tasks]
         found = f"{field}.{field_in_the_way(job, tenant, large_enough)}"
         diagnosis = Diagnosis(Reason.TOPOLOGY, self.region, field=found)
-        return Refusal(diagnosis, sentence_about_topology(diagnosis, job, [cells.words for cells in large_enough]))
+        there = [cells.words(job, tenant) for cells in large_enough]
+        return Refusal(diagnosis, sentence_about_topology(diagnosis, job, there))
 
     def _judge_task(self, job: JobSpecification, field: str) -> Refusal:
         """Why no machine of the region holds a single task of the job."""

@@ -205,8 +205,8 @@ class _ClusterMatch:
             try:
                 declared_chain(hierarchy, self._cluster)
             except HierarchyProblem as problem:
-                where = f"{path}.levels[{problem.level - 1}].split" if problem.level is not None else path
-                self._refuse(None, where, str(problem))
+                field = f"levels[{problem.level - 1}].split" if problem.level is not None else problem.field
+                self._refuse(None, path if field is None else f"{path}.{field}", str(problem))
         if self.problems:
             return False
         try:

@@ -25,10 +25,12 @@ MOST_GPUS_PER_MACHINE = 62
 class HierarchyProblem(ValueError):
     """Levels and machines that do not make up a hierarchy of cells."""
 
-    def __init__(self, description: str, level: int | None = None) -> None:
+    def __init__(self, description: str, level: int | None = None, field: str | None = None) -> None:
         super().__init__(description)
         self.level = level
         """The one whose split factor it is about."""
+        self.field = field
+        """The field of the hierarchy that it is about, where it is another one."""
 
 
 class UnknownLevel(LookupError):
@@ -148,7 +150,11 @@ def declared_chain(hierarchy: CellHierarchy, cluster: Cluster) -> Chain:
     _check_levels(hierarchy.name, hierarchy.levels)
     chosen = _machines_of(hierarchy, cluster)
     if not chosen:
-        raise HierarchyProblem(f"chain {hierarchy.name}: the cluster has no machine with {hierarchy.gpu_model}")
+        raise HierarchyProblem(
+            f"chain {hierarchy.name}: the cluster has no machine with {hierarchy.gpu_model}; "
+            f"it has {_models_of(cluster)}: correct gpu_model, or leave the hierarchy out",
+            field="gpu_model",
+        )
     sizes = [1]
     for level in hierarchy.levels[1:]:
         sizes.append(sizes[-1] * level.split)
@@ -229,7 +235,10 @@ def chains_of(cluster: Cluster, declared: Iterable[CellHierarchy] = ()) -> tuple
         names.append(chain.name)
         for machine in chain.machines:
             if machine in chain_of:
-                raise HierarchyProblem(f"machine {machine} is in the hierarchies {chain_of[machine]} and {chain.name}")
+                raise HierarchyProblem(
+                    f"machine {machine} is in the hierarchies {chain_of[machine]} and {chain.name}; "
+                    "state which machines each has"
+                )
             chain_of[machine] = chain.name
     return tuple(chains)
 
@@ -240,8 +249,17 @@ def _machines_of(hierarchy: CellHierarchy, cluster: Cluster) -> list[Machine]:
     there = {machine.machine: machine for machine in cluster.machines()}
     for name in hierarchy.machines:
         if name not in there or there[name].gpu_model != hierarchy.gpu_model:
-            raise HierarchyProblem(f"chain {hierarchy.name}: no machine {name} with {hierarchy.gpu_model} is there")
+            raise HierarchyProblem(
+                f"chain {hierarchy.name}: no machine {name} with {hierarchy.gpu_model} is there; "
+                "correct its name in machines, or leave machines out for all of the model",
+                field="machines",
+            )
     return [there[name] for name in hierarchy.machines]
+
+
+def _models_of(cluster: Cluster) -> str:
+    models = {str(machine.gpu_model) for machine in cluster.machines() if machine.gpus}
+    return ", ".join(sorted(models)) or "none with GPUs"
 
 
 def _check_levels(chain: str, levels: Sequence[CellLevel]) -> None:

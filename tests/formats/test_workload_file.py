@@ -229,7 +229,9 @@ def test_refuses_what_is_no_mapping() -> None:
             "must be a whole number from 1 on, not 0",
             id="count",
         ),
-        pytest.param("affinity: {groups: [{}]}", "affinity.groups[0].tasks", "from 1 on, not 0", id="no tasks"),
+        pytest.param(
+            "affinity: {groups: [{}]}", "affinity.groups[0].tasks", "is missing or 0; say how many", id="no tasks"
+        ),
         pytest.param(
             "tasks: 2000, affinity: {groups: [" + ", ".join(["{tasks: 1}"] * 2000) + "]}",
             "affinity.groups",

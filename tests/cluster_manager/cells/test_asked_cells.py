@@ -161,6 +161,13 @@ def test_a_gang_that_no_cell_could_ever_hold_is_refused_with_the_field() -> None
     pinned = job(1, 4, JobAffinity(pinned_cell="corner"))
     assert refused(empty, pinned) is None
     assert refused(empty, pinned, "b") == (Reason.TOPOLOGY, "jobs[0].pinned_cell")
+    misspelt = job(1, 4, JobAffinity(pinned_cell="cornr"))
+    refusal = empty.refusal(WorkloadSpecification("w", TenantId("a"), (misspelt,)))
+    assert refusal is not None
+    assert refusal.sentence.endswith("pinned cells of tenant a in cluster cells: corner"), refusal.sentence
+    refusal = empty.refusal(WorkloadSpecification("w", TenantId("b"), (pinned,)))
+    assert refusal is not None
+    assert refusal.sentence.endswith("pinned cells of tenant b in cluster cells: none"), refusal.sentence
     refusal = empty.refusal(WorkloadSpecification("w", TenantId("a"), (job(3, 8, JobAffinity(ROW)),)))
     assert refusal is not None
     assert refusal.sentence.startswith("3 tasks of 8 GPUs")

@@ -216,12 +216,17 @@ def test_an_over_promised_level_is_named_and_by_how_much() -> None:
             ".levels[2].split",
             "make 4 GPUs, but its machines have 8",
         ),
-        ("gpu_model: V100\n", "gpu_model: K80\n", "", "the cluster has no machine with K80"),
+        (
+            "gpu_model: V100\n",
+            "gpu_model: K80\n",
+            ".gpu_model",
+            "the cluster has no machine with K80; it has P100, V100: correct gpu_model, or leave the hierarchy out",
+        ),
         (
             "gpu_model: V100\n",
             "gpu_model: V100\n              machines: [m9]\n",
-            "",
-            "no machine m9 with V100 is there",
+            ".machines",
+            "no machine m9 with V100 is there; correct its name in machines",
         ),
     ],
 )
