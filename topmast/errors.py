@@ -56,7 +56,12 @@ class TopmastError(Exception):
         super().__init__(sentence)
 
     def __str__(self) -> str:
-        unsaid = [str(violation) for violation in self.violations if violation.description not in self.sentence]
+        # A service cuts long descriptions, and marks that.
+        unsaid = [
+            str(violation)
+            for violation in self.violations
+            if violation.description.removesuffix("...") not in self.sentence
+        ]
         return "; ".join([self.sentence, *unsaid])
 
 

@@ -60,4 +60,8 @@ def _of_stored(problems: Sequence[CellsProblem]) -> str:
         f"tenant {problem.tenant}, {problem.field}: {problem.description}" for problem in problems[:SHOWN_PROBLEMS]
     )
     more = f"; and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
-    return f"the fleet has not the virtual clusters of its tenants: {named}{more}. Apply both together, or such tenants first"
+    # The remedy comes first: long sentences are cut.
+    return (
+        "the fleet has not the virtual clusters of its tenants; apply both together, or first such tenants as it has the"
+        f" cells for: {named}{more}"
+    )
