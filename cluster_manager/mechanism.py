@@ -162,7 +162,9 @@ class PlacementMechanism(Protocol):
     def capacity_after(self, query: Query, capacity: int, released: ReleasedCapacity) -> int:
         """For how many of the job's tasks there may be capacity at most, where it was `capacity` before a release.
 
-        Capacity may have grown for the job if this is enough for its tasks; below that it surely finds no place.
+        Capacity may have grown for the job if this is enough for its tasks; below that it surely finds no place. It hears
+        of every release: a mechanism in which whatever stands worse may be evicted can leave those out that do not concern
+        the query (`ReleasedCapacity.concerns`), and no other one.
         """
         ...
 

@@ -13,8 +13,9 @@ from domain.rank import Standing
 class ReleasedCapacity(NamedTuple):
     """Some newcomers may now find more capacity on these machines of one cluster than before.
 
-    Capacity here means what is free plus what all attempts hold that the newcomer may evict; so an attempt that ends
-    releases capacity only for those who could not have evicted it.
+    Capacity here means what is free plus what all attempts hold that the newcomer may evict. The standings say whose
+    capacity grew where newcomers may evict whatever stands worse: there an attempt that ends releases capacity only for
+    those that could not have evicted it.
     """
 
     arrays: ClusterArrays
@@ -26,7 +27,7 @@ class ReleasedCapacity(NamedTuple):
     """Only for newcomers of a strictly better standing than this one; None: for the worst, too."""
 
     def concerns(self, standing: Standing) -> bool:
-        """Whether a newcomer of this standing may find more capacity."""
+        """Whether a newcomer of this standing may find more capacity, where it may evict whatever stands worse."""
         return (self.from_standing is None or standing >= self.from_standing) and (
             self.below_standing is None or standing < self.below_standing
         )

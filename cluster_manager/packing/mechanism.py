@@ -80,6 +80,8 @@ class Packing:
         return tuple(row >= 0 and next(flags) == 1 for row in rows)
 
     def capacity_after(self, query: Query, capacity: int, released: ReleasedCapacity) -> int:
+        if not released.concerns(query.standing):
+            return capacity
         table = query.kind.needs.table
         return capacity + most_gained(released.arrays, released.machines, released.amounts, table)
 

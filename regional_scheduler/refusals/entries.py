@@ -116,8 +116,6 @@ class RefusedJobs:
             return False
         query, capacity = entry.query, entry.capacity
         for release in since:
-            if not release.released.concerns(query.standing):
-                continue
             position = release.position
             most = release.mechanism.capacity_after(query, capacity[position], release.released)
             capacity[position] = min(most, entry.when_empty[position])

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from domain.fleet import DEFAULT_MECHANISM, MachineState, Region
-from domain.identifiers import JobName
+from cluster_manager.cells.hierarchy import chains_of
+from domain.cells import ClusterCells, OwnedCells, VirtualCluster
+from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM, Cluster, MachineState, Region
+from domain.identifiers import JobName, VirtualClusterId
 from domain.plan import Plan
 from domain.rank import Standing
 from domain.resources import TaskResources
@@ -77,7 +79,9 @@ def full_worlds(draw: st.DrawFn, mechanisms: Sequence[str] = (DEFAULT_MECHANISM,
     """
     plain = draw(regions(2, 2, 3))
     clusters = [replace(one, mechanism=mechanisms[n % len(mechanisms)]) for n, one in enumerate(plain.clusters)]
-    region = replace(plain, clusters=tuple(clusters))
+    region = replace(
+        plain, clusters=tuple([half_owned(one) if one.mechanism == CELLS_MECHANISM else one for one in clusters])
+    )
     world = World(region, RegionCapacity(region, mechanisms=WITH_FIRST_FIT, rule=draw(rules())))
     for step in draw(SWITCHES):
         world.take(step)
@@ -92,6 +96,13 @@ def full_worlds(draw: st.DrawFn, mechanisms: Sequence[str] = (DEFAULT_MECHANISM,
             world.inventory.release(holding.key)
             world.inventory.hold(holding._replace(spared=True))
     return world
+
+
+def half_owned(cluster: Cluster) -> Cluster:
+    """The cluster in cells, of which the tenant of all workloads owns half the machines of each kind."""
+    owned = [OwnedCells(chain.name, "machine", len(chain.machines) // 2) for chain in chains_of(cluster)]
+    owner = VirtualCluster(VirtualClusterId("tenant"), tuple(cells for cells in owned if cells.cells))
+    return replace(cluster, cells=ClusterCells((), (owner,)))
 
 
 def assert_never_wrong(world: World, questions: list[Ask], history: list[Step]) -> None:
@@ -126,6 +137,17 @@ def test_never_refuses_a_workload_that_could_be_placed(world: World, questions: 
 def test_never_refuses_where_two_mechanisms_are_side_by_side(
     world: World, questions: list[Ask], history: list[Step]
 ) -> None:
+    assert_never_wrong(world, questions, history)
+
+
+@settings(max_examples=150)
+@given(
+    full_worlds((CELLS_MECHANISM, DEFAULT_MECHANISM)),
+    st.lists(asks(), min_size=3, max_size=6),
+    st.lists(changes(), min_size=3, max_size=10),
+)
+def test_never_refuses_in_cells_what_could_be_placed(world: World, questions: list[Ask], history: list[Step]) -> None:
+    """There a better standing alone evicts nobody: what ends is news for everybody."""
     assert_never_wrong(world, questions, history)
 
 
