@@ -98,7 +98,7 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
     )
     world.columns = scanner.columns
     packing_only = all(c.mechanism == DEFAULT_MECHANISM for region in world.fleet.regions for c in region.clusters)
-    guaranteed_apart = world.settings.eviction.spares_guaranteed or not packing_only
+    guaranteed_apart = world.eviction_rule.spares_guaranteed or not packing_only
     world.queue = ScannedQueue(scanner.columns, world.workloads, guaranteed_apart=guaranteed_apart)
     return scanner
 

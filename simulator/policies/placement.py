@@ -21,9 +21,6 @@ class SkewDecision(NamedTuple):
     """Whether a workload above it waits until it can be consolidated."""
 
 
-UNKNOWN_SKEW = SkewDecision(None, waits=False)
-
-
 class GangShape(NamedTuple):
     """How the GPUs of a workload are asked for: in equal tasks, each of which is on one machine."""
 

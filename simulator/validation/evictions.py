@@ -9,6 +9,7 @@ while it is being stopped. A loss or a drain must be seen on one of the attempt'
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from domain.events import EvictionCause
 from domain.fleet import MachineState
@@ -23,6 +24,15 @@ _Promise = tuple[str, int]
 """Victim and attempt."""
 
 
+class _Promised(NamedTuple):
+    """What a preemption says of its newcomer, which is to be dispatched."""
+
+    line: int
+    standing: Standing
+    region: str
+    own_cells: bool
+
+
 class Evictions:
     """Compares each eviction with its cause."""
 
@@ -31,13 +41,16 @@ class Evictions:
         self._machines = machines
         self._lives = lives
         self._findings = findings
-        self._promised: dict[str, dict[_Promise, tuple[int, Standing, str]]] = {}
-        """Preemptions whose newcomer is not dispatched yet: line, claimed standing and region, by newcomer."""
+        self._promised: dict[str, dict[_Promise, _Promised]] = {}
+        """Preemptions whose newcomer is not dispatched yet, by newcomer."""
 
     def dispatched(
-        self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record], *, guaranteed: bool
+        self, newcomer: str, standing: Standing, region: str, evicts: Sequence[Record], *, uses_cells: bool
     ) -> list[AttemptLife]:
-        """The newcomer's dispatch and what it evicts; returns the victims that are live. Raises BadField."""
+        """The newcomer's dispatch and what it evicts; returns the victims that are live. Raises BadField.
+
+        `uses_cells`: whether it is guaranteed, and uses cells of its virtual cluster.
+        """
         promised = self._promised.pop(newcomer, {})
         victims: list[AttemptLife] = []
         for entry in evicts:
@@ -45,24 +58,29 @@ class Evictions:
             victim, number = text_field(entry, "workload"), whole_field(entry, "attempt", 1)
             promise = promised.pop((victim, number), None)
             own_cells = uses_cells_of_newcomer(entry)
-            if own_cells and not guaranteed:
-                self._add(f"evicts attempt {number} of {victim} from cells, but is not guaranteed itself")
+            if own_cells and not uses_cells:
+                self._add(f"evicts attempt {number} of {victim} from cells, but has none itself")
             if promise is not None:
-                self._compare_claim(newcomer, standing, promise[1])
-                if region != promise[2]:
-                    self._add(f"is dispatched to {region}, but evicted attempt {number} of {victim} in {promise[2]}")
+                self._compare_claim(newcomer, standing, promise.standing)
+                self._compare_cells(newcomer, own_cells, promise.own_cells)
+                if region != promise.region:
+                    self._add(
+                        f"is dispatched to {region}, but evicted attempt {number} of {victim} in {promise.region}"
+                    )
             life = self._lives.open_life(victim)
             attempt = life.attempt if life is not None else None
             if attempt is not None and attempt.number == number:
                 attempt.room_for[newcomer] = standing
+                attempt.cells_of[newcomer] = own_cells
                 victims.append(attempt)
                 if promise is None:
                     self._check_victim(attempt, newcomer, standing, region, own_cells=own_cells)
             elif promise is None:
                 self._add(f"evicts attempt {number} of {victim}, which is not live")
-        for (victim, number), (line, _, _) in promised.items():
+        for (victim, number), promise in promised.items():
             self._add(
-                f"is dispatched without a word of attempt {number} of {victim}, which was evicted for it (line {line})"
+                f"is dispatched without a word of attempt {number} of {victim}, which was evicted for it"
+                f" (line {promise.line})"
             )
         return victims
 
@@ -105,9 +123,11 @@ class Evictions:
     def check_promises(self) -> None:
         """At the end of a whole run: no attempt was evicted for a workload that was never dispatched."""
         for newcomer in sorted(self._promised):
-            for (victim, number), (line, _, _) in self._promised[newcomer].items():
+            for (victim, number), promise in self._promised[newcomer].items():
                 self._findings.workload = victim
-                self._add(f"attempt {number} was evicted (line {line}) for {newcomer}, which was not dispatched")
+                self._add(
+                    f"attempt {number} was evicted (line {promise.line}) for {newcomer}, which was not dispatched"
+                )
         self._findings.workload = None
 
     def _check_preemption(self, life: WorkloadLife, attempt: AttemptLife, record: Record) -> None:
@@ -116,12 +136,13 @@ class Evictions:
         dispatched_at = attempt.room_for.get(newcomer)
         if dispatched_at is not None:
             self._compare_claim(newcomer, dispatched_at, claimed)
+            self._compare_cells(newcomer, attempt.cells_of[newcomer], uses_cells_of_newcomer(record))
             return
         promises = self._promised.setdefault(newcomer, {})
         if (life.name, attempt.number) not in promises:
-            if not uses_cells_of_newcomer(record):
-                self._compare(attempt, newcomer, claimed)
-            promises[life.name, attempt.number] = (self._findings.line, claimed, attempt.region)
+            own_cells = uses_cells_of_newcomer(record)
+            self._check_standing(attempt, newcomer, claimed, own_cells=own_cells)
+            promises[life.name, attempt.number] = _Promised(self._findings.line, claimed, attempt.region, own_cells)
 
     def _check_machines(self, attempt: AttemptLife, what: str, found: Sequence[MachineUse]) -> None:
         if not found:
@@ -135,8 +156,14 @@ class Evictions:
             self._add(
                 f"is dispatched to region {region}, but evicts {attempt.name}, which is in region {attempt.region}"
             )
+        self._check_standing(attempt, newcomer, standing, own_cells=own_cells)
+
+    def _check_standing(self, attempt: AttemptLife, newcomer: str, by: Standing, *, own_cells: bool) -> None:
+        """A victim stands worse, or uses the newcomer's cells opportunistically: then it has not only cells of its own."""
         if not own_cells:
-            self._compare(attempt, newcomer, standing)
+            self._compare(attempt, newcomer, by)
+        elif attempt.is_all_in_cells:
+            self._add(f"{attempt.name} is evicted from cells of {newcomer}, but uses those of its own virtual cluster")
 
     def _compare(self, attempt: AttemptLife, newcomer: str, by: Standing) -> None:
         if attempt.standing is None or not by < attempt.standing:
@@ -151,6 +178,11 @@ class Evictions:
                 f"an eviction for {newcomer} says that it is at (priority, level) {claimed}, but it was dispatched"
                 f" at {dispatched}"
             )
+
+    def _compare_cells(self, newcomer: str, dispatched: bool, claimed: bool) -> None:
+        if dispatched != claimed:
+            negation = "" if claimed else "not "
+            self._add(f"an eviction for {newcomer} says that it is {negation}from its cells, unlike its dispatch")
 
     def _add(self, sentence: str) -> None:
         self._findings.add(Invariant.I5, sentence)

@@ -21,6 +21,7 @@ class AttemptLife:
     """A live attempt: from `dispatched` to its end."""
 
     __slots__ = (
+        "cells_of",
         "checkpoint",
         "claims",
         "dispatched_line",
@@ -40,7 +41,9 @@ class AttemptLife:
         "standing",
         "started",
         "started_s",
+        "virtual_cluster",
         "within_quota",
+        "without_cells",
         "work_possible",
     )
 
@@ -77,6 +80,12 @@ class AttemptLife:
         """Where the log says that it is to go on elsewhere."""
         self.room_for: dict[str, Standing] = {}
         """Dispatched workloads that it is to make room for, and their standing."""
+        self.cells_of: dict[str, bool] = {}
+        """Of these, whether the attempt is said to use their cells opportunistically."""
+        self.virtual_cluster: str | None = None
+        """Whose cells it was dispatched to."""
+        self.without_cells = False
+        """Whether any of its jobs has lost its cells for now."""
         self.restored = kept
         self.checkpoint = kept
         """Its newest: what would be kept if it ended now."""
@@ -84,6 +93,12 @@ class AttemptLife:
         self.speed_since_s = 0.0
         self.work_possible = 0.0
         """Emulated: the work that can have been done until `speed_since_s`."""
+
+    @property
+    def is_all_in_cells(self) -> bool:
+        """Whether all that it holds are cells of its own virtual cluster, as far as the log tells: it has one job."""
+        one_job = len({claim.job for claim in self.planned}) == 1
+        return one_job and self.virtual_cluster is not None and not self.without_cells
 
 
 class WorkloadLife:

@@ -220,7 +220,9 @@ class LogChecker:
         self._lives.attempts += 1
         life.attempts, life.attempt = number, attempt
         attempt.guaranteed = guaranteed
-        victims = self._evictions.dispatched(life.name, standing, region, evicts, guaranteed=guaranteed)
+        attempt.virtual_cluster = optional_text(record, "virtual_cluster")
+        uses_cells = guaranteed and attempt.virtual_cluster is not None
+        victims = self._evictions.dispatched(life.name, standing, region, evicts, uses_cells=uses_cells)
         self._bounds.dispatched(attempt, victims)
         self._needless.dispatched(life.name, attempt, victims, migrates=migrates)
         self._classify(life, attempt, standing, within_quota=within_quota)
@@ -295,7 +297,9 @@ class LogChecker:
     def _cells_changed(self, record: Record, t_s: float) -> None:
         del t_s
         texts_field(record, "jobs")
-        self._attempt(record)
+        _, attempt = self._attempt(record)
+        if attempt is not None:
+            attempt.without_cells = record["event"] == EventKind.DOWNGRADED.value
 
     def _evicting(self, record: Record, t_s: float) -> None:
         life, attempt = self._attempt(record)

@@ -91,6 +91,42 @@ def test_names_what_is_broken_in_quotas(builder: LogBuilder, words: str) -> None
     assert any(words in sentence for sentence in found), found
 
 
+def reclaimed(
+    *,
+    newcomer_in: str | None = "vision",
+    victim_in: str | None = None,
+    downgraded: bool = False,
+    says: bool = True,
+    evicting_says: bool = True,
+) -> LogBuilder:
+    """Cells of `top` that `low` uses opportunistically, or so it says: it leaves for a worse standing."""
+    all_of_it, wide = task("e1", [0, 1, 2, 3]), job(1, 4, gpu_model="A100")
+    builder = log().submit("low", wide, tenant="ads").submit("top", wide).run("low", all_of_it)
+    if downgraded:
+        builder.add("downgraded", workload="low", attempt=1, jobs=["main"])
+    (
+        builder.dispatch("top", all_of_it, evicts={"low": 1})
+        .evict("low", "preempted", by=("top", 3, 0))
+        .start("top")
+        .wait(100)
+        .complete("top")
+        .cancel("low")
+    )
+    victims = [{"workload": "low", "attempt": 1, **({"own_cells": True} if says else {})}]
+    of_newcomer = {} if newcomer_in is None else {"virtual_cluster": newcomer_in}
+    edited(builder, "dispatched", fields(evicts=victims, **of_newcomer), workload="top")
+    if victim_in is not None:
+        edited(builder, "dispatched", fields(virtual_cluster=victim_in), workload="low")
+    if evicting_says:
+        edited(builder, "evicted", fields(own_cells=True))
+    return builder
+
+
+def test_owners_take_their_cells_back_whatever_the_standing() -> None:
+    assert reclaimed().validate().valid
+    assert reclaimed(victim_in="ads", downgraded=True).validate().valid
+
+
 EVICTIONS: Broken = {
     "a victim of the same standing": (
         log()
@@ -135,6 +171,22 @@ EVICTIONS: Broken = {
     "the eviction boasts": (
         preemption(by_priority=0),
         "an eviction for top says that it is at (priority, level) (0, 0), but it was dispatched at (1, 0)",
+    ),
+    "cells of a newcomer that has none": (
+        reclaimed(newcomer_in=None),
+        "evicts attempt 1 of low from cells, but has none itself",
+    ),
+    "a victim in cells of its own": (
+        reclaimed(victim_in="ads"),
+        "attempt 1 of low is evicted from cells of top, but uses those of its own virtual cluster",
+    ),
+    "an eviction that alone says that it is from cells": (
+        reclaimed(says=False),
+        "an eviction for top says that it is from its cells, unlike its dispatch",
+    ),
+    "a dispatch that alone says that it evicts from cells": (
+        reclaimed(evicting_says=False),
+        "an eviction for top says that it is not from its cells, unlike its dispatch",
     ),
     "an eviction that the dispatch does not list": (
         edited(preemption(), "dispatched", fields(evicts=[]), workload="top"),

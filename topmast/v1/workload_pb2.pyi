@@ -526,9 +526,7 @@ Global___TaskPlacement: _TypeAlias = TaskPlacement  # noqa: Y015
 
 @_typing.final
 class JobCells(_message.Message):
-    """One run of a workload.
-    The cells of a virtual cluster that a job of an attempt uses.
-    """
+    """The cells of a virtual cluster that a job of an attempt uses."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -569,6 +567,8 @@ Global___JobCells: _TypeAlias = JobCells  # noqa: Y015
 
 @_typing.final
 class Attempt(_message.Message):
+    """One run of a workload."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
