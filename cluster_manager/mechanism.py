@@ -200,6 +200,10 @@ class ChangesCells(Protocol):
         """The jobs that use other cells from now on than their holdings say, all of them together. The view is as before."""
         ...
 
+    def bound_anew(self, view: ClusterCapacity) -> Sequence[CellChange]:
+        """The jobs whose cells are others that are alike, for machines, virtual clusters or their tasks have changed. Until
+        their holdings say so, what is bound depends on more than these. The view is as before."""
+        ...
 
 class WhyWaiting(NamedTuple):
     """Why a cluster divided into cells has no place for a job."""

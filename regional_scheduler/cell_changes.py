@@ -7,7 +7,7 @@ Rule: a downgraded attempt gets cells again as soon as its virtual cluster has s
 from __future__ import annotations
 
 from cluster_manager.mechanism import CellChange
-from domain.cells import CellsOfJobs, CellUse
+from domain.cells import CellsOfJobs, CellUse, cells_after
 from domain.identifiers import JobName
 from domain.placement import AttemptKey
 from domain.plan import Downgrade, Restore
@@ -26,6 +26,16 @@ def cell_changes(region: RegionCapacity) -> tuple[Downgrade | Restore, ...]:
     return (
         *[Downgrade(attempt, cells) for attempt, cells in losing],
         *[Restore(attempt, cells) for attempt, cells in getting],
+    )
+
+
+def bound_anew(region: RegionCapacity) -> tuple[tuple[AttemptKey, CellsOfJobs], ...]:
+    """The attempts whose cells are others now, but alike, with what all their jobs use: for both drivers to write down."""
+    changes = [change for mechanism, cluster in region.in_cells for change in mechanism.bound_anew(cluster)]
+    return tuple(
+        (attempt, cells_after(holding.cells, cells))
+        for attempt, cells in _by_attempt(changes)
+        if (holding := region.holding(attempt)) is not None
     )
 
 

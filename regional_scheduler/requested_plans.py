@@ -109,9 +109,16 @@ def plan_retune(
 def plan_migration(inventory: RegionCapacity, attempt: AttemptToChange, cluster: ClusterId | None, now: float) -> Plan:
     """All base tasks are to run in this cluster, or on any other machines of the region than now.
 
-    The attempt may be of another region. Raises ImpossibleAction, with the reason.
+    The attempt may be of another region. Raises ImpossibleAction, with the reason; so for clusters with cells: a place that is
+    kept for an attempt that does not run yet would stand in the way of owners, who wait for nobody.
     """
+    divided = [one for _, one in inventory.in_cells]
+    if cluster is not None and cluster in [one.cluster for one in divided]:
+        problem = f"cluster {cluster} is divided into cells: nothing is moved into it; name another one"
+        raise ImpossibleAction(attempt.key, problem)
     with inventory.tentatively():
+        for machine in [machine for one in divided for machine in one.layout.machine_ids]:
+            inventory.set_machine_state(machine, MachineState.DRAINING)
         for machine in sorted({placement.machine for placement in attempt.placements}):
             if machine in inventory.number_of_machine:
                 inventory.set_machine_state(machine, MachineState.DRAINING)

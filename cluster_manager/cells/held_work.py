@@ -49,6 +49,7 @@ class HeldWork:
 
     __slots__ = (
         "_astray",
+        "_bound_anew",
         "_changes",
         "_held",
         "_jobs",
@@ -90,6 +91,8 @@ class HeldWork:
         """Which job the work is, if it uses cells of its virtual cluster or asked for some."""
         self._without_cells: dict[WorkKey, None] = {}
         """Work that asked for cells of its virtual cluster and has none."""
+        self._bound_anew: dict[WorkKey, None] = {}
+        """Work that has other cells than it is held with, but alike."""
         self._sequences: dict[AttemptKey, dict[WorkKey, int]] = {}
         """In which order work came that is held; what it holds may have changed since."""
 
@@ -142,6 +145,7 @@ class HeldWork:
             self.cells.release(key)
             self._jobs.pop(key, None)
             self._without_cells.pop(key, None)
+            self._bound_anew.pop(key, None)
         self._held.pop(attempt, None)
         self._parts.pop(attempt, None)
 
@@ -164,6 +168,17 @@ class HeldWork:
         changes = [self._change_of(key, self.cells.work[key]) for key in self._without_cells]
         return [change for change in changes if change is not None]
 
+    def bound_anew(self) -> list[CellChange]:
+        """The jobs that have other cells than is written down with them, but alike; those of what is leaving are left out."""
+        return [self._seated(key, work) for key in self._bound_anew if not (work := self.cells.work[key]).leaving]
+
+    def _seated(self, key: WorkKey, work: Work) -> CellChange:
+        job = self._jobs[key]
+        (use,) = [use for name, use in self.holding(key.attempt).cells if name == job]
+        tasks = zip(work.owned_levels, work.tasks, strict=True)
+        seated = tuple(TaskCellUse(level, task.pairs) for level, task in tasks)
+        return CellChange(key.attempt, job, use._replace(tasks=seated, downgraded=False))
+
     def _change_of(self, key: WorkKey, work: Work) -> CellChange | None:
         if work.leaving:
             return None
@@ -171,11 +186,7 @@ class HeldWork:
         (use,) = [use for name, use in self.holding(key.attempt).cells if name == job]
         if work.downgraded:
             return None if use.downgraded else CellChange(key.attempt, job, downgraded(use))
-        if not use.downgraded:
-            return None
-        tasks = zip(work.owned_levels, work.tasks, strict=True)
-        seated = tuple(TaskCellUse(level, task.pairs) for level, task in tasks)
-        return CellChange(key.attempt, job, use._replace(tasks=seated, downgraded=False))
+        return self._seated(key, work) if use.downgraded else None
 
     def holding(self, attempt: AttemptKey) -> Holding:
         """What the attempt holds. Raises KeyError."""
@@ -234,8 +245,13 @@ class HeldWork:
             self._parts[holding.key] = number
         for work, part in sorted(seats, key=lambda seat: (seat[0].request.standing, seat[0].sequence)):
             seat_as_held(self.cells, work, part)
-            if work.downgraded and isinstance(work.request.key, WorkKey):
-                self._without_cells[work.request.key] = None
+            held_as = work.request.key
+            if not isinstance(held_as, WorkKey):
+                continue
+            if work.downgraded:
+                self._without_cells[held_as] = None
+            elif work.view is not None and [task.pairs for task in work.tasks] != [task.pairs for task in part.tasks]:
+                self._bound_anew[held_as] = None
 
 
 def _parts_of(holding: Holding, leaving: bool) -> Iterator[tuple[JobName | None, CellHolding]]:

@@ -149,6 +149,11 @@ class Cells:
         self._work.bring_up_to_date(view)
         return self._work.cell_changes()
 
+    def bound_anew(self, view: ClusterCapacity) -> Sequence[CellChange]:
+        """See `rebuild.seat_as_held`."""
+        self._work.bring_up_to_date(view)
+        return self._work.bound_anew()
+
     def required_victims(self, query: Query, victims: Sequence[AttemptKey], view: ClusterCapacity) -> tuple[bool, ...]:
         """Victims that need not leave are spared when a place is found; of those that are left it says nothing."""
         return tuple(False for _ in victims)

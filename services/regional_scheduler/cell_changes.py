@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from domain.clock import Clock
-from regional_scheduler.cell_changes import cell_changes
+from regional_scheduler.cell_changes import bound_anew, cell_changes
 from regional_scheduler.plan_application import apply_actions
-from services.database import event_store
+from services.database import cell_store, event_store
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.regional_scheduler.attempt_events import cell_events
@@ -29,6 +29,7 @@ class CellChanges:
 
     async def look(self) -> None:
         """Writes what has changed and does it to memory. Costs nothing while no attempt lacks its cells."""
+        await self._write_bound_anew()
         memory, region = self._memory, self._memory.region.region
         actions = cell_changes(memory.inventory)
         if not actions:
@@ -41,3 +42,16 @@ class CellChanges:
             await event_store.append(connection, cell_events(region, writing.writes.cells, memory.live, now))
         apply_actions(memory.inventory, actions, now)
         self._writer.carry_out(writing.writes)
+
+    async def _write_bound_anew(self) -> None:
+        """Nothing happens to these attempts; but a session that follows binds the very same cells."""
+        found = bound_anew(self._memory.inventory)
+        if not found:
+            return
+        async with fenced_transaction(self._database, self._lease) as connection:
+            await cell_store.write_cells(connection, found)
+        for key, cells in found:
+            self._memory.inventory.replace_cells(key, cells)
+            attempt = self._memory.live.get(key)
+            if attempt is not None:
+                attempt.cells = cells

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from domain.cells import CellsOfJobs
 from domain.events import EventKind
 from formats.event_details import cells_details
-from regional_scheduler.cell_changes import cell_changes
+from regional_scheduler.cell_changes import bound_anew, cell_changes
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def change_cells(world: World, attempts: Attempts) -> None:
     """Downgraded attempts get cells again where there are some, and inconsistent ones lose theirs."""
     for region, member in enumerate(world.regions.members):
+        for key, cells in bound_anew(member.inventory):
+            member.inventory.replace_cells(key, cells)
         actions = cell_changes(member.inventory)
         if actions:
             attempts.carry_out(region, actions)

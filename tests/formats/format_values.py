@@ -67,11 +67,13 @@ def machines(draw: st.DrawFn, name: str) -> Machine:
 
 @st.composite
 def virtual_cluster_lists(draw: st.DrawFn) -> tuple[DeclaredVirtualCluster, ...]:
-    hierarchies = st.none() | NAMES
-    cells = st.builds(DeclaredCells, NAMES, st.integers(1, 1000), hierarchies)
-    pins = st.builds(DeclaredPin, NAMES, NAMES, NAMES.map(MachineId), st.integers(0, 61), hierarchies)
-    machines = st.builds(DeclaredMachines, st.integers(1, 1000), st.integers(1, 100), st.none() | GPU_MODELS)
-    clusters = NAMES.map(ClusterId)
+    # That any name survives is known of others; a pattern takes long to draw from.
+    names = st.sampled_from(["gpu", "a:b", "null", "1e3", "machine"])
+    hierarchies = st.none() | names
+    cells = st.builds(DeclaredCells, names, st.integers(1, 1000), hierarchies)
+    pins = st.builds(DeclaredPin, names, names, names.map(MachineId), st.integers(0, 61), hierarchies)
+    machines = st.builds(DeclaredMachines, st.integers(1, 1000), st.integers(1, 100), st.none() | names.map(GpuModel))
+    clusters = names.map(ClusterId)
     one = st.builds(
         DeclaredVirtualCluster,
         clusters,

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.fleet_file import read_fleet
@@ -49,11 +50,16 @@ def test_tenants_survive_being_written_and_read(tenants: tuple[Tenant, ...]) -> 
     assert tenants_from_document(tenants_document(tenants)) == tenants
 
 
-@pytest.mark.parametrize("folder", ["", "demo"])
+@pytest.mark.parametrize("folder", ["", "demo", "virtual_clusters"])
 def test_the_examples_are_valid_and_fit_their_fleet(folder: str) -> None:
     tenants = read_tenants(EXAMPLES / folder / "tenants.yaml")
     assert len(tenants) >= 3
-    assert check_tenants(tenants, read_fleet(EXAMPLES / folder / "fleet.yaml").gpu_models()) == []
+    fleet = read_fleet(EXAMPLES / folder / "fleet.yaml")
+    assert check_tenants(tenants, fleet.gpu_models()) == []
+    owned = fleet_with_virtual_clusters(fleet, declarations_of(tenants)).regions[0].clusters[0].cells.virtual_clusters
+    assert [str(owner.virtual_cluster) for owner in owned] == (
+        ["ads", "vision"] if folder == "virtual_clusters" else []
+    )
 
 
 def test_names_every_problem_with_its_place() -> None:

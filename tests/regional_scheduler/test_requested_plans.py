@@ -23,7 +23,7 @@ from domain.identifiers import (
     TenantId,
     WorkloadId,
 )
-from domain.placement import AttemptKey, Holding
+from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.placement_changes import ImpossibleAction, check_gang
 from domain.plan import Migrate, Plan
 from domain.rank import QueuePosition, Standing
@@ -34,6 +34,7 @@ from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
 from regional_scheduler.rounds import Lot
+from tests.live.world import A100, gpu_cluster
 
 MAIN = JobName("main")
 
@@ -172,3 +173,26 @@ def test_a_job_that_is_not_elastic_says_what_makes_it_so() -> None:
     attempt = AttemptToChange(AttemptKey(WorkloadId("rigid"), AttemptNumber(1)), rigid, (), guaranteed=True)
     with pytest.raises(ImpossibleAction, match=r"is not elastic .* submitted with max_tasks"):
         plan_resize(live.inventory, attempt, MAIN, 2, 0.0)
+
+
+def test_nothing_is_moved_into_a_cluster_with_cells() -> None:
+    """Neither where it is asked for by name, nor where any machines will do."""
+    divided = replace(gpu_cluster("divided", A100, 2), mechanism="cells")
+    region = Region(RegionId("east"), (divided, gpu_cluster("full", A100, 1), gpu_cluster("packed", A100, 1)))
+    inventory = RegionCapacity(region)
+    job = JobSpecification(MAIN, 1, TaskResources(gpus=8, gpu_model=A100), Emulated(1.0))
+    specification = WorkloadSpecification("moves", TenantId("t"), (job,))
+    key = AttemptKey(WorkloadId("moves"), AttemptNumber(1))
+    there = TaskPlacement(MAIN, 0, ClusterId("full"), MachineId("full-m0"), tuple(range(8)), 96_000, 786_432)
+    inventory.hold(Holding(key, Standing(1, 0), 0.0, (there,)))
+    attempt = AttemptToChange(key, specification, (there,), guaranteed=True)
+    with pytest.raises(ImpossibleAction, match="cluster divided is divided into cells: nothing is moved into it"):
+        plan_migration(inventory, attempt, ClusterId("divided"), 1.0)
+    (action,) = plan_migration(inventory, attempt, None, 1.0).actions
+    assert isinstance(action, Migrate)
+    assert {placement.cluster for placement in action.placements} == {"packed"}
+    other = AttemptKey(WorkloadId("other"), AttemptNumber(1))
+    filling = there._replace(cluster=ClusterId("packed"), machine=MachineId("packed-m0"))
+    inventory.hold(Holding(other, Standing(1, 0), 0.0, (filling,)))
+    with pytest.raises(ImpossibleAction, match="cannot go on elsewhere"):
+        plan_migration(inventory, attempt, None, 1.0)
