@@ -205,6 +205,7 @@ class ChangesCells(Protocol):
         their holdings say so, what is bound depends on more than these. The view is as before."""
         ...
 
+
 class WhyWaiting(NamedTuple):
     """Why a cluster divided into cells has no place for a job."""
 

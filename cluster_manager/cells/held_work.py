@@ -162,30 +162,46 @@ class HeldWork:
         there are cells for; and such as lost theirs to a change of machines or virtual clusters."""
         if not self._without_cells:
             return []
-        back = restore(self.cells)
-        self._astray.update((key.attempt, None) for key in back if isinstance(key, WorkKey))
-        self._revision = _NO_REVISION if back else self._revision
+        self._restore()
         changes = [self._change_of(key, self.cells.work[key]) for key in self._without_cells]
         return [change for change in changes if change is not None]
 
     def bound_anew(self) -> list[CellChange]:
-        """The jobs that have other cells than is written down with them, but alike; those of what is leaving are left out."""
-        return [self._seated(key, work) for key in self._bound_anew if not (work := self.cells.work[key]).leaving]
+        """The jobs that have other cells than is written down with them, but alike; those of what is leaving are left out.
+
+        Hierarchies and levels may have other names, too: then the cells are found as those of downgraded work are.
+        """
+        if any(not self._use_of(key).downgraded for key in self._without_cells):
+            self._restore()
+        return [
+            self._seated(key, work)
+            for key in (*self._bound_anew, *self._without_cells)
+            if (work := self.cells.work[key]).view is not None and not (work.leaving or self._use_of(key).downgraded)
+        ]
+
+    def _restore(self) -> None:
+        """Gives back what there is; the cells are brought up to date with what is held before anything is decided."""
+        back = restore(self.cells)
+        self._astray.update((key.attempt, None) for key in back if isinstance(key, WorkKey))
+        self._revision = _NO_REVISION if back else self._revision
+
+    def _use_of(self, key: WorkKey) -> CellUse:
+        (use,) = [use for name, use in self.holding(key.attempt).cells if name == self._jobs[key]]
+        return use
 
     def _seated(self, key: WorkKey, work: Work) -> CellChange:
-        job = self._jobs[key]
-        (use,) = [use for name, use in self.holding(key.attempt).cells if name == job]
+        chain = self.cells.chains[work.tasks[0].chain].name
         tasks = zip(work.owned_levels, work.tasks, strict=True)
         seated = tuple(TaskCellUse(level, task.pairs) for level, task in tasks)
-        return CellChange(key.attempt, job, use._replace(tasks=seated, downgraded=False))
+        use = self._use_of(key)._replace(chain=chain, tasks=seated, downgraded=False)
+        return CellChange(key.attempt, self._jobs[key], use)
 
     def _change_of(self, key: WorkKey, work: Work) -> CellChange | None:
         if work.leaving:
             return None
-        job = self._jobs[key]
-        (use,) = [use for name, use in self.holding(key.attempt).cells if name == job]
+        use = self._use_of(key)
         if work.downgraded:
-            return None if use.downgraded else CellChange(key.attempt, job, downgraded(use))
+            return None if use.downgraded else CellChange(key.attempt, self._jobs[key], downgraded(use))
         return self._seated(key, work) if use.downgraded else None
 
     def holding(self, attempt: AttemptKey) -> Holding:
@@ -250,8 +266,14 @@ class HeldWork:
                 continue
             if work.downgraded:
                 self._without_cells[held_as] = None
-            elif work.view is not None and [task.pairs for task in work.tasks] != [task.pairs for task in part.tasks]:
+            elif work.view is not None and not _is_written_so(work, part):
                 self._bound_anew[held_as] = None
+
+
+def _is_written_so(work: Work, part: CellHolding) -> bool:
+    """Whether the work has the very cells that are written down with it."""
+    chain = work.view.chain if work.view is not None else ""
+    return chain == part.chain and [task.pairs for task in work.tasks] == [task.pairs for task in part.tasks]
 
 
 def _parts_of(holding: Holding, leaving: bool) -> Iterator[tuple[JobName | None, CellHolding]]:

@@ -15,6 +15,7 @@ from domain.identifiers import ANY_GPU_MODEL, ClusterId
 from domain.resources import Quota
 from domain.tenant import Tenant
 from domain.workload import Emulated
+from services.wire.fleets import fleet_to_proto, tenant_to_proto
 from tests.live.running import LiveRun, in_live_service
 from tests.live.world import A100, EAST, RANKING, RESEARCH, V100, VISION, gpu_cluster, one_job
 from topmast import Event
@@ -103,6 +104,70 @@ def test_owners_start_at_once_and_go_on_through_a_restart(database_url: str, tmp
         after = await run.client.virtual_clusters(tenant="vision")
         assert [(one.owned_gpus, one.guaranteed_gpus, one.opportunistic_gpus) for one in after.tenants] == [(12, 12, 0)]
         for workload in (gang, small, *guests, *rest):
+            await run.client.cancel(workload)
+        await run.follow()
+        run.check(fleet(), owning())
+        await run.check_nothing_is_left()
+
+    in_live_service(database_url, tmp_path, scenario, fleet=fleet(), tenants=owning())
+
+
+async def apply_both(run: LiveRun, described: Fleet, tenants: Sequence[Tenant]) -> None:
+    """Together: neither would match what is there of the other."""
+    await run.client.apply_fleet(fleet_to_proto(described), [tenant_to_proto(tenant) for tenant in tenants])
+
+
+async def gpus_of(run: LiveRun, tenant: str) -> tuple[int, int, int]:
+    """Guaranteed, opportunistic and downgraded ones."""
+    (found,) = (await run.client.virtual_clusters(tenant=tenant)).tenants
+    return found.guaranteed_gpus, found.opportunistic_gpus, found.downgraded_gpus
+
+
+def in_other_order(described: Fleet) -> Fleet:
+    """With the machines of the first cluster the other way round: so all their cells have other numbers."""
+    (region,) = described.regions
+    divided, *others = region.clusters
+    (rack,) = divided.racks
+    turned = replace(divided, racks=(replace(rack, machines=rack.machines[::-1]),))
+    return Fleet((replace(region, clusters=(turned, *others)),))
+
+
+def test_work_goes_on_when_its_virtual_cluster_changes(database_url: str, tmp_path: Path) -> None:
+    """It loses its cells, which is written down, and has them back as soon as they are owned again."""
+
+    async def scenario(run: LiveRun) -> None:
+        (gang,) = await run.submit([one_job("gang", RANKING, _LONG, gpus=8, tasks=2, model=A100)])
+        (small,) = await run.submit([one_job("small", VISION, _LONG, gpus=4, model=A100)])
+        await seen(run, "started", [gang, small])
+        assert await gpus_of(run, "ranking") == (16, 0, 0)
+        # One machine less than the gang stands on; and nobody is asked to leave for it.
+        await run.client.apply_tenants([tenant_to_proto(tenant) for tenant in owning(ranking=1)])
+        await run.until_event("downgraded", gang)
+        assert await gpus_of(run, "ranking") == (0, 16, 16)
+        (attempt,) = (await run.client.get(gang)).attempts
+        assert [(cells.virtual_cluster, cells.downgraded) for cells in attempt.cells] == [("ranking", True)]
+        assert await gpus_of(run, "vision") == (4, 0, 0)
+        await run.service.stop("regional/east")
+        await run.service.start("regional/east")
+        await run.service.wait_until_held(run.database)
+        assert await gpus_of(run, "ranking") == (0, 16, 16)
+        await run.client.apply_tenants([tenant_to_proto(tenant) for tenant in owning()])
+        await run.until_event("restored", gang)
+        assert await gpus_of(run, "ranking") == (16, 0, 0)
+        # Machines in another order have other cells: what runs there has these, and nothing happens to it.
+        await apply_both(run, in_other_order(fleet()), owning())
+        (proof,) = await run.submit([one_job("proof", VISION, Emulated(60.0), gpus=4, model=A100)])
+        await run.until_event("completed", proof)
+        assert (await gpus_of(run, "ranking"), await gpus_of(run, "vision")) == ((16, 0, 0), (4, 0, 0))
+        before = await cells_of(run)
+        await run.service.stop("regional/east")
+        await run.service.start("regional/east")
+        await run.service.wait_until_held(run.database)
+        (again,) = await run.submit([one_job("again", VISION, Emulated(60.0), gpus=4, model=A100)])
+        await run.until_event("completed", again)
+        assert await cells_of(run) == before
+        assert (run.count("evicting"), run.count("downgraded"), run.count("restored")) == (0, 1, 1)
+        for workload in (gang, small):
             await run.client.cancel(workload)
         await run.follow()
         run.check(fleet(), owning())

@@ -118,6 +118,7 @@ class LiveDriver:
                     charges=quota_charges(specification, tenants[specification.tenant].quota),
                     placements=attempt.placements,
                     specification=specification_to_proto(specification).SerializeToString(),
+                    cells=attempt.cells,
                 ),
             )
         for number, use in enumerate(snapshot.use):

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
+from domain.declared_cells import DeclaredCells, DeclaredMachines, DeclaredVirtualCluster
 from domain.events import Event, EventKind
 from domain.fleet import Fleet
-from domain.identifiers import ANY_GPU_MODEL, JobName, TenantId, WorkloadId
+from domain.identifiers import ANY_GPU_MODEL, ClusterId, JobName, TenantId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
@@ -47,8 +49,11 @@ SLOW_TO_START = SimulationSettings(
 TENANTS = ("ads", "bio", "cars")
 
 
-def random_snapshot(seed: int) -> Snapshot:
-    """A crowd on two regions, broken off at some time: workloads of one and two jobs, some within quota, some leaving."""
+def random_snapshot(seed: int, *, in_cells: bool = False) -> Snapshot:
+    """A crowd on two regions, broken off at some time: workloads of one and two jobs, some within quota, some leaving.
+
+    `in_cells`: both regions are divided into cells, and the first two tenants own some of each.
+    """
     rng = np.random.default_rng(seed)
     fleet = Fleet(
         (
@@ -60,12 +65,39 @@ def random_snapshot(seed: int) -> Snapshot:
         Tenant(TenantId(name), number, Quota.of({ANY_GPU_MODEL: int(rng.choice([4, 8, 16]))}))
         for number, name in enumerate(TENANTS)
     )
+    if in_cells:
+        fleet, tenants = _divided(fleet), tuple(map(_owning, tenants))
     workloads = [_workload(number, rng) for number in range(int(rng.integers(6, 30)))]
-    given = SimulationInput("random", (), fleet, tenants, workloads=workloads)
+    declared = fleet_with_virtual_clusters(fleet, declarations_of(tenants))
+    given = SimulationInput("random", (), declared, tenants, workloads=workloads)
     stopped = SLOW_TO_START.model_copy(update={"stop_after_s": float(rng.uniform(100.0, 900.0))})
     simulation = Simulation(given, MAST, stopped, seed)
     simulation.run()
     return parse_snapshot(dump_snapshot(simulation.snapshot()))
+
+
+def _divided(fleet: Fleet) -> Fleet:
+    return Fleet(
+        tuple(
+            replace(region, clusters=tuple(replace(cluster, mechanism="cells") for cluster in region.clusters))
+            for region in fleet.regions
+        )
+    )
+
+
+def _owning(tenant: Tenant) -> Tenant:
+    east, west = ClusterId("east-c"), ClusterId("west-c")
+    owned = {
+        TENANTS[0]: (
+            DeclaredVirtualCluster(east, machines=DeclaredMachines(8, 1)),
+            DeclaredVirtualCluster(west, (DeclaredCells("machine", 1),)),
+        ),
+        TENANTS[1]: (
+            DeclaredVirtualCluster(east, (DeclaredCells("gpu", 3),)),
+            DeclaredVirtualCluster(west, machines=DeclaredMachines(4, 1)),
+        ),
+    }
+    return replace(tenant, virtual_clusters=owned.get(str(tenant.tenant), ()))
 
 
 def _workload(number: int, rng: np.random.Generator) -> Workload:
@@ -138,20 +170,24 @@ def assert_the_same_decisions(snapshot: Snapshot, window: int, what: str) -> Cou
     )
 
 
+@pytest.mark.parametrize("in_cells", [False, True], ids=["packed", "in_cells"])
 @pytest.mark.parametrize("window", [1, 8])
-def test_both_drivers_decide_alike_on_a_snapshot(window: int) -> None:
+def test_both_drivers_decide_alike_on_a_snapshot(window: int, in_cells: bool) -> None:
     counts: Counter[str] = Counter()
     for seed in range(WORLDS):
-        snapshot = _with_room_made(random_snapshot(seed), seed)
-        counts += assert_the_same_decisions(snapshot, window, f"random_snapshot({seed}), window {window}")
+        snapshot = _with_room_made(random_snapshot(seed, in_cells=in_cells), seed)
+        what = f"random_snapshot({seed}, in_cells={in_cells}), window {window}"
+        counts += assert_the_same_decisions(snapshot, window, what)
+        counts["cells"] += sum(bool(attempt.cells) for attempt in snapshot.running)
+    assert (counts["cells"] > 0) is in_cells
     for kind in ("dispatched", "evictions", "several", "leaving", "ranked", "waiting", "running"):
-        assert counts[kind] >= 15, counts
+        assert counts[kind] >= (10 if in_cells else 15), counts
 
 
 @settings(max_examples=25)
-@given(st.integers(1_000, 2**32), st.integers(1, 20))
-def test_never_another_decision_than_the_service_makes(seed: int, window: int) -> None:
-    assert_the_same_decisions(_with_room_made(random_snapshot(seed), seed), window, "")
+@given(st.integers(1_000, 2**32), st.integers(1, 20), st.booleans())
+def test_never_another_decision_than_the_service_makes(seed: int, window: int, in_cells: bool) -> None:
+    assert_the_same_decisions(_with_room_made(random_snapshot(seed, in_cells=in_cells), seed), window, "")
 
 
 def _with_room_made(snapshot: Snapshot, seed: int) -> Snapshot:
