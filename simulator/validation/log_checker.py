@@ -33,6 +33,7 @@ from simulator.validation.record_fields import (
 )
 from simulator.validation.regions import Regions
 from simulator.validation.report import SHOWN_VIOLATIONS, Findings, Invariant, ValidationReport
+from simulator.validation.sharing_safety import SharingSafety, reason_of_wait
 
 _CHANGES = frozenset({EventKind.RESIZED.value, EventKind.TUNED.value})
 
@@ -58,6 +59,7 @@ class LogChecker:
         self._bounds = EvictionBounds(rule, self._findings)
         self._needless = NeedlessVictims(self._findings, fleet)
         self._progress = ProgressCheck(self._findings)
+        self._sharing = SharingSafety(fleet, self._machines, self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()
         self._handlers: MappingProxyType[str, Callable[[Record, float], None]] = MappingProxyType(
@@ -141,6 +143,7 @@ class LogChecker:
                 Invariant.I3: self._regions.checks,
                 Invariant.I4: self._quotas.checks,
                 Invariant.I5: self._evictions.checks,
+                Invariant.I6: self._sharing.checks,
                 Invariant.I8: self._lives.checks,
                 Invariant.I9: self._progress.checks,
                 Invariant.I15: self._bounds.checks + self._needless.checks,
@@ -180,6 +183,7 @@ class LogChecker:
         life = self._lives.of_record(record)
         if life is not None:
             self._quotas.check_standing(life.tenant, priority, within_quota=within_quota)
+            self._sharing.ranked(life.name, within_quota=within_quota)
 
     def _promoted(self, record: Record, _t_s: float) -> None:
         _standing(record)
@@ -190,7 +194,9 @@ class LogChecker:
 
     def _waiting(self, record: Record, _t_s: float) -> None:
         text_field(record, "reason")
-        self._lives.of_record(record)
+        life = self._lives.of_record(record)
+        if life is not None:
+            self._sharing.waiting(life, reason_of_wait(record))
 
     def _awaiting_data(self, record: Record, _t_s: float) -> None:
         text_field(record, "reason")
@@ -223,6 +229,7 @@ class LogChecker:
         attempt.virtual_cluster = optional_text(record, "virtual_cluster")
         uses_cells = guaranteed and attempt.virtual_cluster is not None
         victims = self._evictions.dispatched(life.name, standing, region, evicts, uses_cells=uses_cells)
+        self._sharing.dispatched(life, attempt)
         self._bounds.dispatched(attempt, victims)
         self._needless.dispatched(life.name, attempt, victims, migrates=migrates)
         self._classify(life, attempt, standing, within_quota=within_quota)
@@ -428,6 +435,7 @@ class LogChecker:
         """The attempt has ended: its machines and its quota are free again."""
         self._machines.release(attempt.name, attempt.claims)
         self._needless.ended(attempt)
+        self._sharing.ended(life, attempt)
         if attempt.within_quota:
             self._quotas.give_back(life.tenant, life.charge)
         life.attempt = None

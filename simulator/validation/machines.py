@@ -89,6 +89,11 @@ class Machines:
                     machine_use = MachineUse(machine, str(cluster.cluster), str(region.region))
                     self._machines[machine_use.name] = machine_use
 
+    def takes_work(self, name: str) -> bool:
+        """Whether new work may go to the machine of that name."""
+        machine = self._machines[name]
+        return not machine.lost and machine.state not in _UNUSABLE and machine.state is not MachineState.DRAINING
+
     def read_placement(self, placement: Sequence[Record], region: str) -> list[Claim]:
         """The claims of a placement; what no machine could give is reported and left out. Raises BadField."""
         claims: list[Claim] = []

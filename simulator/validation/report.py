@@ -22,6 +22,7 @@ class Invariant(StrEnum):
     I3 = "I3"
     I4 = "I4"
     I5 = "I5"
+    I6 = "I6"
     I8 = "I8"
     I9 = "I9"
     I15 = "I15"
@@ -35,6 +36,7 @@ MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
         Invariant.I3: "one region at a time, which held all input tables",
         Invariant.I4: "within-quota use never exceeds the quota",
         Invariant.I5: "victims stand strictly worse than whom they made room for, or use its cells",
+        Invariant.I6: "owners never wait for machines of theirs that they do not use",
         Invariant.I8: "every workload ends exactly once, attempts never overlap",
         Invariant.I9: "progress is never invented",
         Invariant.I15: "evictions stay within their bounds, and none of them is needless",

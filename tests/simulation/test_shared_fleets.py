@@ -73,8 +73,13 @@ def test_virtual_clusters_of_a_file(trace: Path, tmp_path: Path) -> None:
         "--with-quotas",
         "--events",
         log,
+        "--validate",
     )
     printed = figures(*arguments, "--against-private")
+    assert printed["validation"]["valid"] is True
+    files = ("--fleet", tmp_path / "run.fleet.yaml", "--tenants", tmp_path / "run.tenants.yaml")
+    checked = json.loads(good("validate", log, *files, "--complete", "--json").stdout)
+    assert checked["checks"] == printed["validation"]["checks"]
     assert set(printed["against_private"]["by_tenant"]) == {"t0", "t1"}
     for name, group in printed["by_tenant"].items():
         assert (group["guaranteed_gpu_s"] > 0) == (name in {"t0", "t1"}), name

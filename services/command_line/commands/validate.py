@@ -65,16 +65,17 @@ def validate(
     as_json: JsonOption = False,
 ) -> None:
     """Check an event log: recompute the invariants from it alone. The exit code is 1 on any violation."""
+    from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
     from formats.fleet_file import read_fleet_file
     from formats.tenants_file import read_tenants
     from simulator.validate import validate_log
 
     log = Path("/dev/stdin") if events == STANDARD_INPUT else events
-    described = read_fleet_file(fleet)
+    described, owners = read_fleet_file(fleet), read_tenants(tenants)
     report = validate_log(
         log,
-        described.fleet,
-        read_tenants(tenants),
+        fleet_with_virtual_clusters(described.fleet, declarations_of(owners), f"{fleet} and {tenants}"),
+        owners,
         tables=described.tables,
         complete=complete,
         rule=_rule(config, minimum_run_time, evictions_per_hour),
