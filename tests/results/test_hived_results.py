@@ -50,7 +50,7 @@ def test_everything_is_written_and_sharing_is_safe(tmp_path: Path, monkeypatch: 
     assert (safe.against("later"), safe.excess_s("max")) == (0, 0.0)
     dynamic, static, levels = kept[1:4]
     assert static.number("opportunistic_preempted_gpus") > dynamic.number("opportunistic_preempted_gpus")
-    assert len(levels.fragmentation("used")) == len(dynamic.fragmentation("used")) == 7 * 24
+    assert len(levels.fragmentation("used")) == len(dynamic.fragmentation("used")) == 4 * 24
     scale: list[dict[str, JsonValue]] = [
         {"benchmark": "cell_allocation", "count": 1, "processor_mean_s": 1e-6, "processor_p99_s": 1e-6, "budget": ""}
     ]

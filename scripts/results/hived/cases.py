@@ -34,10 +34,10 @@ from simulator.policies.registry import policy_called
 DAY_S = 86_400.0
 SHARES_FROM_DAY, SHARES_UNTIL_DAY = 49.0, 77.0
 """The busy weeks, whose work decides who owns how much."""
-FROM_DAY, UNTIL_DAY = 49.0, 56.0
+FROM_DAY, UNTIL_DAY = 49.0, 53.0
 """What is simulated was submitted on these days."""
-SIZES: Mapping[str, int] = MappingProxyType({"normal": 1040, "overloaded": 744})
-"""GPUs: as many as would be in use in the last three of these days if everything started at once, and 200 / 279 of it: §5.2
+SIZES: Mapping[str, int] = MappingProxyType({"normal": 1080, "overloaded": 776})
+"""GPUs: as many as would be in use at the end of these days if everything started at once, and 200 / 279 of it: §5.2
 has 279 machines, and 200."""
 GPUS_PER_MACHINE = 8
 LEVELS = tuple(CellLevel(name, split) for name, split in (("gpu", 1), ("switch", 2), ("socket", 2), ("machine", 2)))

@@ -113,7 +113,7 @@ are the tenants; they run to their ends. The cluster is empty at first. What was
 **Shares.** A tenant owns whole machines (node-level cells, as in §5.1): its part of the cluster is its part of the GPU-seconds that were submitted on
 the busy days {SHARES_FROM_DAY:g} to {SHARES_UNTIL_DAY:g}, by largest remainder, but at least what its largest job takes. All machines are owned.
 
-**Sizes.** {sizes}: about as many as would be in use in the last three days if every job started at once, and 200 / 279 of it, which are the
+**Sizes.** {sizes}: about as many as would be in use at the end of these days if every job started at once, and 200 / 279 of it, which are the
 paper's sizes. Machines have 8 GPUs, 2 sockets, 4 switches.
 
 **Schedulers.** `fifo`: first in, first out, in as few tasks as possible, so that jobs of up to 8 GPUs need one machine; what does not fit is passed over.

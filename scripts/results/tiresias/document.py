@@ -46,7 +46,6 @@ def document_of(runs: Sequence[KeptRun]) -> str:
         _in_short(runs),
         _experiment(runs),
         _policies(runs),
-        _slices(runs),
         _sensitivity(runs),
         _losses(runs),
     )
@@ -89,10 +88,6 @@ def _experiment(runs: Sequence[KeptRun]) -> str:
                 rows.append(
                     [TRACES[trace].title, f"{load:g}", f"{run.number('gpus'):,.0f}", f"{run.number('workloads'):,.0f}"]
                 )
-    short = ", ".join(
-        f"{trace}: {window.sliced_until_day - window.from_day:g} days from day {window.from_day:g}"
-        for trace, window in TRACES.items()
-    )
     return f"""
 ## The experiment
 
@@ -104,8 +99,8 @@ changed. Work that is still running when the window ends runs to its end, so the
 A start takes 150 s (containers), saving a preempted job's checkpoint 30 s, restoring it 33 s more, so an eviction costs minutes, as it did in
 the paper's testbed. No policy knows run times but `srtf`. `yarn_cs` is first in, first out, and nothing overtakes the first that finds no room;
 `best_effort` lets what fits overtake. `tiresias_las` has a threshold of {THRESHOLDS_GPU_S[0]:,.0f} GPU-seconds, a PROMOTEKNOB of {PROMOTE_KNOB:g}, and evicts nothing
-that has run for less than {BOUNDED.minimum_run_time_s:g} s, nor any workload more than {BOUNDED.evictions_per_workload_and_hour} times in an hour. `{SLICED}` changes over every minute while anything waits, which is
-simulated in a shorter window ({short}). Traces have no models, so placement by skew has no say here.
+that has run for less than {BOUNDED.minimum_run_time_s:g} s, nor any workload more than {BOUNDED.evictions_per_workload_and_hour} times in an hour. Gandiva has slices of an hour: with its own of a minute
+a switch that takes minutes would leave no time for work (its mechanisms suspend and resume in a second). Traces have no models, so placement by skew has no say here.
 """
 
 
@@ -113,7 +108,7 @@ def _policies(runs: Sequence[KeptRun]) -> str:
     rows = []
     for trace in TRACES:
         for load in LOADS:
-            rows += [_row(runs, trace, load, policy, short=False) for policy in POLICIES]
+            rows += [_row(runs, trace, load, policy) for policy in POLICIES]
     return f"""
 ## Completion times
 
@@ -123,22 +118,6 @@ starts, saving and restoring checkpoints.
 {_table([row for row in rows if row])}
 
 ![Completion times at load 1.0](tiresias/completion-times.svg)
-"""
-
-
-def _slices(runs: Sequence[KeptRun]) -> str:
-    rows = [
-        _row(runs, trace, MIDDLE_LOAD, policy, short=True)
-        for trace in TRACES
-        for policy in (REFERENCE, "yarn_cs", SLICED)
-    ]
-    return f"""
-## Against time slices
-
-In the shorter windows, at load 1.0 of these. Gandiva's slices of a minute cost it most of its time where a switch takes minutes (its own mechanisms
-suspend and resume in a second).
-
-{_table([row for row in rows if row])}
 """
 
 
@@ -192,22 +171,20 @@ def _losses(runs: Sequence[KeptRun]) -> str:
     return "## Where the defaults lose\n\n" + "\n".join([*lines, "", *best])
 
 
-def _ratio(
-    runs: Sequence[KeptRun], trace: str, load: float, variant: str, name: str, *, short: bool = False
-) -> float | None:
-    run, reference = (find(runs, trace, load, one, short=short) for one in (variant, REFERENCE))
+def _ratio(runs: Sequence[KeptRun], trace: str, load: float, variant: str, name: str) -> float | None:
+    run, reference = (find(runs, trace, load, one) for one in (variant, REFERENCE))
     if run is None or reference is None or not reference.jct_s(name) > 0:
         return None
     return run.jct_s(name) / reference.jct_s(name)
 
 
-def _row(runs: Sequence[KeptRun], trace: str, load: float, policy: str, *, short: bool) -> list[str]:
+def _row(runs: Sequence[KeptRun], trace: str, load: float, policy: str) -> list[str]:
     """Nothing where the case was not run."""
-    run = find(runs, trace, load, policy, short=short)
+    run = find(runs, trace, load, policy)
     if run is None:
         return []
     paper = PAPER.get(policy, (NOTHING, NOTHING))
-    ratios = [times(_ratio(runs, trace, load, policy, name, short=short)) for name in ("mean", "p50", "p95")]
+    ratios = [times(_ratio(runs, trace, load, policy, name)) for name in ("mean", "p50", "p95")]
     return [
         f"{trace}, {load:g}",
         policy,

@@ -28,10 +28,6 @@ class KeptRun:
         return self.number("load")
 
     @property
-    def short(self) -> bool:
-        return self.kept["short"] is True
-
-    @property
     def quantiles_s(self) -> list[float]:
         """Of completion times, evenly spaced from the least to the greatest."""
         return cast(list[float], self.kept["jct_quantiles_s"])
@@ -44,9 +40,9 @@ class KeptRun:
         return float(cast(Mapping[str, float], self.kept["jct_s"])[name])
 
 
-def find(runs: Sequence[KeptRun], trace: str, load: float, variant: str, *, short: bool = False) -> KeptRun | None:
+def find(runs: Sequence[KeptRun], trace: str, load: float, variant: str) -> KeptRun | None:
     """The run; None where there is none."""
     for run in runs:
-        if (run.trace, run.load, run.variant, run.short) == (trace, load, variant, short):
+        if (run.trace, run.load, run.variant) == (trace, load, variant):
             return run
     return None

@@ -41,10 +41,8 @@ def _rows(trace: str) -> tuple[TraceRow, ...]:
 def input_of(case: Case) -> SimulationInput:
     """The window of the trace, and one region of 8-GPU machines."""
     window = TRACES[case.trace]
-    rows = window.rows(_rows(case.trace), short=case.short)
-    fleet = fleet_from(
-        FleetSource(gpus=window.gpus(rows, case.load, short=case.short), gpus_per_machine=GPUS_PER_MACHINE)
-    )
+    rows = window.rows(_rows(case.trace))
+    fleet = fleet_from(FleetSource(gpus=window.gpus(rows, case.load), gpus_per_machine=GPUS_PER_MACHINE))
     return SimulationInput(case.trace, rows, fleet, tenants_of(rows))
 
 
