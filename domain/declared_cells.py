@@ -1,4 +1,4 @@
-"""What tenants.yaml says of virtual clusters (HiveD §3.2): in the words of whoever writes it, not yet matched with a fleet.
+"""What tenants.yaml says of virtual clusters (HiveD §3.2): in the words of that file, not yet matched with a fleet.
 
 `cluster_manager.cells.declared` makes `domain.cells.VirtualCluster` of it: there every name is one of the fleet.
 """

@@ -49,7 +49,7 @@ def promotes(policy: LevelPolicy | None) -> TypeGuard[PromotingLevels]:
 
 
 def promotions(policies: Sequence[LevelPolicy | None], priority: NDArray[np.int8], queue: PolicyView) -> Promotions:
-    """Who is promoted at the time of the view; `policies` has one for each priority, None: level 0.
+    """Which are promoted at the time of the view; `policies` has one for each priority, None: level 0.
 
     Raises PolicyFailed when a policy raises, or gives what is no time.
     """

@@ -1,7 +1,8 @@
 """The scan pass: one function from a snapshot of the queue to its new order (MAST §4.2).
 
-For every queued workload it decides <priority, level, credit>, whether it is within its tenant's quota, and its place
-in the one order, and whether it is promoted; for live attempts, whether they are within quota from now on, and their level. Same view, same time: same plan.
+For every queued workload it decides <priority, level, credit>, whether it is within its tenant's quota, whether it is
+promoted, and its place in the one order; for live attempts, whether they are within quota from now on, and their level.
+Same view, same time: same plan.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def is_in_the_way(
     It waits for those that leave for it, and for any on whose GPUs it was placed. Others on its machines may save their
     work beside it: it was given what was free while they were there, for what is leaving is free for none but the one
     for which it leaves. Only a newcomer in cells of a virtual cluster (`in_cells`) does not wait to be placed: it may have
-    been given anything of its machines that is being left, for whomever, and waits for all who leave them.
+    been given anything of its machines that is being left, whatever for, and waits for all that leave them.
     """
     if leaves_for == newcomer:
         return True

@@ -121,7 +121,7 @@ class VirtualView:
         return [use.key for use in self._uses[node] if use.bits & bits]
 
     def holders(self) -> Iterable[Hashable]:
-        """Everybody who holds any of its GPUs, each once."""
+        """Everything that holds any of its GPUs, each once."""
         return self._nodes_of.keys()
 
     def uses(self) -> list[tuple[int, NodeUse]]:

@@ -2,7 +2,7 @@
 
 Every completed workload is counted once, by the first pass after its end (`count_completed`): so what a pass costs does not
 grow with how many have ever completed. Sums of run times are kept by name and by tenant. Samples are numbered in the order
-in which they are counted, by end, and one transaction after the other: who has read all up to a number has missed none.
+in which they are counted, by end, and one transaction after the other: a reader of all up to a number has missed none.
 """
 
 from __future__ import annotations

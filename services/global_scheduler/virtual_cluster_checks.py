@@ -25,7 +25,7 @@ async def require_match(connection: AnyConnection, fleet: Fleet | None, tenants:
     Raises InvalidArgument that names the fields, and PreconditionFailed where a fleet has not the virtual clusters of
     tenants that are not replaced with it.
     """
-    # Whoever replaces either locks both in this order: so neither changes before this transaction ends.
+    # Every replacement of either locks both in this order: so neither changes before this transaction ends.
     await lock_revision(connection, Subject.FLEET)
     await lock_revision(connection, Subject.TENANTS)
     declarations = declarations_of(await tenant_store.load_tenants(connection) if tenants is None else tenants)

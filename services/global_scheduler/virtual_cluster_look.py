@@ -33,7 +33,7 @@ async def virtual_clusters(
         if wanted:
             attempts = await attempt_store.load_live(connection, region.region)
             divided = Region(region.region, wanted)
-            # In a thread: who reads this holds a lease, and answers calls.
+            # In a thread: the caller holds a lease, and answers calls.
             usages = await asyncio.to_thread(_usages, divided, states, tenants, attempts)
             for name, usage in usages.items():
                 _add(answer, region, name, usage, tenant)

@@ -81,7 +81,7 @@ def tenants_with_quotas_of_cells(rows: Sequence[TraceRow], fleet: Fleet) -> tupl
 
 
 def owned_gpus(fleet: Fleet) -> dict[TenantId, int]:
-    """GPUs of all cells that each tenant owns, pinned ones too; who owns none is not there."""
+    """GPUs of all cells that each tenant owns, pinned ones too; tenants that own none are left out."""
     gpus: dict[TenantId, int] = {}
     for cluster in clusters_with_cells(fleet):
         sizes = {chain.name: chain for chain in chains_of(cluster, cluster.cells.hierarchies)}

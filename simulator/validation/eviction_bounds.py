@@ -4,8 +4,8 @@ I5, where guaranteed attempts are spared: no newcomer that is not guaranteed evi
 
 The rule is not in the log, so the caller gives it; without bounds nothing is checked. An attempt runs from `started`;
 one that has not started is protected from its `dispatched` on. What counts is when it was asked to leave: `evicting`,
-or `evicted` where no `evicting` precedes it. Only the cause `preempted` is bounded, and not for whoever owns the cells
-that the victim uses opportunistically (`own_cells`); that counts towards the limit of later ones.
+or `evicted` where no `evicting` precedes it. Only the cause `preempted` is bounded, and not where the newcomer owns the
+cells that the victim uses opportunistically (`own_cells`); that counts towards the limit of later ones.
 """
 
 from __future__ import annotations
