@@ -254,7 +254,8 @@ def _options(
     files = {
         "fleet.yaml": dump_fleet(fleet),
         "tenants.yaml": dump_tenants(tenants),
-        "configuration.yaml": configuration.model_dump_json(),
+        # What is not set is as the policies have it: not the same as what is set to null.
+        "configuration.yaml": configuration.model_dump_json(exclude_unset=True),
     }
     for name, content in files.items():
         (home / name).write_text(content, encoding="utf-8")
