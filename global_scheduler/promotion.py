@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from global_scheduler.arithmetic import Numbers
 from global_scheduler.knowledge import KnownColumns, KnownWork, PolicyInput, PolicyView
+from global_scheduler.level_followers import followers, rows_of
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.policy_failed import PolicyFailed, asking, column_of
 
@@ -54,13 +55,13 @@ def promotions(policies: Sequence[LevelPolicy | None], priority: NDArray[np.int8
     Raises PolicyFailed when a policy raises, or gives what is no time.
     """
     none = np.zeros(0, np.int64)
-    promoting = [(number, policy) for number, policy in enumerate(policies) if promotes(policy)]
-    if not promoting:
+    if not any(promotes(policy) for policy in policies):
         return Promotions(none, math.inf)
     from_s = np.full(len(queue), math.inf)
-    for number, policy in promoting:
-        chosen = priority == number
-        rows = queue.rows(chosen)
+    for policy, chosen in followers(policies, priority):
+        if not promotes(policy):
+            continue
+        rows = rows_of(queue, chosen)
         with asking(policy.name, _KIND):
             times_s = column_of(policy.promoted_from_s(rows), len(rows), policy.name, _KIND)
             if np.isnan(times_s).any():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from global_scheduler.arithmetic import Floats
 from global_scheduler.knowledge import PolicyView
+from global_scheduler.level_followers import followers, rows_of
 from global_scheduler.levels.policy import WORST_LEVEL, LevelPolicy
 from global_scheduler.policy_failed import PolicyFailed, asking, column_of
 
@@ -35,12 +36,10 @@ def queued_levels(
     level = np.zeros(len(queue), np.int16)
     if not len(queue):
         return level
-    for number, policy in enumerate(policies):
-        if policy is not None:
-            chosen = priority == number
-            rows = queue.rows(chosen)
-            with asking(policy.name, _KIND):
-                level[chosen] = _checked(policy, policy.queued_levels(rows), len(rows))
+    for policy, chosen in followers(policies, priority):
+        rows = rows_of(queue, chosen)
+        with asking(policy.name, _KIND):
+            level[chosen] = _checked(policy, policy.queued_levels(rows), len(rows))
     return level
 
 
@@ -56,11 +55,9 @@ def running_levels(
     if all(policy is None for policy in policies):
         return AssignedLevels(level, next_change_s)
     started = ~np.isnan(attempts.known.started_s)
-    for number, policy in enumerate(policies):
-        if policy is None:
-            continue
-        chosen = started & (priority == number)
-        rows = attempts.rows(chosen)
+    for policy, following in followers(policies, priority):
+        chosen = started & following
+        rows = rows_of(attempts, chosen)
         with asking(policy.name, _KIND):
             running = policy.running_levels(rows)
             level[chosen] = _checked(policy, running.level, len(rows))
