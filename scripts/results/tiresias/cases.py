@@ -54,8 +54,8 @@ class TraceWindow:
 
 TRACES: Mapping[str, TraceWindow] = MappingProxyType(
     {
-        "philly": TraceWindow("philly_jobs.csv.gz", 49, 77, "Philly, days 49–77"),
-        "venus": TraceWindow("venus_jobs.csv.gz", 16, 46, "Venus, days 16–46"),
+        "philly": TraceWindow("philly_jobs.csv.gz", 49, 63, "Philly, days 49–63"),
+        "venus": TraceWindow("venus_jobs.csv.gz", 16, 32, "Venus, days 16–32"),
     }
 )
 
