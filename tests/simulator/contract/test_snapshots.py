@@ -41,6 +41,8 @@ from tests.simulator.contract.test_own_course import SETTINGS, logged_by, rows_o
 from tests.simulator.engine.checked_run import V100, machine, region
 
 WORLDS = 60
+WORLDS_IN_CELLS = 150
+"""More, for fewer of them evict."""
 SAVE_S = 200.0
 SLOW_TO_START = SimulationSettings(
     costs=CostSettings(container_start_s=40.0, checkpoint_save_s=SAVE_S, restore_s=15.0, checkpoint_interval_s=100.0),
@@ -174,14 +176,14 @@ def assert_the_same_decisions(snapshot: Snapshot, window: int, what: str) -> Cou
 @pytest.mark.parametrize("window", [1, 8])
 def test_both_drivers_decide_alike_on_a_snapshot(window: int, in_cells: bool) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(WORLDS):
+    for seed in range(WORLDS_IN_CELLS if in_cells else WORLDS):
         snapshot = _with_room_made(random_snapshot(seed, in_cells=in_cells), seed)
         what = f"random_snapshot({seed}, in_cells={in_cells}), window {window}"
         counts += assert_the_same_decisions(snapshot, window, what)
         counts["cells"] += sum(bool(attempt.cells) for attempt in snapshot.running)
     assert (counts["cells"] > 0) is in_cells
     for kind in ("dispatched", "evictions", "several", "leaving", "ranked", "waiting", "running"):
-        assert counts[kind] >= (5 if in_cells else 15), counts
+        assert counts[kind] >= 15, counts
 
 
 @settings(max_examples=25)

@@ -175,9 +175,22 @@ def test_never_do_passes_and_events_decide_otherwise(policy: Policy, jobs: list[
         assert by_pass.ends() == by_event.ends()
 
 
+STORMY = [(0.0, 30_000.0, 4), (10.0, 30_000.0, 4), (20.0, 30_000.0, 4)]
+"""Three that want all GPUs for long: without bounds they evict each other."""
+
+
+def test_there_are_evictions_to_be_bounded() -> None:
+    assert _evictions_within_bounds(STORMY) > 0
+
+
 @given(TRACES)
 @settings(max_examples=25)
 def test_never_is_there_a_storm_by_default(jobs: list[tuple[float, float, int]]) -> None:
+    _evictions_within_bounds(jobs)
+
+
+def _evictions_within_bounds(jobs: list[tuple[float, float, int]]) -> int:
+    """How many there are under the defaults of the policy, none of them too early or too often."""
     rows = [row(f"j{n:02}", submit_s, 10 * duration_s, gpus) for n, (submit_s, duration_s, gpus) in enumerate(jobs)]
     attempts = checked_run(TIRESIAS_LAS, rows, one_region(1, 4)).record.attempts
     bounds = TIRESIAS_LAS.eviction
@@ -189,3 +202,4 @@ def test_never_is_there_a_storm_by_default(jobs: list[tuple[float, float, int]])
         times_s = np.sort(attempts.ended_s[preempted & (attempts.workload == workload)])
         limit = bounds.evictions_per_workload_and_hour
         assert (times_s[limit:] - times_s[:-limit] >= 3600.0 - 1e-6).all() or len(times_s) <= limit
+    return int(preempted.sum())
