@@ -7,6 +7,9 @@ from typing import NamedTuple, TypeAlias
 
 from domain.identifiers import GpuModel, JobName, MachineId, TenantId, VirtualClusterId
 
+MACHINE_LEVEL, RACK_LEVEL = "machine", "rack"
+"""The levels that every cluster has, whatever places jobs in it. A declared hierarchy calls its machines so, too."""
+
 
 class CellLevel(NamedTuple):
     """One level of a hierarchy."""

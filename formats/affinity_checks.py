@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from domain.affinity import CellAffinity, JobAffinity, TaskGroup
+from domain.cells import MACHINE_LEVEL, RACK_LEVEL
 from domain.identifiers import IDENTIFIER_PATTERN
 from domain.workload import JobSpecification
 from formats.problems import FieldProblem, in_quotes
@@ -13,7 +14,7 @@ GREATEST_DEPTH = 16
 """Of groups in groups."""
 GREATEST_GROUPS = 200
 """Groups that are written down one by one; `count` makes many of one."""
-LEVELS_WITHOUT_GPUS = ("machine", "rack")
+LEVELS_WITHOUT_GPUS = (MACHINE_LEVEL, RACK_LEVEL)
 """Levels that are not made of GPUs."""
 
 _is_name = re.compile(IDENTIFIER_PATTERN).fullmatch

@@ -10,13 +10,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from domain.cells import CellHierarchy, CellLevel, ClusterCells
+from domain.cells import MACHINE_LEVEL, CellHierarchy, CellLevel, ClusterCells
 from domain.fleet import CELLS_MECHANISM
 from domain.identifiers import GpuModel, MachineId
 from formats.problems import FieldProblem
 from formats.schema import Name, Schema
 
-MACHINE_LEVEL_NAME = "machine"
 GREATEST_SPLIT = 1_000_000
 
 
@@ -97,8 +96,8 @@ def _level_problems(levels: Sequence[CellLevelSchema], path: str) -> list[FieldP
         if number > 0 and level.split is None:
             description = f"is missing; say into how many cells of level {levels[number - 1].level} one of these splits"
             problems.append(FieldProblem(f"{at}.split", description))
-    if MACHINE_LEVEL_NAME not in seen:
-        description = f"has no level {MACHINE_LEVEL_NAME}; call the level of a single machine so"
+    if MACHINE_LEVEL not in seen:
+        description = f"has no level {MACHINE_LEVEL}; call the level of a single machine so"
         problems.append(FieldProblem(f"{path}.levels", description))
     return problems
 

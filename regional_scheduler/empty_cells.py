@@ -10,6 +10,7 @@ from cluster_manager.cells.gangs_of_jobs import gang_of
 from cluster_manager.cells.hierarchy import Chain, chains_of
 from cluster_manager.cells.nodes import Nodes
 from cluster_manager.mechanism import AffinityLevel
+from domain.cells import MACHINE_LEVEL, RACK_LEVEL
 from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM, Cluster
 from domain.identifiers import MachineId, TenantId, VirtualClusterId
 from domain.workload import JobSpecification
@@ -51,7 +52,7 @@ class EmptyCells:
             own = ", ".join(sorted(self._pinned_names(tenant))) or "none"
             return f"pinned cells of tenant {tenant} in cluster {self._cluster.cluster}: {own}"
         levels = dict.fromkeys(chain.name_of(level) for chain in self._chains for level in range(1, chain.top + 1))
-        return f"cluster {self._cluster.cluster} has {', '.join(levels) or 'machine, rack'}"
+        return f"cluster {self._cluster.cluster} has {', '.join(levels) or f'{MACHINE_LEVEL}, {RACK_LEVEL}'}"
 
     def _machine_or_rack_suffices(self, job: JobSpecification) -> bool:
         level = affinity_of(job).level

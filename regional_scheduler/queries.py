@@ -7,13 +7,14 @@ from types import MappingProxyType
 
 from cluster_manager.mechanism import CONSOLIDATED, FRAGMENTS, NO_AFFINITY, Affinity, AffinityLevel, Query
 from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity
+from domain.cells import MACHINE_LEVEL, RACK_LEVEL
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.rank import Standing
 from domain.workload import JobSpecification
 from regional_scheduler.region_capacity import RegionCapacity
 
-PREFERABLY_ON_ONE_MACHINE = CellAffinity("machine", hard=False)
-_LEVELS = MappingProxyType({"machine": AffinityLevel.MACHINE, "rack": AffinityLevel.RACK})
+PREFERABLY_ON_ONE_MACHINE = CellAffinity(MACHINE_LEVEL, hard=False)
+_LEVELS = MappingProxyType({MACHINE_LEVEL: AffinityLevel.MACHINE, RACK_LEVEL: AffinityLevel.RACK})
 
 
 def affinity_of(job: JobSpecification) -> Affinity:

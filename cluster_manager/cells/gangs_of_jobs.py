@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cluster_manager.cells.hierarchy import MACHINE_LEVEL, RACK_LEVEL
 from cluster_manager.cells.requests import AffinityGroup, Tasks
 from cluster_manager.mechanism import Affinity, AffinityLevel
 from domain.affinity import CellAffinity, TaskGroup
+from domain.cells import MACHINE_LEVEL, RACK_LEVEL
 
 
 def gang_of(affinity: Affinity, tasks: int, gpus: int) -> AffinityGroup:

@@ -10,15 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from domain.cells import CellHierarchy, CellLevel
+from domain.cells import MACHINE_LEVEL, RACK_LEVEL, CellHierarchy, CellLevel
 from domain.fleet import Cluster, Machine
 from domain.identifiers import GpuModel, MachineId
 
 GPU_LEVEL = 1
 """The lowest level: a single GPU."""
-MACHINE_LEVEL, RACK_LEVEL = "machine", "rack"
-"""What the levels of derived hierarchies are called. In every other one `machine` is the level of its machines too,
-whatever it is called there, and `rack` the next one up, if there is one."""
 MOST_GPUS_PER_MACHINE = 62
 
 

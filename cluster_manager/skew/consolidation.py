@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 from cluster_manager.skew.one_machine import OneMachine
 from domain.affinity import CellAffinity, JobAffinity
+from domain.cells import MACHINE_LEVEL
 from domain.identifiers import JobName
 from domain.model_profile import KnownSkew, SkewSource
 from domain.workload import JobSpecification, WorkloadSpecification
 
-ON_ONE_MACHINE = JobAffinity(CellAffinity("machine", hard=True))
+ON_ONE_MACHINE = JobAffinity(CellAffinity(MACHINE_LEVEL, hard=True))
 
 
 class ConsolidationReason(StrEnum):
