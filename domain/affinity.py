@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,6 +60,11 @@ class JobAffinity:
 
 
 NO_JOB_AFFINITY = JobAffinity()
+
+
+def tasks_of(groups: Sequence[TaskGroup]) -> int:
+    """The tasks of all these groups."""
+    return sum(group.count * group.tasks for group in groups)
 
 
 def _affinities(groups: tuple[TaskGroup, ...]) -> Iterator[CellAffinity]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from domain.affinity import CellAffinity, JobAffinity, TaskGroup
+from domain.affinity import CellAffinity, JobAffinity, TaskGroup, tasks_of
 from domain.cells import MACHINE_LEVEL, RACK_LEVEL
 from domain.identifiers import IDENTIFIER_PATTERN
 from domain.workload import JobSpecification
@@ -69,7 +69,7 @@ class _Problems:
                 self.check_level(group.within, here)
             if group.groups:
                 self.check_groups(group.groups, group.tasks, f"{here}.groups", f"{here}.tasks", depth + 1)
-        together = sum(group.count * group.tasks for group in groups)
+        together = tasks_of(groups)
         if counted and together != tasks:
             remedy = f"add a group of {tasks - together} for the rest" if together < tasks else "take some away"
             self.add(path, f"have {together} tasks together, but {path_of_tasks} is {tasks}; {remedy}")

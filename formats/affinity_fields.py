@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
-from domain.affinity import CellAffinity, JobAffinity, TaskGroup
+from domain.affinity import CellAffinity, JobAffinity, TaskGroup, tasks_of
 from formats.problems import FieldProblem
 from formats.schema import Schema
 
@@ -65,11 +65,6 @@ def _group(schema: TaskGroupSchema) -> TaskGroup:
     groups = tuple(_group(group) for group in schema.groups)
     tasks = schema.tasks if schema.tasks is not None else tasks_of(groups)
     return TaskGroup(tasks, _within(schema), groups, schema.count)
-
-
-def tasks_of(groups: Sequence[TaskGroup]) -> int:
-    """The tasks of all these groups."""
-    return sum(group.count * group.tasks for group in groups)
 
 
 def affinity_documents(affinity: JobAffinity) -> dict[str, object]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup
+from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity, TaskGroup, tasks_of
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, JobName, MachineId, RegionId, TableId, TenantId
 from domain.life_cycle import State
 from domain.model_profile import ModelProfile
@@ -123,7 +123,7 @@ def _groups_from_proto(messages: Iterable[workload_pb2.TaskGroup]) -> tuple[Task
     groups: list[TaskGroup] = []
     for message in messages:
         inner = _groups_from_proto(message.groups)
-        tasks = message.tasks or sum(group.count * group.tasks for group in inner)
+        tasks = message.tasks or tasks_of(inner)
         groups.append(TaskGroup(tasks, _within_from_proto(message), inner, message.count or 1))
     return tuple(groups)
 
