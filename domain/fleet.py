@@ -104,6 +104,11 @@ class Cluster:
     cells: ClusterCells = ClusterCells()
     """How it is divided, for the mechanism that places jobs in cells."""
 
+    @property
+    def has_cells(self) -> bool:
+        """Whether it is divided into cells."""
+        return self.mechanism == CELLS_MECHANISM
+
     def machines(self) -> Iterator[Machine]:
         for rack in self.racks:
             yield from rack.machines
@@ -131,6 +136,10 @@ class Fleet:
             if candidate.region == region:
                 return candidate
         raise KeyError(region)
+
+    def clusters_with_cells(self) -> tuple[Cluster, ...]:
+        """The clusters that are divided into cells, in the order of the fleet."""
+        return tuple(cluster for region in self.regions for cluster in region.clusters if cluster.has_cells)
 
     def gpu_models(self) -> tuple[GpuModel, ...]:
         """Every GPU model of the fleet, sorted."""

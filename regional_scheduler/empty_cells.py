@@ -11,7 +11,7 @@ from cluster_manager.cells.hierarchy import Chain, chains_of
 from cluster_manager.cells.nodes import Nodes
 from cluster_manager.mechanism import AffinityLevel
 from domain.cells import MACHINE_LEVEL, RACK_LEVEL
-from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM, Cluster
+from domain.fleet import DEFAULT_MECHANISM, Cluster
 from domain.identifiers import MachineId, TenantId, VirtualClusterId
 from domain.workload import JobSpecification
 from regional_scheduler.queries import affinity_of
@@ -29,7 +29,7 @@ class EmptyCells:
     def __init__(self, cluster: Cluster) -> None:
         """Raises HierarchyProblem."""
         self._cluster = cluster
-        self._chains = chains_of(cluster, cluster.cells.hierarchies) if cluster.mechanism == CELLS_MECHANISM else ()
+        self._chains = chains_of(cluster, cluster.cells.hierarchies) if cluster.has_cells else ()
         self._shape_of: dict[MachineId, MachineShape] = {
             machine.machine: MachineShape.of(machine) for machine in cluster.machines()
         }
@@ -40,7 +40,7 @@ class EmptyCells:
             return True
         if job.resources.gpus == 0 or self._cluster.mechanism == DEFAULT_MECHANISM:
             return self._machine_or_rack_suffices(job)
-        if self._cluster.mechanism != CELLS_MECHANISM:
+        if not self._cluster.has_cells:
             return True
         if job.affinity.pinned_cell and not self._has_pinned(job.affinity.pinned_cell, tenant):
             return False

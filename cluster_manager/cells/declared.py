@@ -179,7 +179,7 @@ class _ClusterMatch:
     def cluster_with_virtual_clusters(self) -> Cluster:
         """The cluster with those that match; sorted by name, so that nothing depends on the order of a file."""
         cluster = self._cluster
-        if cluster.mechanism != CELLS_MECHANISM:
+        if not cluster.has_cells:
             for one in self._declared:
                 why = f"cluster {cluster.cluster} has mechanism {cluster.mechanism}; virtual clusters need {CELLS_MECHANISM}"
                 self._refuse(one.tenant, f"{one.field}.cluster", why)

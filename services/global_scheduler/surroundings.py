@@ -11,7 +11,7 @@ import structlog
 
 from cluster_manager.cells.declared import declarations_of, matched
 from data_placement.catalog import Catalog, CatalogChange
-from domain.fleet import CELLS_MECHANISM, Fleet
+from domain.fleet import Fleet
 from domain.identifiers import GpuModel, RegionId, TenantId
 from domain.tenant import Tenant
 from regional_scheduler.hosting import HostingRegions
@@ -72,7 +72,7 @@ class Surroundings:
             return Surroundings.of(changes.fleet, tenants, self.catalog, changes.revisions)
         if changes.tenants is None:
             return replace(self, revisions=changes.revisions)
-        if any(cluster.mechanism == CELLS_MECHANISM for region in self.fleet.regions for cluster in region.clusters):
+        if self.fleet.clusters_with_cells():
             return Surroundings.of(self.fleet, changes.tenants, self.catalog, changes.revisions)
         tenants_by_name = {tenant.tenant: tenant for tenant in changes.tenants}
         return replace(self, revisions=changes.revisions, tenants=tenants_by_name)

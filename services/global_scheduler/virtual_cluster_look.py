@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters
 from cluster_manager.cells.usage import CellUsage, cell_usage
-from domain.fleet import CELLS_MECHANISM, Cluster, MachineState, Region
+from domain.fleet import Cluster, MachineState, Region
 from domain.identifiers import MachineId
 from domain.life_cycle import State
 from domain.placement import Holding, order_of_holding
@@ -27,9 +27,7 @@ async def virtual_clusters(
     tenants = await tenant_store.load_tenants(connection)
     answer = messages.GetVirtualClustersResponse()
     for region in fleet.regions:
-        wanted = tuple(
-            one for one in region.clusters if one.mechanism == CELLS_MECHANISM and cluster in ("", one.cluster)
-        )
+        wanted = tuple(one for one in region.clusters if one.has_cells and cluster in ("", one.cluster))
         if wanted:
             attempts = await attempt_store.load_live(connection, region.region)
             divided = Region(region.region, wanted)

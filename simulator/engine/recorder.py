@@ -17,7 +17,7 @@ from domain.events import EvictionCause
 from domain.fleet import Fleet, MachineState
 from domain.life_cycle import State
 from simulator.engine.workloads import SimulatedWorkload
-from simulator.results.guaranteed_use import clusters_with_cells, is_guaranteed
+from simulator.results.guaranteed_use import is_guaranteed
 from simulator.results.run_record import (
     END_OF_CAUSE,
     NO_ROW,
@@ -176,7 +176,7 @@ class Recorder:
         self._down_since: dict[int, float] = {}
         self._down: list[tuple[int, float, float]] = []
         self._tables = _MachineNumbers(fleet)
-        self._with_cells = clusters_with_cells(fleet)
+        self._with_cells = frozenset(str(cluster.cluster) for cluster in fleet.clusters_with_cells())
         self.demotions = 0
         """How often an attempt came to a worse level."""
         self.promotions = 0

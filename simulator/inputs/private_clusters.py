@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cluster_manager.cells.hierarchy import Chain, chains_of
 from domain.cells import CellHierarchy, ClusterCells, VirtualCluster
-from domain.fleet import CELLS_MECHANISM, Cluster, Fleet, Rack, Region
+from domain.fleet import Cluster, Fleet, Rack, Region
 from domain.identifiers import MachineId, TenantId
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.virtual_clusters import owned_gpus
@@ -49,7 +49,7 @@ def private_fleet(fleet: Fleet, tenant: TenantId) -> Fleet:
 def _private(cluster: Cluster, tenant: TenantId) -> Cluster | None:
     """The cluster with the tenant's cells alone; None where it owns none."""
     owner = next((vc for vc in cluster.cells.virtual_clusters if str(vc.virtual_cluster) == str(tenant)), None)
-    if owner is None or cluster.mechanism != CELLS_MECHANISM:
+    if owner is None or not cluster.has_cells:
         return None
     hierarchies: list[CellHierarchy] = []
     wanted: dict[MachineId, None] = {}

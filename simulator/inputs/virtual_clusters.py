@@ -83,7 +83,7 @@ def tenants_with_quotas_of_cells(rows: Sequence[TraceRow], fleet: Fleet) -> tupl
 def owned_gpus(fleet: Fleet) -> dict[TenantId, int]:
     """GPUs of all cells that each tenant owns, pinned ones too; tenants that own none are left out."""
     gpus: dict[TenantId, int] = {}
-    for cluster in clusters_with_cells(fleet):
+    for cluster in fleet.clusters_with_cells():
         sizes = {chain.name: chain for chain in chains_of(cluster, cluster.cells.hierarchies)}
         for owner in cluster.cells.virtual_clusters:
             owned = [(cells.chain, cells.level, cells.cells) for cells in owner.cells]
@@ -93,11 +93,6 @@ def owned_gpus(fleet: Fleet) -> dict[TenantId, int]:
                 tenant = TenantId(owner.virtual_cluster)
                 gpus[tenant] = gpus.get(tenant, 0) + count * chain.sizes[chain.level_called(level)]
     return {tenant: count for tenant, count in sorted(gpus.items()) if count}
-
-
-def clusters_with_cells(fleet: Fleet) -> list[Cluster]:
-    """The clusters that are divided into cells, in the order of the fleet."""
-    return [cluster for region in fleet.regions for cluster in region.clusters if cluster.mechanism == CELLS_MECHANISM]
 
 
 @dataclass(slots=True)

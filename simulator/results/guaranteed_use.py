@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.fleet import CELLS_MECHANISM, Fleet
-
-
-def clusters_with_cells(fleet: Fleet) -> frozenset[str]:
-    """The clusters that are divided into cells."""
-    return frozenset(
-        str(cluster.cluster)
-        for region in fleet.regions
-        for cluster in region.clusters
-        if cluster.mechanism == CELLS_MECHANISM
-    )
-
 
 def is_guaranteed(
     guaranteed: bool, virtual_cluster: str | None, clusters: Iterable[str], with_cells: frozenset[str]

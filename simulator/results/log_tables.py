@@ -10,7 +10,6 @@ import numpy as np
 from domain.events import EventKind
 from domain.fleet import Fleet
 from domain.tenant import LOWEST_PRIORITY
-from simulator.results.guaranteed_use import clusters_with_cells
 from simulator.results.run_record import (
     NO_ROW,
     AttemptEnd,
@@ -139,7 +138,7 @@ class LogTables:
         self.last_s = 0.0
         self.demotions = 0
         self.promotions = 0
-        self.with_cells = clusters_with_cells(fleet)
+        self.with_cells = frozenset(str(cluster.cluster) for cluster in fleet.clusters_with_cells())
         self._regions = {str(region.region): position for position, region in enumerate(fleet.regions)}
         named = [
             (str(machine.machine), position, machine.gpus)

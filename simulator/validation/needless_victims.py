@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from domain.fleet import CELLS_MECHANISM, Fleet
+from domain.fleet import Fleet
 from simulator.validation.lives import AttemptLife
 from simulator.validation.machines import Claim, MachineUse
 from simulator.validation.report import Findings, Invariant
@@ -42,12 +42,7 @@ class NeedlessVictims:
 
     def __init__(self, findings: Findings, fleet: Fleet) -> None:
         self.checks = 0
-        self._in_cells = frozenset(
-            str(cluster.cluster)
-            for region in fleet.regions
-            for cluster in region.clusters
-            if cluster.mechanism == CELLS_MECHANISM
-        )
+        self._in_cells = frozenset(str(cluster.cluster) for cluster in fleet.clusters_with_cells())
         self._findings = findings
         self._held: dict[str, dict[str, _Amounts]] = {}
         """By machine and attempt, from the dispatch on."""

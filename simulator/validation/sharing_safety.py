@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cluster_manager.cells.hierarchy import Chain, chains_of
-from domain.fleet import CELLS_MECHANISM, Cluster, Fleet, Machine
+from domain.fleet import Cluster, Fleet, Machine
 from domain.identifiers import ANY_GPU_MODEL
 from simulator.validation.gangs import JobDemand
 from simulator.validation.lives import AttemptLife, WorkloadLife
@@ -66,7 +66,7 @@ class SharingSafety:
         self._over_quota: set[str] = set()
         for region in fleet.regions:
             for cluster in region.clusters:
-                if cluster.mechanism == CELLS_MECHANISM:
+                if cluster.has_cells:
                     self._take(cluster, str(region.region))
 
     def ranked(self, workload: str, *, within_quota: bool) -> None:

@@ -22,7 +22,6 @@ from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.fleets import FleetSource, fleet_from, gpus_of_fleet
 from simulator.inputs.private_clusters import private_fleet, private_inputs
 from simulator.inputs.virtual_clusters import (
-    clusters_with_cells,
     divided,
     machines_of_gang,
     owned_gpus,
@@ -52,7 +51,7 @@ def test_machines_are_shared_out_by_the_work_asked_for() -> None:
     )
     fleet = with_virtual_clusters_of_trace(fleet_from(FleetSource(gpus=80)), rows)
     assert owned_gpus(fleet) == {"large": 56, "small": 16, "tiny": 8}
-    assert [cluster.mechanism for cluster in clusters_with_cells(fleet)] == ["cells"]
+    assert [cluster.mechanism for cluster in fleet.clusters_with_cells()] == ["cells"]
     quotas = {tenant.tenant: tenant.quota for tenant in tenants_with_quotas_of_cells(rows, fleet)}
     assert {name: dict(quota.gpus)[ANY_GPU_MODEL] for name, quota in quotas.items()} == {
         "cpu": 0, "large": 56, "small": 16, "tiny": 8,
@@ -102,7 +101,7 @@ def test_every_region_is_shared_out_and_all_is_owned() -> None:
     source = FleetSource(region_gpus=(("east", 512), ("west", 320)), clusters_per_region=1)
     fleet = with_virtual_clusters_of_trace(fleet_from(source), rows)
     assert sum(owned_gpus(fleet).values()) == gpus_of_fleet(fleet) == 832
-    for cluster in clusters_with_cells(fleet):
+    for cluster in fleet.clusters_with_cells():
         assigned_cells(chains_of(cluster, cluster.cells.hierarchies), cluster.cells.virtual_clusters)
 
 
@@ -121,7 +120,7 @@ def test_a_private_cluster_holds_the_owned_cells_and_no_more_than_it_must() -> N
     private = private_fleet(shared, TenantId("a"))
     # One rack for the pinned cell, one owned, and one for three sockets.
     assert machines_of(private) == 12
-    (alone,) = clusters_with_cells(private)
+    (alone,) = private.clusters_with_cells()
     chains = chains_of(alone, alone.cells.hierarchies)
     assigned_cells(chains, alone.cells.virtual_clusters)
     assert alone.cells.virtual_clusters == (owner,)
