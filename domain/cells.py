@@ -62,6 +62,16 @@ class VirtualCluster:
     pinned: tuple[PinnedCell, ...] = ()
 
 
+def virtual_cluster_of_tenant(tenant: TenantId) -> VirtualClusterId:
+    """A tenant has at most one virtual cluster in each cluster, of its own name."""
+    return VirtualClusterId(tenant)
+
+
+def tenant_of_virtual_cluster(virtual_cluster: VirtualClusterId) -> TenantId:
+    """The tenant whose virtual cluster it is."""
+    return TenantId(virtual_cluster)
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterCells:
     """How a cluster is divided, and among whom."""

@@ -10,9 +10,9 @@ from cluster_manager.cells.gangs_of_jobs import gang_of
 from cluster_manager.cells.hierarchy import Chain, chains_of
 from cluster_manager.cells.nodes import Nodes
 from cluster_manager.mechanism import AffinityLevel
-from domain.cells import MACHINE_LEVEL, RACK_LEVEL
+from domain.cells import MACHINE_LEVEL, RACK_LEVEL, virtual_cluster_of_tenant
 from domain.fleet import DEFAULT_MECHANISM, Cluster
-from domain.identifiers import MachineId, TenantId, VirtualClusterId
+from domain.identifiers import MachineId, TenantId
 from domain.workload import JobSpecification
 from regional_scheduler.queries import affinity_of
 
@@ -74,7 +74,7 @@ class EmptyCells:
         return [
             pinned.name
             for owner in self._cluster.cells.virtual_clusters
-            if owner.virtual_cluster == VirtualClusterId(tenant)
+            if owner.virtual_cluster == virtual_cluster_of_tenant(tenant)
             for pinned in owner.pinned
         ]
 

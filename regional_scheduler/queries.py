@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from cluster_manager.mechanism import CONSOLIDATED, FRAGMENTS, NO_AFFINITY, Affinity, AffinityLevel, Query
 from domain.affinity import NO_JOB_AFFINITY, CellAffinity, JobAffinity
-from domain.cells import MACHINE_LEVEL, RACK_LEVEL
-from domain.identifiers import TenantId, VirtualClusterId
+from domain.cells import MACHINE_LEVEL, RACK_LEVEL, virtual_cluster_of_tenant
+from domain.identifiers import TenantId
 from domain.rank import Standing
 from domain.workload import JobSpecification
 from regional_scheduler.region_capacity import RegionCapacity
@@ -66,6 +66,6 @@ def query_of(
         standing,
         now_s,
         tenant,
-        VirtualClusterId(tenant) if within_quota else None,
+        virtual_cluster_of_tenant(tenant) if within_quota else None,
         within_quota,
     )

@@ -28,7 +28,7 @@ from cluster_manager.cells.hierarchy import (
     declared_chain,
     machines_without_chain,
 )
-from domain.cells import OwnedCells, PinnedCell, VirtualCluster
+from domain.cells import OwnedCells, PinnedCell, VirtualCluster, virtual_cluster_of_tenant
 from domain.declared_cells import (
     Declarations,
     DeclaredCells,
@@ -37,7 +37,7 @@ from domain.declared_cells import (
     DeclaredVirtualCluster,
 )
 from domain.fleet import CELLS_MECHANISM, Cluster, Fleet, Region
-from domain.identifiers import ClusterId, TenantId, VirtualClusterId
+from domain.identifiers import ClusterId, TenantId
 from domain.tenant import Tenant
 from formats.problems import FieldProblem, FormatError, suggestion
 
@@ -159,7 +159,9 @@ class _Owner:
             OwnedCells(chains[chain].name, chains[chain].name_of(-level), sum(owned.cells for owned in of_level))
             for (chain, level), of_level in groupby(sorted(self.owned, key=_chain_and_level), key=_chain_and_level)
         ]
-        return VirtualCluster(VirtualClusterId(self.tenant), tuple(cells), tuple(pin.pinned for pin in self.pinned))
+        return VirtualCluster(
+            virtual_cluster_of_tenant(self.tenant), tuple(cells), tuple(pin.pinned for pin in self.pinned)
+        )
 
 
 def _chain_and_level(owned: _OwnedAt) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.virtual_view import ViewKey, VirtualView
+from domain.cells import virtual_cluster_of_tenant
 from domain.identifiers import VirtualClusterId
 
 
@@ -81,7 +82,9 @@ def usage_of(cells: CellCluster, name: VirtualClusterId) -> Usage:
     owned = sum(int(view.nodes.sizes.sum()) for view in views)
     opportunistic = downgraded = 0
     for work in cells.work.values():
-        if work.view is None and (work.request.virtual_cluster or work.request.tenant) == name:
+        request = work.request
+        named = request.virtual_cluster or virtual_cluster_of_tenant(request.tenant)
+        if work.view is None and named == name:
             gpus = sum(task.bits.bit_count() for task in work.tasks)
             opportunistic += gpus
             downgraded += gpus if work.downgraded else 0

@@ -15,6 +15,7 @@ from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.health import owned_cell_states
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.virtual_view import ViewKey
+from domain.cells import tenant_of_virtual_cluster
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.placement import AttemptKey
 
@@ -95,8 +96,9 @@ def cell_usage(view: ClusterCapacity, tenant_of: Mapping[AttemptKey, TenantId]) 
     owned: Counter[TenantId] = Counter()
     bad: Counter[TenantId] = Counter()
     for level in levels:
-        owned[TenantId(level.virtual_cluster)] += level.owned * level.gpus_per_cell
-        bad[TenantId(level.virtual_cluster)] += level.bad * level.gpus_per_cell
+        tenant = tenant_of_virtual_cluster(level.virtual_cluster)
+        owned[tenant] += level.owned * level.gpus_per_cell
+        bad[tenant] += level.bad * level.gpus_per_cell
     gpus, used = sum(chain.gpus for chain in cells.chains), guaranteed.total() + opportunistic.total()
     tenants = tuple(
         TenantGpus(name, owned[name], guaranteed[name], opportunistic[name], downgraded[name], bad[name])

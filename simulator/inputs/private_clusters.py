@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cluster_manager.cells.hierarchy import Chain, chains_of
-from domain.cells import CellHierarchy, ClusterCells, VirtualCluster
+from domain.cells import CellHierarchy, ClusterCells, VirtualCluster, virtual_cluster_of_tenant
 from domain.fleet import Cluster, Fleet, Rack, Region
 from domain.identifiers import MachineId, TenantId
 from simulator.engine.simulation_input import SimulationInput
@@ -48,7 +48,8 @@ def private_fleet(fleet: Fleet, tenant: TenantId) -> Fleet:
 
 def _private(cluster: Cluster, tenant: TenantId) -> Cluster | None:
     """The cluster with the tenant's cells alone; None where it owns none."""
-    owner = next((vc for vc in cluster.cells.virtual_clusters if str(vc.virtual_cluster) == str(tenant)), None)
+    name = virtual_cluster_of_tenant(tenant)
+    owner = next((owned for owned in cluster.cells.virtual_clusters if owned.virtual_cluster == name), None)
     if owner is None or not cluster.has_cells:
         return None
     hierarchies: list[CellHierarchy] = []

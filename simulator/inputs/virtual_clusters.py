@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster_manager.cells.declared import fleet_with_virtual_clusters
 from cluster_manager.cells.hierarchy import Chain, chains_of
+from domain.cells import tenant_of_virtual_cluster
 from domain.declared_cells import Declarations, DeclaredCells, DeclaredVirtualCluster
 from domain.fleet import CELLS_MECHANISM, Cluster, Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TenantId
@@ -90,7 +91,7 @@ def owned_gpus(fleet: Fleet) -> dict[TenantId, int]:
             owned += [(pinned.chain, pinned.level, 1) for pinned in owner.pinned]
             for name, level, count in owned:
                 chain = sizes[name]
-                tenant = TenantId(owner.virtual_cluster)
+                tenant = tenant_of_virtual_cluster(owner.virtual_cluster)
                 gpus[tenant] = gpus.get(tenant, 0) + count * chain.sizes[chain.level_called(level)]
     return {tenant: count for tenant, count in sorted(gpus.items()) if count}
 
