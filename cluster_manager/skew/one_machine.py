@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from cluster_manager.capacity.machine_shapes import MachineShape
 from domain.fleet import DEFAULT_MECHANISM, Machine, Region
-from domain.identifiers import ANY_GPU_MODEL
-from domain.resources import (
-    TaskResources,
-    capacity_mebibytes,
-    capacity_millicpus,
-    request_mebibytes,
-    request_millicpus,
-)
+from domain.resources import TaskResources
 from domain.workload import JobSpecification
 
 
 class OneMachine:
-    """The kinds of machines that there are; what was asked of them is remembered."""
+    """The shapes of machines that there are; what was asked of them is remembered."""
 
     def __init__(self, machines: Iterable[Machine]) -> None:
-        self._kinds = sorted({(one.gpu_model, one.gpus, one.cpus, one.memory_gib) for one in machines if one.gpus})
+        self._shapes = tuple(dict.fromkeys(MachineShape.of(machine) for machine in machines if machine.gpus))
         self._holds: dict[tuple[TaskResources, int], bool] = {}
 
     def holds(self, job: JobSpecification) -> bool:
@@ -28,7 +22,9 @@ class OneMachine:
         asked = job.resources, job.tasks
         known = self._holds.get(asked)
         if known is None:
-            known = self._holds[asked] = any(_holds(kind, *asked) for kind in self._kinds)
+            known = self._holds[asked] = any(
+                shape.tasks_when_empty(job.resources, job.tasks) >= job.tasks for shape in self._shapes
+            )
         return known
 
 
@@ -38,14 +34,3 @@ def one_machine_of(regions: Sequence[Region]) -> OneMachine | None:
     if any(cluster.mechanism != DEFAULT_MECHANISM for region in regions for cluster in region.clusters):
         return None
     return OneMachine(machine for region in regions for machine in region.machines())
-
-
-def _holds(kind: tuple[str, int, float, float], resources: TaskResources, tasks: int) -> bool:
-    gpu_model, gpus, cpus, memory_gib = kind
-    if resources.gpu_model not in (ANY_GPU_MODEL, gpu_model) or resources.gpus * tasks > gpus:
-        return False
-    if resources.cpus is not None and request_millicpus(resources.cpus) * tasks > capacity_millicpus(cpus):
-        return False
-    return resources.memory_gib is None or request_mebibytes(resources.memory_gib) * tasks <= capacity_mebibytes(
-        memory_gib
-    )
