@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cluster_manager.skew.spread import is_spread
-from domain.fleet import Fleet
-from domain.identifiers import GpuModel, MachineId
+from domain.identifiers import MachineId
 from domain.placement import TaskPlacement
 from domain.workload import JobSpecification
 
@@ -22,19 +21,6 @@ class SlowdownStep(NamedTuple):
 
     skew: float
     slowdown: float
-
-
-def most_gpus_of_machines(fleet: Fleet) -> dict[MachineId, int]:
-    """For each machine the GPUs of the largest one of its model in its cluster: what decides how few machines a job needs."""
-    most: dict[MachineId, int] = {}
-    for region in fleet.regions:
-        for cluster in region.clusters:
-            largest: dict[GpuModel, int] = {}
-            machines = [machine for rack in cluster.racks for machine in rack.machines]
-            for machine in machines:
-                largest[machine.gpu_model] = max(largest.get(machine.gpu_model, 0), machine.gpus)
-            most |= {machine.machine: largest[machine.gpu_model] for machine in machines}
-    return most
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +54,4 @@ class SpreadSlowdown:
         if job.profile is None or gpus == 0:
             return 1.0
         placed = [placement.machine for placement in placements if placement.job == job.name]
-        machines = set(placed)
-        most_gpus = max([self.most_gpus[machine] for machine in machines], default=0)
-        if most_gpus < gpus or not is_spread(len(machines), len(placed), most_gpus // gpus):
-            return 1.0
-        return self.of_skew(job.profile.skew)
+        return self.of_skew(job.profile.skew) if is_spread(gpus, placed, self.most_gpus) else 1.0

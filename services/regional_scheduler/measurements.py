@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cluster_manager.skew.consolidation import declared_skew
-from cluster_manager.skew.spread import is_spread
-from domain.fleet import Machine, Region
-from domain.identifiers import ClusterId, JobName, MachineId
-from domain.placement import TaskPlacement
+from cluster_manager.skew.spread import is_spread, most_gpus_of_machines
+from domain.fleet import Region
+from domain.identifiers import GpuModel, JobName, MachineId
 from domain.workload import JobSpecification
 from services.database.connection import AnyConnection
 from services.database.packlimit_store import IterationTime, add_iteration_times
@@ -65,11 +64,13 @@ def iteration_times(region: Region, ended: Sequence[LiveAttempt]) -> list[Iterat
     ]
     if not measured:
         return []
-    machines = _machines_of(region, {cluster for attempt, _, _ in measured for cluster in attempt.clusters})
+    used = {cluster for attempt, _, _ in measured for cluster in attempt.clusters}
+    clusters = [cluster for cluster in region.clusters if cluster.cluster in used]
+    models = {machine.machine: machine.gpu_model for cluster in clusters for machine in cluster.machines()}
+    most_gpus = most_gpus_of_machines(clusters)
     times = []
     for attempt, job, found in measured:
-        placed = [placement for placement in attempt.placements if placement.job == job.name]
-        time = _iteration_time(attempt, job, found, placed, machines)
+        time = _iteration_time(attempt, job, found, models, most_gpus)
         if time is not None:
             times.append(time)
     return times
@@ -88,37 +89,25 @@ def _measured(attempt: LiveAttempt) -> Mapping[JobName, JobMeasurement]:
     return found
 
 
-def _machines_of(region: Region, clusters: set[ClusterId]) -> dict[MachineId, tuple[Machine, int]]:
-    """The machines of these clusters, each with the most GPUs that a machine of its cluster and GPU model has."""
-    machines: dict[MachineId, tuple[Machine, int]] = {}
-    for cluster in region.clusters:
-        if cluster.cluster in clusters:
-            own = [machine for rack in cluster.racks for machine in rack.machines]
-            most: dict[str, int] = {}
-            for machine in own:
-                most[machine.gpu_model] = max(most.get(machine.gpu_model, 0), machine.gpus)
-            machines |= {machine.machine: (machine, most[machine.gpu_model]) for machine in own}
-    return machines
-
-
 def _iteration_time(
     attempt: LiveAttempt,
     job: JobSpecification,
     measured: JobMeasurement,
-    placed: Sequence[TaskPlacement],
-    machines: Mapping[MachineId, tuple[Machine, int]],
+    models: Mapping[MachineId, GpuModel],
+    most_gpus: Mapping[MachineId, int],
 ) -> IterationTime | None:
     """None where it cannot be said what it was measured on: another size, machines that are gone, or of several kinds."""
-    used = {placement.machine for placement in placed}
-    if len(placed) != job.tasks or not all(machine in machines for machine in used):
+    placed = [placement.machine for placement in attempt.placements if placement.job == job.name]
+    if len(placed) != job.tasks or not all(machine in models for machine in placed):
         return None
-    kinds = {(machines[machine][0].gpu_model, machines[machine][1]) for machine in used}
+    kinds = {(models[machine], most_gpus[machine]) for machine in placed}
     declared = declared_skew(job)
     if len(kinds) != 1 or (declared is None and not measured.model_mib):
         return None
-    ((gpu_model, most_gpus),) = kinds
-    if most_gpus < job.resources.gpus:
+    spread = is_spread(job.resources.gpus, placed, most_gpus)
+    if spread is None:
         return None
+    ((gpu_model, _),) = kinds
     skew = measured.largest_tensor_mib / measured.model_mib if declared is None else declared.skew
     return IterationTime(
         attempt.tenant,
@@ -127,7 +116,7 @@ def _iteration_time(
         job.tasks,
         job.resources.gpus,
         gpu_model,
-        is_spread(len(used), job.tasks, most_gpus // job.resources.gpus),
+        spread,
         min(1.0, skew),
         measured.iteration_s,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster_manager.skew.slowdown import SpreadSlowdown, most_gpus_of_machines
+from cluster_manager.skew.slowdown import SpreadSlowdown
+from cluster_manager.skew.spread import most_gpus_of_machines
 from domain.fleet import Fleet
 from domain.placement import TaskPlacement
 from domain.work_rate import work_rate
@@ -17,7 +18,13 @@ class WorkSpeed:
 
     def __init__(self, fleet: Fleet, settings: PlacementSettings) -> None:
         steps = settings.steps()
-        self._slowdown = SpreadSlowdown(steps, most_gpus_of_machines(fleet)) if steps else None
+        self._slowdown = (
+            SpreadSlowdown(
+                steps, most_gpus_of_machines(cluster for region in fleet.regions for cluster in region.clusters)
+            )
+            if steps
+            else None
+        )
 
     def at_start(self, specification: WorkloadSpecification, placements: Sequence[TaskPlacement]) -> float:
         """Of an attempt that begins with its base tasks in these places."""
