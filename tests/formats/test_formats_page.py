@@ -12,6 +12,7 @@ from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_c
 from domain.identifiers import TenantId
 from formats.fleet_file import parse_fleet_file
 from formats.problems import FormatError
+from formats.profiles_file import read_profiles
 from formats.tenants_file import parse_tenants, read_tenants
 from formats.trace import COLUMNS, OTHER_NAMES, TraceReader
 from formats.trace_workload import tenant_of_trace
@@ -54,6 +55,12 @@ def test_the_trace_example_is_valid() -> None:
         ("w-000", 16, ("clicks", "images")),
         ("w-001", 1, ()),
     ]
+
+
+def test_the_profiles_of_the_example_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "profiles.csv"
+    file.write_text(block("csv", "model,"), encoding="utf-8")
+    assert {model: profile.greatest for model, profile in read_profiles(file).items()} == {"resnet18": 2.4}
 
 
 def test_the_message_is_one_that_is_given() -> None:

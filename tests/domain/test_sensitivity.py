@@ -1,0 +1,130 @@
+"""Throughput over CPUs and memory per GPU: validation, interpolation, best demands."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.identifiers import ClusterId, JobName, MachineId
+from domain.placement import TaskPlacement
+from domain.sensitivity import AmountsPerGpu, SensitivityProfile, held_per_gpu, proportional_share
+from tests.domain.random_profiles import profiles
+
+SHARE = AmountsPerGpu(3.0, 62.5)
+ALEXNET = SensitivityProfile(
+    (1.0, 3.0, 6.0, 12.0), (20.0, 62.5, 125.0), ((0.1, 0.3, 0.3), (0.1, 1.0, 1.0), (0.1, 1.75, 1.75), (0.1, 2.0, 2.94))
+)
+GNMT = SensitivityProfile((1.0, 3.0), (20.0, 62.5), ((1.0, 1.0), (1.0, 1.0)))
+
+
+def placed(gpus: int, cpus: float, memory_gib: float) -> TaskPlacement:
+    """A task that holds this much."""
+    indices = tuple(range(gpus))
+    amounts = round(cpus * 1000), round(memory_gib * 1024)
+    return TaskPlacement(JobName("train"), 0, ClusterId("c"), MachineId("m"), indices, *amounts)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory_gib", "throughput"),
+    [
+        (3.0, 62.5, 1.0),
+        (4.5, 62.5, 1.375),
+        (9.0, 125.0, (1.75 + 2.94) / 2),
+        (12.0, 93.75, (2.0 + 2.94) / 2),
+        (9.0, 93.75, (1.75 + 1.75 + 2.0 + 2.94) / 4),
+        (24.0, 500.0, 2.94),
+        (0.5, 62.5, 0.15),
+        (1.0, 10.0, 0.05),
+        (0.0, 62.5, 0.0),
+    ],
+)
+def test_throughput_is_linear_between_the_points_and_constant_beyond_them(
+    cpus: float, memory_gib: float, throughput: float
+) -> None:
+    assert ALEXNET.throughput_with(AmountsPerGpu(cpus, memory_gib)) == pytest.approx(throughput)
+
+
+def test_speed_is_relative_to_the_share_of_the_machine() -> None:
+    assert ALEXNET.speed(AmountsPerGpu(12.0, 125.0), SHARE) == pytest.approx(2.94)
+    assert ALEXNET.speed(AmountsPerGpu(12.0, 125.0), AmountsPerGpu(6.0, 62.5)) == pytest.approx(2.94 / 1.75)
+    with pytest.raises(ValueError, match="no job runs with a proportional share"):
+        ALEXNET.speed(SHARE, AmountsPerGpu(0.0, 62.5))
+
+
+def test_the_best_demand_is_the_least_that_saturates() -> None:
+    assert ALEXNET.best_demand(SHARE) == AmountsPerGpu(12.0, 125.0)
+    assert GNMT.best_demand(SHARE) == AmountsPerGpu(1.0, 20.0)
+
+
+def test_what_is_within_a_hundredth_of_the_greatest_is_saturated_unless_the_share_is_faster() -> None:
+    noisy = SensitivityProfile((1.0, 2.0, 4.0, 8.0), (10.0,), ((50.0,), (99.5,), (99.8,), (100.0,)))
+    assert noisy.best_demand(AmountsPerGpu(1.0, 10.0)).cpus == 2.0
+    assert noisy.best_demand(AmountsPerGpu(3.0, 10.0)).cpus == 4.0
+    assert noisy.best_demand(AmountsPerGpu(1.0, 10.0), saturation=0.0).cpus == 8.0
+
+
+def test_a_job_holds_what_its_poorest_task_holds() -> None:
+    assert held_per_gpu([placed(2, 8, 250), placed(1, 3, 125), placed(0, 1, 1)]) == AmountsPerGpu(3.0, 125.0)
+    with pytest.raises(ValueError, match="without GPUs"):
+        held_per_gpu([placed(0, 1, 1)])
+
+
+def test_the_share_of_a_machine() -> None:
+    assert proportional_share(8, 24.0, 500.0) == SHARE
+    with pytest.raises(ValueError, match="without GPUs"):
+        proportional_share(0, 24.0, 500.0)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "throughput", "message"),
+    [
+        ((), (1.0,), (), "cpus_per_gpu is empty"),
+        ((1.0,), (), ((),), "memory_gib_per_gpu is empty"),
+        ((2.0, 1.0), (1.0,), ((1.0,), (1.0,)), "cpus_per_gpu must be finite, greater than 0 and ascend"),
+        ((1.0, 1.0), (1.0,), ((1.0,), (1.0,)), "cpus_per_gpu must be finite, greater than 0 and ascend"),
+        ((1.0, math.nan), (1.0,), ((1.0,), (1.0,)), "cpus_per_gpu must be finite, greater than 0 and ascend"),
+        ((1.0, math.inf), (1.0,), ((1.0,), (1.0,)), "cpus_per_gpu must be finite, greater than 0 and ascend"),
+        ((1.0,), (0.0, 1.0), ((1.0, 1.0),), "memory_gib_per_gpu must be finite, greater than 0 and ascend"),
+        ((1.0, 2.0), (1.0,), ((1.0,),), "throughput must have 2 rows of 1 values"),
+        ((1.0,), (1.0, 2.0), ((1.0,),), "throughput must have 1 rows of 2 values"),
+        ((1.0,), (1.0,), ((0.0,),), "finite and greater than 0"),
+        ((1.0,), (1.0,), ((math.nan,),), "finite and greater than 0"),
+        ((1.0,), (1.0,), ((math.inf,),), "finite and greater than 0"),
+        ((1.0, 2.0), (1.0,), ((2.0,), (1.0,)), "throughput decreases from .*cpus=1.0.* to .*cpus=2.0"),
+        ((1.0,), (1.0, 2.0), ((2.0, 1.0),), "throughput decreases from .*memory_gib=1.0.* to .*memory_gib=2.0"),
+    ],
+)
+def test_a_profile_that_makes_no_sense_is_refused(
+    cpus: tuple[float, ...], memory: tuple[float, ...], throughput: tuple[tuple[float, ...], ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        SensitivityProfile(cpus, memory, throughput)
+
+
+amounts = st.builds(AmountsPerGpu, st.floats(0.0, 40.0), st.floats(0.0, 600.0))
+
+
+@given(profiles(), amounts, amounts)
+def test_never_slower_with_more(profile: SensitivityProfile, one: AmountsPerGpu, other: AmountsPerGpu) -> None:
+    most = AmountsPerGpu(max(one.cpus, other.cpus), max(one.memory_gib, other.memory_gib))
+    assert profile.throughput_with(most) >= profile.throughput_with(one) * (1 - 1e-12)
+    assert profile.throughput_with(most) <= profile.greatest * (1 + 1e-12)
+
+
+@given(profiles(), amounts)
+def test_never_slower_with_the_best_demand_than_with_the_share(
+    profile: SensitivityProfile, share: AmountsPerGpu
+) -> None:
+    best = profile.throughput_with(profile.best_demand(share))
+    assert best >= profile.throughput_with(share) * (1 - 1e-12)
+    assert best >= profile.greatest * 0.99 * (1 - 1e-12)
+
+
+@given(profiles())
+def test_the_points_of_the_grid_have_their_own_throughput(profile: SensitivityProfile) -> None:
+    for row, cpus in enumerate(profile.cpus_per_gpu):
+        for column, memory_gib in enumerate(profile.memory_gib_per_gpu):
+            assert profile.throughput_with(AmountsPerGpu(cpus, memory_gib)) == profile.throughput[row][column]
