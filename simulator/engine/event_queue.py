@@ -37,6 +37,8 @@ class Happens(IntEnum):
     """What runs is to be resized, retuned or moved."""
     SCAN_PASS = 12
     AUCTION = 13
+    ROUND = 14
+    """What runs may be resized and retuned."""
 
 
 QueuedEvent: TypeAlias = tuple[float, int, int, int, int]

@@ -103,6 +103,8 @@ class SimulationSettings(Schema):
     """Whose completed workloads count for the Gittins index of a workload."""
     scan_period_s: Seconds = 60.0
     """Scan passes begin at multiples of this, when something has changed (only for policies that scan); 0: at once."""
+    round_s: Annotated[float, Field(gt=0, le=1e9)] = 300.0
+    """What runs is resized and retuned at multiples of this, when something has happened (only for policies that do either)."""
     auction_latency_s: Seconds = 0.0
     """From a scan pass to the decisions that are made on it."""
     usage_window_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0

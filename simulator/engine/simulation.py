@@ -12,6 +12,7 @@ from formats.problems import FieldProblem, FormatError
 from global_scheduler.level_parameters import ParameterRefused, given_parameters, with_known_parameters
 from global_scheduler.scan_settings import QueueRule
 from simulator.engine.action_requests import ActionRequests
+from simulator.engine.adjustments import Adjustments
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
 from simulator.engine.collection import collection_put_off
@@ -119,6 +120,7 @@ class Simulation:
         self._submission = ArrivalSubmission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
         self._scheduling = Scheduling(self.world, self._attempts, queue_pass, scanner, self._start_s)
         self._requests = ActionRequests(self.world, self._attempts, given.actions)
+        self._adjustments = Adjustments(self.world, self._attempts, self._start_s)
         self._taken = 0
         """Events so far, submissions included."""
         self._next_check = settings.check_every_events or math.inf
@@ -155,16 +157,19 @@ class Simulation:
             # 6. If any of it could lead to another decision, one is made, or the next scan pass is due.
             if world.news:
                 self._scheduling.decide(now)
-            # 7. Now and then what must always hold is computed anew.
+            # 7. When a round is due, what runs is resized and retuned; there may be room for others then.
+            if self._adjustments.hold_due(now):
+                self._scheduling.decide(now)
+            # 8. Now and then what must always hold is computed anew.
             if self._taken >= self._next_check:
                 self._check(now)
-            # 8. The watcher may break the run off.
+            # 9. The watcher may break the run off.
             if watcher is not None and self._taken - looked_at >= EVENTS_BETWEEN_LOOKS:
                 looked_at = self._taken
                 if not watcher(self._progress()):
                     broken_off = True
                     break
-        # 9. The tables of the run; what was found broken since step 7 is logged before.
+        # 10. The tables of the run; what was found broken since step 8 is logged before.
         if world.needless:
             self._check(world.clock.now())
         if watcher is not None:
@@ -207,6 +212,7 @@ class Simulation:
             while (event := events.take_due(now, Happens.SUBMISSION)) is not None:
                 self._take(event, now)
             self._taken += self._submission.submit_due(now)
+            self._adjustments.expect(now)
         while (event := events.take_due(now)) is not None:
             self._take(event, now)
 
@@ -214,6 +220,8 @@ class Simulation:
         """One event, if it still means anything."""
         self._taken += 1
         _, kind, _, subject, token = event
+        if kind != Happens.ROUND:
+            self._adjustments.expect(now)
         if kind in _OF_WORKLOADS:
             work = self.world.workloads[subject]
             if work.token == token:
@@ -232,6 +240,8 @@ class Simulation:
             self._scheduling.scan(now)
         elif kind == Happens.AUCTION:
             self._scheduling.hold_auctions(now)
+        elif kind == Happens.ROUND:
+            self._adjustments.fall_due()
 
     def _move(self, work: SimulatedWorkload, kind: int) -> None:
         """What was expected of an attempt happens."""

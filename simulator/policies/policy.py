@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from domain.eviction import DEFAULT_RULE, EvictionRule
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering.policy import OrderingPolicy
+from regional_scheduler.adjustment import ElasticPolicy, RegionTuning
 from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
 from regional_scheduler.reclaiming.policy import ReclaimingPolicy
 from simulator.policies.allocation import AllocationPolicy, FirstThatFits
@@ -32,6 +33,10 @@ class Policy:
     placement: PlacementPolicy = Consolidated()
     region_choice: RegionChoice = LateBinding()
     reclaiming: ReclaimingPolicy = FewestWorkloadsFirst()
+    elastic: ElasticPolicy | None = None
+    """None: attempts have their base tasks."""
+    tuning: RegionTuning | None = None
+    """None: attempts hold the CPUs and the memory that they began with."""
     eviction: EvictionRule = DEFAULT_RULE
     """How far evictions are bounded where the settings of the run, or of the service, do not say."""
     tenants_apart: bool = False

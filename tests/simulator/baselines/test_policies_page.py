@@ -101,6 +101,6 @@ def test_the_table_lists_every_policy() -> None:
 def test_the_points_name_files_that_there_are() -> None:
     points = PAGE.read_text().partition("| point |")[2].partition("\n## ")[0]
     named = re.findall(r"`(\w+)` in `([\w/]+\.py)` \|$", points, re.MULTILINE)
-    assert len(named) == 6
+    assert len(named) == 8
     for shape, path in named:
         assert f"class {shape}(Protocol)" in (PAGE.parents[1] / path).read_text()

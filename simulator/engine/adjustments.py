@@ -1,0 +1,80 @@
+"""Rounds over what runs: when they are due, and that what they decide is carried out (`regional_scheduler.adjustment`).
+
+A round is due at the next multiple of `round_s` after anything happened, so that an idle world has none. It comes after
+whatever starts at the same instant: what is left over then is given out.
+"""
+
+from __future__ import annotations
+
+import math
+
+from domain.life_cycle import State
+from regional_scheduler.adjustment import AdjustableAttempt, adjust
+from simulator.engine.attempts import Attempts
+from simulator.engine.event_queue import Happens
+from simulator.engine.world import World
+
+
+class Adjustments:
+    """Holds the rounds. A policy that neither resizes nor tunes has none."""
+
+    def __init__(self, world: World, attempts: Attempts, start_s: float) -> None:
+        self._world = world
+        self._attempts = attempts
+        self._start_s = start_s
+        self._adjusts = world.policy.elastic is not None or world.policy.tuning is not None
+        self._scheduled = False
+        self._due = False
+
+    def expect(self, now: float) -> None:
+        """Something has happened: there is a round at the next multiple of the period."""
+        if not self._adjusts or self._scheduled:
+            return
+        period_s = self._world.settings.round_s
+        due_s = self._start_s + math.ceil((now - self._start_s) / period_s) * period_s
+        self._world.events.add(max(now, due_s), Happens.ROUND)
+        self._scheduled = True
+
+    def fall_due(self) -> None:
+        """The time of the round has come: it is held when all else of this instant has happened."""
+        self._scheduled = False
+        self._due = True
+
+    def hold_due(self, now: float) -> bool:
+        """Holds the round that is due, if there is one: in all regions, in their order. Whether anything was changed."""
+        if not self._due:
+            return False
+        self._due = False
+        world, changed = self._world, False
+        for region, member in enumerate(world.regions.members):
+            attempts = self._adjustable(region, now)
+            if attempts:
+                actions = adjust(member.inventory, attempts, world.policy.elastic, world.policy.tuning, now)
+                if actions:
+                    self._attempts.carry_out(region, actions)
+                    changed = True
+        return changed
+
+    def _adjustable(self, region: int, now: float) -> list[AdjustableAttempt]:
+        """Those that run in the region, with what it says that they hold."""
+        world = self._world
+        inventory = world.regions.members[region].inventory
+        found: list[AdjustableAttempt] = []
+        for work in world.live.values():
+            if work.region != region or work.state is not State.RUNNING or self._attempts.change_waits(work):
+                continue
+            holding = inventory.holding(work.key)
+            if holding is not None:
+                remaining_s = work.work_s - work.progress_at(now)
+                found.append(
+                    AdjustableAttempt(
+                        work.key,
+                        work.workload.specification,
+                        holding.placements,
+                        work.guaranteed,
+                        work.standing,
+                        work.started_s,
+                        remaining_s,
+                    )
+                )
+        return found

@@ -1,0 +1,132 @@
+"""Rounds over what runs, on virtual time: when they are held, what they see, and that what they decide is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from cluster_manager.capacity.errors import InventoryError, OverCommitted
+from domain.fleet import Fleet
+from domain.identifiers import TenantId, WorkloadId
+from domain.placement_changes import ImpossibleAction, name_of
+from domain.plan import Retune, ScaleIn, ScaleOut, TaskAmounts, TaskName
+from formats.trace import TraceRow
+from formats.trace_workload import JOB_NAME
+from regional_scheduler.adjustment import AdjustableAttempt, Resize
+from regional_scheduler.plan_application import apply_plan
+from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.requested_plans import plan_resize
+from simulator.engine.settings import SimulationSettings
+from simulator.policies.registry import policies
+from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, machine, region, row
+
+FIFO = policies()["fifo"]
+ONE_MACHINE = Fleet((region("east", [machine("e0", 4)]),))
+EVERY_MINUTE = NO_COSTS.model_copy(update={"round_s": 60.0})
+
+
+@dataclass(frozen=True, slots=True)
+class AllThatFit:
+    """Whoever is first by key gets all tasks that it may have and that fit."""
+
+    name: str = "all_that_fit"
+
+    def resize(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float) -> Sequence[Resize]:
+        resizes: list[Resize] = []
+        with region.tentatively():
+            for attempt in attempts:
+                for tasks in range(attempt.specification.jobs[0].greatest_tasks, len(attempt.placements), -1):
+                    try:
+                        plan = plan_resize(region, attempt, JOB_NAME, tasks, now)
+                    except ImpossibleAction:
+                        continue
+                    apply_plan(region, plan, now)
+                    resizes += [action for action in plan.actions if isinstance(action, ScaleIn | ScaleOut)]
+                    break
+        return resizes
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Everybody's tasks hold the same amounts; remembers when it was asked, and what was held."""
+
+    millicpus: int
+    asked: list[list[int]] = field(default_factory=list)
+    name: str = "fixed"
+
+    def retune(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt]) -> Sequence[Retune]:
+        self.asked.append([placement.millicpus for attempt in attempts for placement in attempt.placements])
+        return [
+            Retune(
+                attempt.key, tuple([TaskAmounts(name_of(p), self.millicpus, p.mebibytes) for p in attempt.placements])
+            )
+            for attempt in attempts
+            if any(placement.millicpus != self.millicpus for placement in attempt.placements)
+        ]
+
+
+def elastic_row(name: str, submit_s: float, duration_s: float) -> TraceRow:
+    """One task of one GPU, up to four."""
+    return TraceRow(WorkloadId(name), TenantId("t"), submit_s, duration_s, gpus=1, tasks=1, min_tasks=1, max_tasks=4)
+
+
+def events_of(run: CheckedRun, kind: str) -> list[float]:
+    return [float(str(record["t"])) for record in run.log if record["event"] == kind]
+
+
+def test_what_is_left_over_is_given_out_at_the_next_round() -> None:
+    policy = replace(FIFO, elastic=AllThatFit())
+    run = checked_run(policy, [elastic_row("a", 10.0, 400.0)], ONE_MACHINE, settings=EVERY_MINUTE)
+    # The run begins with its first submission: at 10, where the first round is held at once and finds four GPUs.
+    assert events_of(run, "resized") == [10.0]
+    assert run.ends() == {"a": 110.0}
+
+
+def test_rounds_come_at_multiples_of_the_period_after_something_happened() -> None:
+    tuning = Fixed(2000)
+    rows = [row("a", 0.0, 1000.0), row("b", 70.0, 100.0)]
+    run = checked_run(replace(FIFO, tuning=tuning), rows, ONE_MACHINE, settings=EVERY_MINUTE)
+    # After both have begun, and after the first has ended; between, nothing happens and no round is held.
+    assert [len(held) for held in tuning.asked] == [1, 2, 1]
+    assert events_of(run, "tuned") == [0.0, 120.0]
+
+
+def test_the_tuning_sees_what_the_elastic_policy_has_decided() -> None:
+    tuning = Fixed(1000)
+    policy = replace(FIFO, elastic=AllThatFit(), tuning=tuning)
+    run = checked_run(policy, [elastic_row("a", 0.0, 400.0)], ONE_MACHINE, settings=EVERY_MINUTE)
+    assert [len(held) for held in tuning.asked][:1] == [4]
+    assert events_of(run, "resized") == events_of(run, "tuned") == [0.0]
+
+
+def test_a_policy_that_adjusts_nothing_has_no_rounds() -> None:
+    plain = checked_run(FIFO, [elastic_row("a", 0.0, 400.0)], ONE_MACHINE)
+    assert plain.record.counts.events == 2
+    assert plain.ends() == {"a": 400.0}
+
+
+def test_more_than_there_is_is_refused() -> None:
+    with pytest.raises(OverCommitted):
+        checked_run(replace(FIFO, tuning=Fixed(10_000_000)), [row("a", 0.0, 10.0)], ONE_MACHINE)
+
+
+@dataclass(frozen=True, slots=True)
+class TakesTheBaseTask:
+    """Wrong: a base task is not flexible."""
+
+    name: str = "takes_the_base_task"
+
+    def resize(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float) -> Sequence[Resize]:
+        return [ScaleIn(attempt.key, (TaskName(JOB_NAME, 0),)) for attempt in attempts]
+
+
+def test_a_base_task_is_never_taken_away() -> None:
+    with pytest.raises((ImpossibleAction, InventoryError)):
+        checked_run(replace(FIFO, elastic=TakesTheBaseTask()), [elastic_row("a", 0.0, 10.0)], ONE_MACHINE)
+
+
+def test_a_period_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="round_s"):
+        SimulationSettings(round_s=0.0)
