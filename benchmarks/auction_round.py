@@ -22,7 +22,7 @@ from domain.identifiers import AttemptNumber, RegionId
 from domain.rank import QueuePosition, Standing
 from domain.tenant import LOWEST_PRIORITY
 from domain.workload import Workload
-from regional_scheduler.auction import NotYet, RoundOutcome, close_round
+from regional_scheduler.auction import NotYet, RoundOutcome, Won, close_round
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch
 from regional_scheduler.region_capacity import RegionCapacity
@@ -137,7 +137,8 @@ def auction_all(bidders: dict[RegionId, RegionBidder], queue: Sequence[Lot], lar
         if isinstance(outcome, NotYet):
             raise RuntimeError(f"all regions answered, but {outcome.missing} are said to be missing")
         for region, bidder in bidders.items():
-            for confirmation in bidder.confirm(outcome.won_by(region), NOW_S):
+            won = [one.lot for one in outcome.verdicts if isinstance(one, Won) and one.winner == region]
+            for confirmation in bidder.confirm(won, NOW_S):
                 if isinstance(confirmation, Dispatch):
                     run.dispatched += 1
                     run.evictions += len(confirmation.plan.evictions)

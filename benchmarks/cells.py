@@ -14,12 +14,12 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.measurement import report, summary_of
+from benchmarks.rebuilt_cells import holdings, rebuilt
 from cluster_manager.cells.buddy import BuddyCells, NotFree
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.occupancy import Occupancy
-from cluster_manager.cells.rebuild import holdings, rebuilt
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
 from cluster_manager.cells.work import Placement
 from domain.affinity import CellAffinity

@@ -74,15 +74,6 @@ def read_records(path: Path) -> Iterator[dict[str, JsonValue]]:
             raise FormatError(str(path), [FieldProblem(f"line {line_number}", str(error))]) from error
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    """The events of a log as a stream; raises FormatError at the first bad line."""
-    for line_number, line in read_lines(path):
-        try:
-            yield event_from_record(parse_record(line))
-        except BadRecord as error:
-            raise FormatError(str(path), [FieldProblem(f"line {line_number}", str(error))]) from error
-
-
 def event_from_record(record: Mapping[str, JsonValue]) -> Event:
     """The event of a record, the inverse of Event.as_json; raises BadRecord.
 

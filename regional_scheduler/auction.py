@@ -129,10 +129,6 @@ class RoundOutcome:
             return settings.window
         return min(settings.window, _reach(len(self.verdicts), went_through=not self.carried_over))
 
-    def won_by(self, region: RegionId) -> tuple[Lot, ...]:
-        """The lots that this region has to dispatch, in queue order."""
-        return tuple(verdict.lot for verdict in self.verdicts if isinstance(verdict, Won) and verdict.winner == region)
-
     def hints(self) -> dict[WorkloadId, RegionId]:
         """The expected winners of what comes next, as `open_round` takes them."""
         return {

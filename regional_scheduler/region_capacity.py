@@ -363,11 +363,6 @@ class RegionCapacity(NeverCopied):
         """
         return self.shared.counted.of(kind, may_begin=not self._supposing)
 
-    @property
-    def forgotten_counts(self) -> int:
-        """While it stays, `free_counts` that were handed out before are still those of their kinds."""
-        return self.shared.counted.forgotten
-
     def is_short(self, counts: Integers, query: Query, standing: Standing) -> bool:
         """True when these `free_counts` are not enough for the query at this standing, and there is nothing to evict."""
         # Most regions that are asked often have one cluster.

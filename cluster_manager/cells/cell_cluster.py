@@ -99,10 +99,6 @@ class CellCluster:
         """Whether the machine is in any chain."""
         return machine in self._number_of
 
-    def chain_number(self, name: str) -> int | None:
-        """The number of the chain of that name; None where there is none."""
-        return next((number for number, chain in enumerate(self.chains) if chain.name == name), None)
-
     def views_for(self, request: CellRequest) -> list[tuple[int, VirtualView]]:
         """The cells that may serve a guaranteed request, with their chains. Raises UnknownCells where there are none."""
         name = request.virtual_cluster
@@ -156,11 +152,6 @@ class CellCluster:
     def begin_eviction(self, key: Hashable) -> None:
         """The work is asked to leave. Raises KeyError."""
         self.work[key].leaving = True
-        self.revision += 1
-
-    def cancel_eviction(self, key: Hashable) -> None:
-        """The work may stay after all. Raises KeyError."""
-        self.work[key].leaving = False
         self.revision += 1
 
     def set_usable(self, machine: MachineId, *, usable: bool) -> tuple[Hashable, ...]:

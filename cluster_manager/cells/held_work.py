@@ -15,7 +15,7 @@ from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, Integers
 from cluster_manager.cells.binding import Inconsistent
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.hierarchy import chains_of
-from cluster_manager.cells.rebuild import CellHolding, HeldTask, restore, restored, seat_as_held
+from cluster_manager.cells.rebuild import CellHolding, HeldTask, restore, restored, seat_all
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
 from cluster_manager.cells.work import Placement, Work
 from cluster_manager.mechanism import CellChange
@@ -259,8 +259,7 @@ class HeldWork:
                     self._jobs[key] = job
                 seats.append((work, part))
             self._parts[holding.key] = number
-        for work, part in sorted(seats, key=lambda seat: (seat[0].request.standing, seat[0].sequence)):
-            seat_as_held(self.cells, work, part)
+        for work, part in seat_all(self.cells, seats):
             held_as = work.request.key
             if not isinstance(held_as, WorkKey):
                 continue

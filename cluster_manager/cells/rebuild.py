@@ -15,7 +15,7 @@ from cluster_manager.cells.hierarchy import Chain, UnknownLevel
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.virtual_view import ViewKey, VirtualView
 from cluster_manager.cells.work import TaskCells, Work
-from domain.cells import CellPair, VirtualCluster
+from domain.cells import CellPair
 from domain.identifiers import MachineId
 
 
@@ -43,42 +43,6 @@ class CellHolding(NamedTuple):
     """It asked for guaranteed cells and does without at the moment."""
 
 
-def holdings(cells: CellCluster) -> tuple[CellHolding, ...]:
-    """What is to be written down, in the order in which it came."""
-    return tuple(_holding(cells, work) for work in cells.work.values())
-
-
-def _holding(cells: CellCluster, work: Work) -> CellHolding:
-    seated = work.view is not None
-    known = len(work.owned_levels) == len(work.tasks)
-    levels: Sequence[str | None] = work.owned_levels if known else [None] * len(work.tasks)
-    tasks = tuple(
-        HeldTask(cells.chains[task.chain].machines[task.machine], task.bits, level, task.pairs if seated else ())
-        for task, level in zip(work.tasks, levels, strict=True)
-    )
-    chain = cells.chains[work.tasks[0].chain].name if work.tasks else ""
-    return CellHolding(work.request, chain, tasks, work.leaving, work.downgraded)
-
-
-def rebuilt(
-    chains: Sequence[Chain],
-    virtual_clusters: Sequence[VirtualCluster],
-    held: Iterable[CellHolding],
-    unusable: Iterable[MachineId] = (),
-) -> CellCluster:
-    """The cluster in which all this is held. Work whose cells are not there any more is downgraded, never left out.
-
-    Tasks on machines that are in no chain hold nothing. Raises AssignmentProblem.
-    """
-    cells = CellCluster(chains, virtual_clusters)
-    seats = [(restored(cells, holding), holding) for holding in held]
-    for work, holding in sorted(seats, key=lambda seat: (seat[0].request.standing, seat[0].sequence)):
-        seat_as_held(cells, work, holding)
-    for machine in unusable:
-        cells.set_usable(machine, usable=False)
-    return cells
-
-
 def restored(cells: CellCluster, holding: CellHolding) -> Work:
     """The work on its GPUs, opportunistic for now."""
     tasks = tuple(
@@ -92,6 +56,14 @@ def restored(cells: CellCluster, holding: CellHolding) -> Work:
     if len(levels) == len(tasks) == len(holding.tasks):
         work.owned_levels = levels
     return work
+
+
+def seat_all(cells: CellCluster, seats: Iterable[tuple[Work, CellHolding]]) -> list[tuple[Work, CellHolding]]:
+    """Gives all work back the cells that it held, the best standing first, and returns it in this order."""
+    in_order = sorted(seats, key=lambda seat: (seat[0].request.standing, seat[0].sequence))
+    for work, holding in in_order:
+        seat_as_held(cells, work, holding)
+    return in_order
 
 
 def seat_as_held(cells: CellCluster, work: Work, holding: CellHolding) -> bool:

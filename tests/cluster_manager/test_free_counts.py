@@ -31,11 +31,11 @@ def test_a_session_of_many_kinds_goes_on_being_answered_by_counts() -> None:
     often = here.kind_of(job(7))
     for _ in range(QUESTIONS_REMEMBERED):
         assert here.free_counts(often) is not None
-    assert here.forgotten_counts == 0
+    assert here.shared.counted.forgotten == 0
     counted = here.free_counts(newer)
     assert counted is not None
     assert counted.tolist() == [16]
-    assert here.forgotten_counts == 1
+    assert here.shared.counted.forgotten == 1
     assert here.free_counts(often) is not None
     here.check()
 
@@ -56,4 +56,4 @@ def test_never_does_a_count_differ_from_counting_anew_when_kinds_give_way(
         here.free_counts(here.kind_of(job(int(generator.integers(1, 12)) * 1000)))
         # Counts everything anew.
         here.check()
-    assert here.forgotten_counts > 10
+    assert here.shared.counted.forgotten > 10

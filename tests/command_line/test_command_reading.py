@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.event_log import read_events
+from formats.event_log import read_records
 from tests.client.loopback_server import LoopbackServer
 from tests.command_line.conftest import Topmast
 from topmast import Client, Emulated, JobSpecification, WorkloadSpecification
@@ -219,8 +219,7 @@ def test_events_are_written_to_a_file_that_formats_reads(topmast: Topmast, tmp_p
     assert written.exit_code == 0
     assert written.stdout == ""
     assert "3 events written" in written.stderr
-    events = list(read_events(log))
-    assert [event.event for event in events] == ["submitted", "submitted", "started"]
+    assert [record["event"] for record in read_records(log)] == ["submitted", "submitted", "started"]
     packed = log.read_bytes()
     text = gzip.decompress(packed) if name.endswith(".gz") else packed
     assert text.decode() == topmast("events", "--json").stdout

@@ -17,7 +17,6 @@ from formats.event_log import (
     event_from_record,
     open_event_log,
     parse_record,
-    read_events,
     read_records,
 )
 from formats.problems import FormatError
@@ -66,7 +65,7 @@ def test_a_log_survives_as_a_file_and_has_the_same_bytes_twice(tmp_path: Path, n
     events = [EVENT, Event(2.0, EventKind.MACHINE_DOWN, region=RegionId("east"), details={"machine": "m1"})]
     write_events(path, events)
     first = path.read_bytes()
-    assert list(read_events(path)) == events
+    assert [event_from_record(record) for record in read_records(path)] == events
     assert [record["event"] for record in read_records(path)] == ["waiting", "machine_down"]
     write_events(path, events)
     assert path.read_bytes() == first
@@ -97,13 +96,17 @@ def test_never_writes_what_is_not_json() -> None:
     ],
     ids=range(12),
 )
-def test_refuses_a_line_that_is_no_event(tmp_path: Path, line: str, message: str) -> None:
+def test_refuses_a_line_that_is_no_event(line: str, message: str) -> None:
     with pytest.raises(BadRecord, match=message):
         event_from_record(parse_record(line))
+
+
+@pytest.mark.parametrize("line", ["", "[1]", '{"t": NaN, "event": "ranked"}'])
+def test_a_log_with_a_line_that_is_no_record_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text(f'{{"t":1,"event":"ranked"}}\n{line}\n', encoding="utf-8")
-    with pytest.raises(FormatError, match=rf"line 2: {message}"):
-        list(read_events(path))
+    with pytest.raises(FormatError, match="line 2: "):
+        list(read_records(path))
 
 
 def test_json_has_one_kind_of_number() -> None:

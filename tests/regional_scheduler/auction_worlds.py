@@ -227,10 +227,15 @@ def _hold(
     return outcome
 
 
+def lots_won(outcome: RoundOutcome, region: RegionId) -> tuple[Lot, ...]:
+    """The lots that this region has to dispatch, in queue order."""
+    return tuple(one.lot for one in outcome.verdicts if isinstance(one, Won) and one.winner == region)
+
+
 def _carry_out(world: AuctionWorld, bidders: dict[RegionId, RegionBidder], outcome: RoundOutcome, now: float) -> None:
     plans: dict[WorkloadId, Plan] = {}
     for region, bidder in bidders.items():
-        for confirmation in bidder.confirm(outcome.won_by(region), now):
+        for confirmation in bidder.confirm(lots_won(outcome, region), now):
             assert isinstance(confirmation, Dispatch), confirmation
             plans[confirmation.lot.workload.workload] = confirmation.plan
     for verdict in outcome.verdicts:

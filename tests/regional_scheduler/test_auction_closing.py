@@ -248,13 +248,6 @@ def test_a_round_without_lots_exhausts_the_pass() -> None:
     assert outcome.cursor is None
 
 
-def test_what_each_region_has_to_dispatch_is_told_in_queue_order() -> None:
-    answers = {EAST: response(EAST, [bid(0.1), bid(0.2), FULL], assumed=[0, 1])}
-    outcome = closed(a_round(3, EAST), answers)
-    assert [won.workload.workload for won in outcome.won_by(EAST)] == ["w0", "w1"]
-    assert outcome.won_by(WEST) == ()
-
-
 @st.composite
 def answered_rounds(draw: st.DrawFn) -> tuple[Round, list[RegionResponse]]:
     """Rounds with any answers at all, also such as no honest region would give."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from benchmarks.rebuilt_cells import rebuilt
 from cluster_manager.cells.assignment import AssignmentProblem
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.decisions import decide
-from cluster_manager.cells.rebuild import CellHolding, HeldTask, rebuilt
+from cluster_manager.cells.rebuild import CellHolding, HeldTask
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, InvalidRequest, Tasks
 from cluster_manager.cells.work import TaskCells, Wait
 from domain.identifiers import GpuModel, MachineId, TenantId, VirtualClusterId
@@ -238,7 +239,8 @@ class HivedDriver:
         }
         for key in waited_for:
             if key not in still:
-                self.cells.cancel_eviction(key)
+                self.cells.work[key].leaving = False
+                self.cells.revision += 1
 
 
 def request_of(pod: Json) -> CellRequest:

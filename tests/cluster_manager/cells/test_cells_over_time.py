@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.rebuilt_cells import holdings, rebuilt
 from cluster_manager.cells.cell_cluster import CellCluster, StalePlacement
 from cluster_manager.cells.decisions import decide
 from cluster_manager.cells.health import doomed_cells, owned_cell_states, usage_of
 from cluster_manager.cells.invariants import check_cells
-from cluster_manager.cells.rebuild import CellHolding, holdings, rebuilt, restore
+from cluster_manager.cells.rebuild import CellHolding, restore
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, InvalidRequest, Tasks
 from cluster_manager.cells.virtual_view import ViewKey
 from cluster_manager.cells.work import Placement, Wait, WaitReason

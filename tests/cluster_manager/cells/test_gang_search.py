@@ -7,13 +7,11 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 
-from cluster_manager.cells.closeness import closest_level
 from cluster_manager.cells.gang import FreeGpus, NodePlace, find_places
 from cluster_manager.cells.hierarchy import Chain, UnknownLevel
 from cluster_manager.cells.node_gpus import NodeShape, choose_gpus, tasks_that_fit
 from cluster_manager.cells.nodes import Nodes
 from cluster_manager.cells.requests import AffinityGroup, Tasks
-from cluster_manager.cells.work import TaskCells
 from domain.affinity import CellAffinity
 from tests.cluster_manager.cells.worlds import Choices, chain_of, choices, random_chain, random_gang
 
@@ -196,28 +194,3 @@ def test_never_gives_a_task_gpus_of_a_larger_cell_than_it_needs(choose: Choices)
     assert chosen & free == chosen
     assert tasks_that_fit(shape, free, gpus, within) >= 1
     assert any(chosen & mask == chosen for mask in cells[fitting[0]])
-
-
-def test_a_placement_is_as_close_as_the_smallest_cell_that_has_all_of_it() -> None:
-    chain = chain_of((2, 2, 2, 2), 4, 2)
-    levels = [
-        closest_level(chain, [TaskCells(0, machine, bits) for machine, bits in tasks])
-        for tasks in (
-            [(0, 0b1)],
-            [(1, 0b1100)],
-            [(1, 0b110)],
-            [(1, 0b1), (1, 0b10000000)],
-            [(0, 0b1), (1, 0b1)],
-            [(1, 0b1), (2, 0b1)],
-        )
-    ]
-    assert levels == [1, 2, 3, 4, 5, None]
-
-
-def test_half_empty_cells_are_filled_before_whole_ones_are_broken() -> None:
-    shape = NodeShape((1, 2, 4, 8))
-    assert choose_gpus(shape, 0b11111110, 1, 4) == 0b10
-    assert choose_gpus(shape, 0b11111110, 2, 4) == 0b1100
-    assert choose_gpus(shape, 0b11111110, 4, 4) == 0b11110000
-    assert choose_gpus(shape, 0b11111111, 5, 4) == 0b11111
-    assert choose_gpus(shape, 0b11101110, 4, 4) == 0b00101110

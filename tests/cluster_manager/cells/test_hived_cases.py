@@ -140,8 +140,7 @@ def check_state(driver: HivedDriver, expected: Json) -> None:
             assert expected["group"] not in cells.work
             assert not any(work.leaving for work in cells.work.values())
         case "free_list":
-            number = cells.chain_number(expected["chain"])
-            assert number is not None
+            number = _chain_number(cells, expected)
             chain = cells.chains[number]
             assert cells.buddies[number].free == [0] * chain.top + [chain.counts[chain.top]]
         case "safety_counters":
@@ -155,9 +154,12 @@ def _state(driver: HivedDriver, name: str) -> str:
     return "BeingPreempted" if work.leaving else driver.groups[name].state
 
 
+def _chain_number(cells: CellCluster, expected: Json) -> int:
+    return [chain.name for chain in cells.chains].index(expected["chain"])
+
+
 def _check_health(cells: CellCluster, expected: Json) -> None:
-    number = cells.chain_number(expected["chain"])
-    assert number is not None
+    number = _chain_number(cells, expected)
     level = cells.chains[number].name_of(expected["level"])
     states = owned_cell_states(cells, ViewKey(VirtualClusterId(expected["vc"]), expected["chain"]))
     states = tuple(state for state in states if state.level == level)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
+from benchmarks.rebuilt_cells import holdings
 from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.mechanism import Cells
-from cluster_manager.cells.rebuild import holdings
 from domain.cells import ClusterCells, VirtualCluster
 from domain.fleet import Cluster, MachineState, Region
 from domain.identifiers import MachineId

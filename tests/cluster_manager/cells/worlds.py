@@ -9,10 +9,10 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from benchmarks.rebuilt_cells import holdings
 from cluster_manager.cells.assignment import AssignmentProblem, assigned_cells
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.hierarchy import Chain
-from cluster_manager.cells.rebuild import holdings
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, Tasks
 from domain.affinity import CellAffinity
 from domain.cells import CellLevel, OwnedCells, PinnedCell, VirtualCluster

@@ -35,6 +35,7 @@ from services.regional_scheduler.loading import make_memory
 from services.regional_scheduler.recording import requeued_entry
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
+from tests.regional_scheduler.auction_worlds import lots_won
 from tests.simulator.contract.decisions import Decisions, DispatchDecision, Reclassified, ordered
 from tests.simulator.contract.recorded_run import (
     MACHINE_STATES,
@@ -377,7 +378,7 @@ def auction_in_rounds(
         outcome = closed
         decided += len(outcome.verdicts)
         for region, bidder in bidders.items():
-            for confirmation in bidder.confirm(outcome.won_by(region), now):
+            for confirmation in bidder.confirm(lots_won(outcome, region), now):
                 if not isinstance(confirmation, Dispatch):
                     raise ValueError(f"what was won has no room: {confirmation}")
                 name = confirmation.lot.workload.workload

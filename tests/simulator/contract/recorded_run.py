@@ -29,7 +29,7 @@ from domain.resources import TaskResources
 from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
-from formats.event_log import read_events
+from formats.event_log import event_from_record, read_records
 from formats.fleet_file import read_fleet_file
 from formats.tenants_file import read_tenants
 
@@ -71,7 +71,7 @@ def read_recorded_run() -> RecordedRun:
     """The fixture."""
     events: list[Event] = []
     now_s = 0.0
-    for event in read_events(EVENTS):
+    for event in map(event_from_record, read_records(EVENTS)):
         # An end is told at the time at which it happened, which may be a moment before others that stand above it.
         now_s = max(now_s, event.t)
         events.append(replace(event, t=now_s))
