@@ -141,7 +141,7 @@ class Cells:
         return query.virtual_cluster if query.guaranteed else None, query.affinity if query.affinity.hard else None
 
     def reclaims(self, query: Query) -> bool:
-        """Whoever is on the GPUs of its virtual cluster without owning cells there leaves for it."""
+        """Work on the GPUs of its virtual cluster that owns no cells there leaves for it, whatever its standing."""
         return query.guaranteed and query.virtual_cluster in self._work.cells.virtual_clusters
 
     def cell_changes(self, view: ClusterCapacity) -> Sequence[CellChange]:

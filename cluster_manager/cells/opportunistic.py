@@ -1,4 +1,4 @@
-"""Places for opportunistic work (HiveD §3.3): idle GPUs of whomever, farthest from guaranteed work, evicting nothing."""
+"""Places for opportunistic work (HiveD §3.3): idle GPUs of any owner, farthest from guaranteed work, evicting nothing."""
 
 from __future__ import annotations
 

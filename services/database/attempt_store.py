@@ -230,8 +230,8 @@ async def begin_evictions(
     """Marks live attempts as being evicted from now on; returns those that were live and not being evicted before.
 
     Where room is made for another one, only a victim that the rule lets it evict at this moment is marked (I5, I15).
-    `guaranteed` are those among the other ones that are within their tenants' quotas. Who owns the cells that the victim
-    uses opportunistically is not bound by the rule.
+    `guaranteed` are those among the other ones that are within their tenants' quotas. The owner of the cells that the
+    victim uses opportunistically is not bound by the rule.
     """
     if not evictions:
         return set()

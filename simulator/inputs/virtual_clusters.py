@@ -27,7 +27,7 @@ def virtual_clusters_of_trace(fleet: Fleet, rows: Iterable[TraceRow]) -> Declara
 
     The rule, for the machines of each hierarchy of each cluster: a tenant's part of them is its part of the GPU-seconds
     that are asked of their model (rows that take any model ask it of all), in whole machines by largest remainder, but at
-    least what its largest workload takes, and at least one. Those whose part is less than that get it, and the others share what
+    least what its largest workload takes, and at least one. Tenants whose part is less than that get it, and the others share what
     is left. So all machines are owned. Raises FormatError where the machines are too few for that.
     """
     demands = _demands(rows)
@@ -73,7 +73,7 @@ def owning(tenants: Iterable[Tenant], declarations: Declarations) -> tuple[Tenan
 
 
 def tenants_with_quotas_of_cells(rows: Sequence[TraceRow], fleet: Fleet) -> tuple[Tenant, ...]:
-    """The tenants of the trace, each with the GPUs of its cells as its quota; who owns none is always over quota."""
+    """The tenants of the trace, each with the GPUs of its cells as its quota; a tenant that owns none is always over quota."""
     owned = owned_gpus(fleet)
     return tuple(
         replace(tenant, quota=Quota.of({ANY_GPU_MODEL: owned.get(tenant.tenant, 0)}))
@@ -158,7 +158,7 @@ def _shares(cluster: Cluster, demands: Mapping[TenantId, _Demand]) -> dict[Tenan
 def whole_shares(weights: Sequence[float], least: Sequence[int], total: int) -> list[int]:
     """Whole numbers that add up to `total`, in proportion to the weights by largest remainder, each at least as given.
 
-    Whose part is less than its least gets that; the others share what is left. Of equal remainders the first gets more.
+    A part that is less than its least becomes that; the others share what is left. Of equal remainders the first gets more.
     """
     at_least: set[int] = set()
     while True:

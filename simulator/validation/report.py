@@ -35,7 +35,7 @@ MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
         Invariant.I2: "gangs are whole, elastic jobs within their bounds",
         Invariant.I3: "one region at a time, which held all input tables",
         Invariant.I4: "within-quota use never exceeds the quota",
-        Invariant.I5: "victims stand strictly worse than whom they made room for, or use its cells",
+        Invariant.I5: "victims stand strictly worse than the attempts that they made room for, or use their cells",
         Invariant.I6: "owners never wait for machines of theirs that they do not use",
         Invariant.I8: "every workload ends exactly once, attempts never overlap",
         Invariant.I9: "progress is never invented",
