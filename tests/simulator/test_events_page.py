@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from domain.events import EventKind
 from domain.eviction import EvictionRule
 from formats.event_log import event_from_record
@@ -45,13 +46,16 @@ def table_fields(text: str) -> Iterator[tuple[str, bool]]:
                 yield field, cells[2] == "yes"
 
 
-def check(records: list[Json]) -> ValidationReport:
-    described, tenants = read_fleet_file(ROOT / "examples/fleet.yaml"), read_tenants(ROOT / "examples/tenants.yaml")
+def check(records: list[Json], example: str = "examples") -> ValidationReport:
+    tenants = read_tenants(ROOT / example / "tenants.yaml")
+    described = read_fleet_file(ROOT / example / "fleet.yaml")
     rule = EvictionRule(minimum_run_time_s=60.0, evictions_per_workload_and_hour=1)
-    return validate(records, described.fleet, tenants, tables=described.tables, complete=True, rule=rule)
+    fleet = fleet_with_virtual_clusters(described.fleet, declarations_of(tenants))
+    return validate(records, fleet, tenants, tables=described.tables, complete=True, rule=rule)
 
 
-EXAMPLE = records_in(PAGE)
+KINDS, WITH_VIRTUAL_CLUSTERS = PAGE.split("\n## A log with virtual clusters\n")
+EXAMPLE, SHARED = records_in(KINDS), records_in(WITH_VIRTUAL_CLUSTERS)
 SECTIONS = dict(sections())
 REQUIRED = [(kind, field) for kind, text in SECTIONS.items() for field, required in table_fields(text) if required]
 
@@ -65,8 +69,21 @@ def test_the_examples_are_one_valid_log() -> None:
     report = check(EXAMPLE)
     assert report.valid, str(report)
     assert set(report.events_by_kind) == set(SECTIONS)
-    # I6 is about virtual clusters, of which the example's fleet has none.
     assert all(report.checks[invariant] > 0 for invariant in set(Invariant) - {Invariant.I6})
+
+
+def test_the_example_with_virtual_clusters_is_a_valid_log_too() -> None:
+    report = check(SHARED, "examples/virtual_clusters")
+    assert report.valid, str(report)
+    assert report.checks[Invariant.I6] == 1
+
+
+def test_never_waits_an_owner_in_the_example_while_it_has_cells() -> None:
+    """The same log without the attempt that uses all that its tenant owns."""
+    ends = [record for record in SHARED if record["workload"] == "a-1"]
+    idle = [record for record in SHARED if record not in ends and record.get("cause") != "preempted"]
+    found = check(idle, "examples/virtual_clusters").shown
+    assert [v.invariant for v in found if v.invariant is Invariant.I6] == [Invariant.I6]
 
 
 @pytest.mark.parametrize("kind", SECTIONS)
