@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
 from domain.fleet import MachineState
 from domain.identifiers import MachineId, WorkloadId
+from domain.life_cycle import State
 from domain.machine_life_cycle import (
     MACHINE_TRANSITIONS,
     MachineHappening,
@@ -16,6 +18,7 @@ from domain.machine_life_cycle import (
     machine_rows,
 )
 from domain.placement import AttemptKey
+from domain.placement_changes import PlacementChange
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
@@ -24,9 +27,13 @@ from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import MachineRequest
+from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.machine_states import machine_state, record_machine_happening
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
+
+_HAPPENED = MappingProxyType({MachineHappening.FAILED: "is lost", MachineHappening.DRAINED: "is drained"})
 
 
 class MachineStateRefused(Exception):
@@ -42,6 +49,7 @@ class MachineMaintenance:
         lease: Lease,
         memory: RegionMemory,
         eviction_writer: EvictionWriter,
+        undone_changes: UndoneChanges,
         absent: AbsentClusters,
         arrivals: Arrivals,
         clock: Clock,
@@ -51,6 +59,7 @@ class MachineMaintenance:
         self._lease = lease
         self._memory = memory
         self._eviction_writer = eviction_writer
+        self._undone_changes = undone_changes
         self._absent = absent
         self._clock = clock
 
@@ -113,6 +122,7 @@ class MachineMaintenance:
         cause = EvictionCause.DRAINED if happening is MachineHappening.DRAINED else EvictionCause.MACHINE_LOST
         states: dict[MachineId, MachineState | None] = {}
         leaving: list[AttemptKey] = []
+        staying: list[tuple[LiveAttempt, PlacementChange]] = []
         lost: list[AttemptKey] = []
         without_place: list[WorkloadId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
@@ -126,6 +136,10 @@ class MachineMaintenance:
                 without_place = await self._arrivals.give_up(connection, states)
             if not keep_running:
                 there = sorted({key for machine in states for key in self._memory.live.on(machine)})
+                staying = self._staying(there, states)
+                for attempt, back in staying:
+                    await self._write_way_back(connection, attempt, back, reasons, happening)
+                there = [key for key in there if all(attempt.key != key for attempt, _ in staying)]
                 if cause is EvictionCause.MACHINE_LOST:
                     lost = await self._eviction_writer.write_lost(connection, there)
                 leaving = await self._eviction_writer.write(connection, there, Eviction(cause))
@@ -133,11 +147,50 @@ class MachineMaintenance:
             if state is not None and self._absent.knows(machine):
                 # Of one that was added a moment ago the state is taken over with the machine.
                 self._absent.set_state(machine, state)
+        for attempt, back in staying:
+            if back is not attempt.change:
+                self._undone_changes.begin(attempt, back)
         self._eviction_writer.begin_lost(lost)
         for workload in without_place:
             self._arrivals.withdraw(workload)
         self._eviction_writer.begin(leaving, Eviction(cause))
         return leaving
+
+    def _staying(
+        self, there: Sequence[AttemptKey], machines: Collection[MachineId]
+    ) -> list[tuple[LiveAttempt, PlacementChange]]:
+        """The running attempts that were only to hold something on these machines, or have only to give it up there.
+
+        Each with the change by which it goes on with what it holds elsewhere: its present one, if that does it.
+        """
+        staying: list[tuple[LiveAttempt, PlacementChange]] = []
+        for key in there:
+            attempt = self._memory.live.get(key)
+            if attempt is None or attempt.change is None or attempt.state is not State.RUNNING:
+                continue
+            change = attempt.change
+            if any(placement.machine in machines for placement in change.before):
+                continue
+            back = change if change.undoes else self._undone_changes.way_back(attempt)
+            if back is not None:
+                staying.append((attempt, back))
+        return staying
+
+    async def _write_way_back(
+        self,
+        connection: AnyConnection,
+        attempt: LiveAttempt,
+        back: PlacementChange,
+        reasons: Mapping[MachineId, str],
+        happening: MachineHappening,
+    ) -> None:
+        """Nothing for an attempt whose change is one back already."""
+        if back is attempt.change:
+            return
+        machine = min(attempt.machines & set(reasons))
+        reason = f"machine {machine}, where it was to hold more, {_HAPPENED[happening]}: {reasons[machine]}"
+        await self._undone_changes.tell(connection, attempt, self._memory.inventory.cluster_of(machine), reason)
+        await self._undone_changes.write(connection, attempt, back)
 
     async def _record(
         self, connection: AnyConnection, machine: MachineId, happening: MachineHappening, reason: str

@@ -40,6 +40,7 @@ from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
 from services.regional_scheduler.session_over import SessionOver
+from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
 
@@ -75,14 +76,13 @@ class RegionSession:
             database, lease, memory, self._due_attempts, self._reports, self._sender, self._arrivals, clock
         )
         self._eviction_writer = EvictionWriter(memory, self._due_attempts, clock)
+        undone_changes = UndoneChanges(memory, self._due_attempts, clock)
         self._machines = MachineMaintenance(
-            database, lease, memory, self._eviction_writer, self._absent, self._arrivals, clock
+            database, lease, memory, self._eviction_writer, undone_changes, self._absent, self._arrivals, clock
         )
         self._cells = CellChanges(database, lease, memory, self._eviction_writer, clock)
         self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
-        self._refused_changes = RefusedChanges(
-            database, lease, memory, self._due_attempts, self._eviction_writer, clock
-        )
+        self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._looks_first = False
         """What was won is not dispatched yet, because something newer has to be taken over before."""

@@ -19,6 +19,7 @@ from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.machine_states import machine_state
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.undone_changes import UndoneChanges
 from tests.database.small_world import EAST, FLEET
 from tests.regional_scheduler_service.test_races import FIRST, dispatch_over_quota, load
 
@@ -29,7 +30,8 @@ LOST = {MachineId("east-b-r0-m0"), MachineId("east-b-r0-m1")}
 def maintenance_of(database: Database, lease: Lease, memory: RegionMemory) -> MachineMaintenance:
     due, clock = DueAttempts(), SystemClock()
     arrivals, absent = Arrivals(memory, due), AbsentClusters(memory, 0.0)
-    return MachineMaintenance(database, lease, memory, EvictionWriter(memory, due, clock), absent, arrivals, clock)
+    writer, undone = EvictionWriter(memory, due, clock), UndoneChanges(memory, due, clock)
+    return MachineMaintenance(database, lease, memory, writer, undone, absent, arrivals, clock)
 
 
 def reports(down: set[MachineId]) -> list[MachineReport]:

@@ -11,7 +11,7 @@ import pytest
 from cluster_manager.attempt_run.run import AttemptFacts, new_run
 from domain.clock import ManualClock
 from domain.events import EventKind, EvictionCause
-from domain.identifiers import JobName
+from domain.identifiers import JobName, MachineId
 from domain.life_cycle import State
 from domain.placement import Holding, TaskPlacement
 from domain.rank import Standing
@@ -20,17 +20,20 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
 from services.execution.executor import AttemptPhase, AttemptStatus
+from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.action_requests import ActionRefused, ResizeRequest
 from services.regional_scheduler.arrivals import Arrivals
-from services.regional_scheduler.cluster_link import ChangeRefused
+from services.regional_scheduler.cluster_link import ChangeRefused, MachineReport
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.live_attempts import LiveAttempt, change_to_ask_for
 from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.refused_changes import RefusedChanges
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.requested_actions import RequestedActions
+from services.regional_scheduler.undone_changes import UndoneChanges
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, submission, submit
 from tests.regional_scheduler_service.test_races import FIRST, NEWCOMER, W1
@@ -51,6 +54,7 @@ class Region:
     due: DueAttempts
     actions: RequestedActions
     refused_changes: RefusedChanges
+    machines: MachineMaintenance
 
     @property
     def attempt(self) -> LiveAttempt:
@@ -71,6 +75,9 @@ class Region:
 
     async def refuse(self, revision: int) -> None:
         await self.refused_changes.undo([ChangeRefused(CLUSTER, FIRST, revision, "its tasks do not like that")])
+
+    async def lose(self, machine: MachineId) -> None:
+        await self.machines.take_reports([MachineReport(machine, up=False, reason="it burns")])
 
     async def carry_out(self) -> None:
         """The cluster reports the attempt as it was asked for last."""
@@ -121,8 +128,11 @@ def in_a_region(database_url: str, tasks: int, story: Callable[[Region], Awaitab
             due, clock = DueAttempts(), ManualClock(NOW_S)
             writer = EvictionWriter(memory, due, clock)
             actions = RequestedActions(database, lease, memory, writer, Arrivals(memory, due), clock)
-            refused_changes = RefusedChanges(database, lease, memory, due, writer, clock)
-            await story(Region(database, lease, memory, due, actions, refused_changes))
+            undone = UndoneChanges(memory, due, clock)
+            refused_changes = RefusedChanges(database, lease, memory, undone, writer)
+            absent, arrivals = AbsentClusters(memory, 0.0), Arrivals(memory, due)
+            machines = MachineMaintenance(database, lease, memory, writer, undone, absent, arrivals, clock)
+            await story(Region(database, lease, memory, due, actions, refused_changes, machines))
             memory.inventory.check()
 
     asyncio.run(scenario())
@@ -227,5 +237,61 @@ def test_a_change_is_undone_once_in_the_database_too(database_url: str) -> None:
                 )
             plain = replace(change, undoes=False)
             assert not await placement_change_store.begin_change(connection, FIRST, 3, TASKS[:2], plain, NOW_S)
+
+    in_a_region(database_url, 2, story)
+
+
+async def grow_on_another_machine(region: Region) -> MachineId:
+    """The attempt is to have two more tasks, for which there is room on another machine only; returns which."""
+    others = tuple(placement._replace(task=number) for number, placement in enumerate(TASKS[2:]))
+    region.memory.inventory.hold(Holding(NEWCOMER, Standing(3, 0), NOW_S, others))
+    await region.resize(4)
+    (machine,) = {placement.machine for placement in region.held[2:]}
+    assert machine != TASKS[0].machine
+    return machine
+
+
+def test_it_goes_on_when_a_machine_is_lost_where_it_was_only_to_hold_something(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        await region.lose(machine)
+        assert region.attempt.state is State.RUNNING
+        assert region.held == TASKS[:2]
+        back = region.attempt.change
+        assert back is not None
+        assert back.undoes
+        told = [(kind, details) for kind, details in await region.events() if not kind.startswith("machine")]
+        reason = f"machine {machine}, where it was to hold more, is lost: it burns"
+        assert told == [(EventKind.CHANGE_REFUSED.value, {"change": "resized", "reason": reason})]
+        async with region.database.transaction() as connection:
+            again = (await _loaded(connection)).live.get(FIRST)
+        assert again is not None
+        assert (again.revision, again.change, again.placements) == (2, back, TASKS[:2])
+        await region.lose(machine)
+        assert (region.attempt.state, region.attempt.change) == (State.RUNNING, back), (
+            "it only gives something up there"
+        )
+        await region.carry_out()
+        assert region.attempt.change is None
+
+    in_a_region(database_url, 2, story)
+
+
+def test_it_is_lost_with_a_machine_where_it_holds_something_already(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        await grow_on_another_machine(region)
+        await region.lose(TASKS[0].machine)
+        assert region.attempt.eviction is not None
+        assert region.attempt.eviction.cause is EvictionCause.MACHINE_LOST
+
+    in_a_region(database_url, 2, story)
+
+
+def test_it_is_lost_with_both_machines(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        reports = [MachineReport(name, up=False, reason="no power") for name in (machine, TASKS[0].machine)]
+        await region.machines.take_reports(reports)
+        assert region.attempt.state is State.PREEMPTING
 
     in_a_region(database_url, 2, story)
