@@ -6,7 +6,7 @@ The machine is `cluster_manager.attempt_run.machine`, as in the service; cluster
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from cluster_manager.attempt_run.actions import (
@@ -36,6 +36,7 @@ from cluster_manager.attempt_run.run import new_run, run_from_record, stop_grace
 from domain.cells import virtual_cluster_of
 from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
+from domain.identifiers import MachineId
 from domain.life_cycle import Happening, State
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey, Holding, TaskPlacement, amounts_of, machines_of
@@ -234,14 +235,15 @@ class Attempts:
             else:
                 self.lose_place(work)
 
-    def lose(self, works: Sequence[SimulatedWorkload]) -> None:
-        """Machines under these attempts are lost: they are gone at once, with what a checkpoint had kept."""
+    def lose(self, works: Iterable[SimulatedWorkload], down: Sequence[MachineId], why: str) -> list[SimulatedWorkload]:
+        """Machines of these attempts are down: those that hold something there, which are returned, are gone at once."""
+        lost = self._changes.losing(works, down, why)
         # All of them first: none may start in the place of another one that is lost with it.
-        for work in works:
+        for work in lost:
             work.token += 1
-            self._changes.drop(work)
-        for work in works:
+        for work in lost:
             self._take(work, MachineLost(self._world.clock.now()))
+        return lost
 
     def vacate(self, work: SimulatedWorkload) -> None:
         """Nothing of the attempt runs any more; what is waiting for its place may start."""

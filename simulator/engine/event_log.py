@@ -96,6 +96,12 @@ class SimulatedEvents:
         """It was resized or retuned."""
         self._tell(work, kind, now, {"placement": placement_details(placements), "speed": speed})
 
+    def change_refused(
+        self, work: SimulatedWorkload, kind: EventKind, cluster: ClusterId, reason: str, now: float
+    ) -> None:
+        """A change of what it holds will not come about."""
+        self._tell(work, EventKind.CHANGE_REFUSED, now, {"change": kind.value, "reason": reason}, cluster=cluster)
+
     def cells_changed(
         self, work: SimulatedWorkload, kind: EventKind, details: dict[str, JsonValue], now: float
     ) -> None:
@@ -143,6 +149,7 @@ class SimulatedEvents:
         *,
         standing: Standing | None = None,
         attempt: bool = True,
+        cluster: ClusterId | None = None,
     ) -> None:
         stands = work.standing if standing is None else standing
         self._sink(
@@ -155,6 +162,7 @@ class SimulatedEvents:
                 stands.priority,
                 stands.level,
                 self._regions[work.region] if attempt else None,
+                cluster,
                 details=details,
             )
         )

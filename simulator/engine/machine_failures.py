@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.identifiers import WorkloadId
+from domain.identifiers import MachineId, WorkloadId
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
 from simulator.engine.attempts import Attempts
@@ -42,22 +42,25 @@ class MachineFailures:
         world = self._world
         what = self._failures.domains[domain].what
         world.events.add(self._failures.next_repair_s(domain, now), Happens.MACHINE_UP, domain)
-        lost: dict[WorkloadId, SimulatedWorkload] = {}
+        there: dict[WorkloadId, SimulatedWorkload] = {}
+        down: list[MachineId] = []
         places: list[AttemptKey] = []
         for region, place in self._failures.fail(domain):
             if (region, place) in world.down_at_first:
                 continue
             machine = world.regions.members[region].inventory.machine_ids[place]
+            down.append(machine)
             for key in world.machine_happens(region, machine, MachineHappening.FAILED, f"{what} failed"):
                 work = world.by_name[key.workload]
                 if key == work.key:
-                    lost[key.workload] = work
+                    there[key.workload] = work
                 else:
                     self._attempts.lose_place(work)
                     places.append(key)
+        keys = {name: (work.key, work.key.successor) for name, work in there.items()}
+        lost = self._attempts.lose(there.values(), down, f"{what} failed")
         # Lenders wait for places that were kept for a next attempt, too.
-        gone = [key for work in lost.values() for key in (work.key, work.key.successor)]
-        self._attempts.lose(tuple(lost.values()))
+        gone = [key for work in lost for key in keys[work.workload.workload]]
         self._loans.attempts_gone((*gone, *places))
         world.news = True
 

@@ -6,10 +6,11 @@ something where the attempt gets more; what the attempt gives up, it gives up at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from domain.events import EventKind
+from domain.identifiers import MachineId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import grown, name_of
@@ -51,6 +52,31 @@ class PlacementChanges:
         self._waiting[work.index] = _WaitingChange(work, kind, waits_for)
         kept = _kept(work.placements, after)
         return kept if kept != work.placements else None
+
+    def losing(
+        self, works: Iterable[SimulatedWorkload], down: Sequence[MachineId], why: str
+    ) -> list[SimulatedWorkload]:
+        """Which of these attempts hold something on the machines: they get nothing more. Those that were only to hold
+        something there keep what they hold, and what they were to get, there or elsewhere, is free again."""
+        lost: list[SimulatedWorkload] = []
+        for work in works:
+            change = self._waiting.pop(work.index, None)
+            if change is None or any(placement.machine in down for placement in work.placements):
+                lost.append(work)
+            else:
+                self._undo(change, down, why)
+        return lost
+
+    def _undo(self, change: _WaitingChange, down: Sequence[MachineId], why: str) -> None:
+        world, work = self._world, change.work
+        inventory = world.regions.members[work.region].inventory
+        holding = inventory.holding(work.key)
+        to_be = {placement.machine for placement in holding.placements} if holding is not None else set()
+        inventory.replace_placements(work.key, work.placements)
+        if world.log is not None:
+            machine = next(machine for machine in down if machine in to_be)
+            reason = f"machine {machine}, where it was to hold more, is lost: {why}"
+            world.log.change_refused(work, change.kind, inventory.cluster_of(machine), reason, world.clock.now())
 
     def drop(self, work: SimulatedWorkload) -> None:
         """The attempt leaves or ends: it gets nothing more."""

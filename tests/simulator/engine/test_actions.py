@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from domain.events import Event, EventKind
@@ -15,6 +16,7 @@ from formats.trace import TraceRow
 from formats.trace_workload import JOB_NAME
 from regional_scheduler.rounds import Lot
 from simulator.engine.attempts import Attempts
+from simulator.engine.failures import FailureDomain, Failures
 from simulator.engine.regions import Win
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.engine.simulation import Simulation
@@ -114,6 +116,53 @@ def test_a_change_that_waits_is_forgotten_when_its_attempt_leaves() -> None:
         MigrateAt(63.0, W, RegionId("east")),
     )
     assert events_of(run, "tuned") == []
+
+
+class FailsAt(Failures):
+    """The machine at that place of the first region fails once, at that time."""
+
+    def __init__(self, place: int, fails_s: float) -> None:
+        super().__init__([FailureDomain("machine", ((0, place),), 1.0, 1.0)], seed=1)
+        self._fails_s = fails_s
+
+    def next_failure_s(self, domain: int, now: float) -> float:
+        return self._fails_s if now < self._fails_s else math.inf
+
+    def next_repair_s(self, domain: int, now: float) -> float:
+        return now + 1000.0
+
+
+def grows_where_another_one_leaves(fails: Failures) -> CheckedRun:
+    """`w` is alone on its machine but for `x`, and is to have another task on the next one from 72 on, which `y`
+    leaves until 75 for the third one."""
+    rows = [
+        elastic(200.0),
+        replace(row("x", 1.0, 1000.0, 3), region=RegionId("east")),
+        replace(row("y", 2.0, 500.0, 3), region=RegionId("east")),
+        replace(row("z", 3.0, 50.0, 4), region=RegionId("east")),
+    ]
+    fleet = Fleet((region("east", [machine(f"e{number}", 4) for number in range(3)]),))
+    actions = (MigrateAt(70.0, WorkloadId("y"), RegionId("east")), ResizeAt(72.0, W, JOB_NAME, 2))
+    return checked_run(FIFO, rows, fleet, settings=COSTS, actions=actions, failures=fails)
+
+
+def test_an_attempt_goes_on_when_a_machine_is_lost_where_it_was_only_to_hold_something() -> None:
+    grown = grows_where_another_one_leaves(FailsAt(1, math.inf))
+    assert [record["t"] for record in events_of(grown, "resized")] == [75.0]
+    run = grows_where_another_one_leaves(FailsAt(1, 73.0))
+    assert events_of(run, "resized") == []
+    (refused,) = events_of(run, "change_refused")
+    assert (refused["t"], refused["workload"], refused["change"]) == (73.0, "w", "resized")
+    assert refused["reason"] == "machine e1, where it was to hold more, is lost: machine failed"
+    assert run.ends()["w"] == 210.0
+    assert "w" not in {record["workload"] for record in events_of(run, "evicted")}
+
+
+def test_an_attempt_is_lost_with_the_machine_where_it_holds_something_though_it_was_to_hold_more_elsewhere() -> None:
+    run = grows_where_another_one_leaves(FailsAt(0, 73.0))
+    lost = {(record["workload"], record["cause"]) for record in events_of(run, "evicted")}
+    assert {("w", "machine_lost"), ("x", "machine_lost")} <= lost
+    assert events_of(run, "change_refused") == []
 
 
 def test_what_a_retune_gives_up_is_given_up_at_once() -> None:
