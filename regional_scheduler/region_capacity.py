@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding, UnknownMachine
 from cluster_manager.capacity.fitting import free_and_in_service
-from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
@@ -41,49 +39,7 @@ from domain.rank import Standing
 from domain.workload import JobSpecification
 from regional_scheduler.known_answers import Answers
 from regional_scheduler.mechanism_groups import changing_cells, groups_of, reclaiming_for_owners
-
-
-class RegionRelease(NamedTuple):
-    """Capacity was released in one cluster of a region."""
-
-    region: RegionCapacity
-    position: int
-    """Of the cluster in the region."""
-    released: ReleasedCapacity
-
-    @property
-    def mechanism(self) -> PlacementMechanism:
-        """The cluster's."""
-        return self.region.mechanisms[self.position]
-
-
-class CapacityWatcher(Protocol):
-    """Hears of all that is released in a region, after it has happened; but of nothing that is tentative."""
-
-    @property
-    def listens(self) -> bool:
-        """False while no release could mean anything to it: then it need not hear of any."""
-        ...
-
-    def capacity_released(self, release: RegionRelease) -> None: ...
-
-
-class _ClusterListener:
-    """Passes on what one cluster releases."""
-
-    __slots__ = ("_position", "_region")
-
-    def __init__(self, region: RegionCapacity, position: int) -> None:
-        self._region = region
-        self._position = position
-
-    @property
-    def listens(self) -> bool:
-        return True in [watcher.listens for watcher in self._region.watchers]
-
-    def capacity_released(self, released: ReleasedCapacity) -> None:
-        for watcher in self._region.watchers:
-            watcher.capacity_released(RegionRelease(self._region, self._position, released))
+from regional_scheduler.region_releases import CapacityWatcher, ClusterListener
 
 
 @dataclass(slots=True)
@@ -151,7 +107,7 @@ class RegionCapacity(NeverCopied):
         self._supposing: list[ClusterCapacity] = []
         self.watchers: list[CapacityWatcher] = []
         for position, cluster in enumerate(self.clusters):
-            cluster.listen(_ClusterListener(self, position))
+            cluster.listen(ClusterListener(self, position))
 
     # What is held.
 

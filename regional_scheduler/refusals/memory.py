@@ -27,7 +27,8 @@ from regional_scheduler.refusal import Refusal, no_room_alone, no_room_for_small
 from regional_scheduler.refusals.entries import STANDING, RefusedJob, RefusedJobs, Scope, standing_column
 from regional_scheduler.refusals.questions import Alike, AskedJob, Question, alike, question_about
 from regional_scheduler.refusals.releases import ReleaseLog
-from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
+from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.region_releases import RegionRelease
 
 QUESTIONS_REMEMBERED = 16_384
 """That were asked last."""

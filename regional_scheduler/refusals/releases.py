@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regional_scheduler.region_capacity import RegionRelease
+from regional_scheduler.region_releases import RegionRelease
 
 RELEASES_REMEMBERED = 256
 """At least so many; a refusal that was not asked about for longer is forgotten: planning anew costs less by then."""

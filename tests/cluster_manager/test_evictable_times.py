@@ -17,7 +17,8 @@ from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place
 from regional_scheduler.queries import query_of
-from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
+from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.region_releases import RegionRelease
 from tests.cluster_manager.fleets import cluster, gpu_machine, key_of, region, tasks_on
 
 STANDINGS = st.builds(Standing, st.integers(0, 6), st.integers(0, 3))

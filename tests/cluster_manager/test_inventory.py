@@ -16,7 +16,8 @@ from domain.fleet import Machine, MachineState
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
-from regional_scheduler.region_capacity import RegionCapacity, RegionRelease
+from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.region_releases import RegionRelease
 from tests.cluster_manager.fleets import A100, cluster, cpu_machine, gpu_machine, hold, key_of, region, tasks_on
 
 M0, M1 = MachineId("m0"), MachineId("m1")
