@@ -11,6 +11,7 @@ from domain.eviction import ALWAYS_S
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
+from domain.workload import BaseTasksOfJobs
 
 
 class TaskPlacement(NamedTuple):
@@ -93,6 +94,8 @@ class Holding(NamedTuple):
     """Whether newcomers that are not guaranteed must leave it alone: see `domain.eviction.is_spared`."""
     cells: CellsOfJobs = ()
     """Of the jobs that use cells of a virtual cluster."""
+    base_tasks: BaseTasksOfJobs = ()
+    """Of its elastic jobs."""
 
 
 class Score(NamedTuple):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from domain.affinity import NO_JOB_AFFINITY, JobAffinity
 from domain.identifiers import JobName, RegionId, TableId, TenantId, WorkloadId
 from domain.model_profile import ModelProfile
 from domain.resources import ResourceVector, TaskResources
+
+BaseTasksOfJobs: TypeAlias = tuple[tuple[JobName, int], ...]
+"""By job, how many of its tasks are base tasks: those numbered from there on are flexible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,11 @@ class WorkloadSpecification:
             )
             for job in self.jobs
         )
+
+    @property
+    def base_tasks(self) -> BaseTasksOfJobs:
+        """Of the elastic jobs."""
+        return tuple([(job.name, job.tasks) for job in self.jobs if job.max_tasks > job.tasks])
 
     @property
     def emulated(self) -> bool:

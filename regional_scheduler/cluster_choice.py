@@ -55,7 +55,7 @@ def find_best_place(
         return ()
     if counts is not None and not region.supposing_clusters and region.is_short(counts, query, query.standing):
         # Nothing is supposed, so the counts are exact; and there is no attempt to evict.
-        return tuple(counts.tolist())
+        return tuple(region.counts_with_releases(counts, query).tolist())
     most = region.most_when_empty(query.kind, query.tasks)
     positions = (most >= query.tasks).nonzero()[0]
     found = _best_of(region, query._replace(may_evict=True), positions)

@@ -69,7 +69,9 @@ class _CapacityExecution:
         rule, standing = self._inventory.rule, lot.position.standing
         from_s = evictable_from_s(rule, now, None, lot.preempted_s)
         spared = is_spared(rule, guaranteed=lot.position.within_quota)
-        self._inventory.hold(Holding(lot.key, standing, now, action.placements, from_s, spared, action.cells))
+        base_tasks = lot.workload.specification.base_tasks
+        holding = Holding(lot.key, standing, now, action.placements, from_s, spared, action.cells, base_tasks)
+        self._inventory.hold(holding)
 
     def evict(self, action: Evict) -> None:
         self._inventory.begin_eviction(action.victim)

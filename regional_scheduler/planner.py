@@ -2,8 +2,8 @@
 
 Rule: the jobs are placed one after the other, the most demanding first, each in the cluster where its score is best,
 with the earlier ones charged. A job that finds no place then goes first in another try, at most once each. First
-without evictions; if that fails, jobs that find no place otherwise evict. Victims that turn out needless once all
-jobs have their clusters are spared.
+with what is free; if that fails, with what running attempts can do without; if that fails too, jobs that find no place
+otherwise evict. Releases and victims that turn out needless once all jobs have their clusters are spared.
 
 Invariant: the plan places every task or there is none (I2), never beyond what is free and what its victims release
 (I1), and evicts only attempts of strictly worse standing (I5). A workload of one job is refused only when it fits in
@@ -19,19 +19,22 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from cluster_manager.capacity.attempts import order_key
+from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.mechanism import Query
 from cluster_manager.place_rank import by_priority, running_s
 from domain.cells import CellUse, downgraded
 from domain.identifiers import JobName, TenantId
 from domain.placement import AttemptKey, Holding, Score, TaskPlacement
-from domain.plan import PREEMPTS, Action, Downgrade, Evict, Plan, Start
+from domain.plan import PREEMPTS, Action, Downgrade, Evict, Plan, Start, reclaim_class
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
+from regional_scheduler.fewest_releases import fewest_releases
 from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal, no_room_alone, no_room_together
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.victim_gpus import VictimGpus
+from regional_scheduler.voluntary_releases import VoluntaryRelease, release_actions
 
 __all__ = ["Refusal", "plan_workload"]
 
@@ -58,15 +61,12 @@ def plan_workload(
     placed: _Placed | _Failure | None = None
     if all(planning.may_be_free(demand) for demand in demands):
         placed = planning.place_all(demands, evicting=False)
-    if not isinstance(placed, list):
-        placed = planning.place_all(demands, evicting=True)
-    if isinstance(placed, _Failure):
-        return planning.refusal_of(placed)
-    victims = [victim.key for _, found in placed for victim in found.place.victims]
-    own_cells = [victim for _, found in placed for victim in found.place.own_cells]
-    if victims:
-        placed, victims = planning.spare_needless(placed, victims)
-    return planning.plan_of(workload, placed, victims, own_cells)
+    if isinstance(placed, list):
+        return planning.plan_of(workload, placed, ())
+    if region.voluntary.possible:
+        return planning.plan_with_releases(workload, demands)
+    made_room = planning.make_room(demands)
+    return planning.refusal_of(made_room) if isinstance(made_room, _Failure) else planning.plan_of(workload, *made_room)
 
 
 class _Demand(NamedTuple):
@@ -92,6 +92,8 @@ class _Failure:
 
 
 _Placed: TypeAlias = list[tuple[_Demand, FoundPlace]]
+_MadeRoom: TypeAlias = tuple[_Placed, list[AttemptKey], list[AttemptKey]]
+"""Places, the victims that make room for them, and those of the victims that use the workload's own cells."""
 
 
 class _Planning(NamedTuple):
@@ -111,11 +113,96 @@ class _Planning(NamedTuple):
         """The plan for the only job of a workload: it evicts only where it finds no place otherwise, none needlessly."""
         job = workload.specification.jobs[0]
         demand = _Demand(0, job, self.query_of(job))
-        found = find_best_place(self.region, demand.query, evicting=True)
-        if not isinstance(found, FoundPlace):
-            return self.refusal_of(_Failure(demand, True, found))
-        place = found.place
-        return self.plan_of(workload, [(demand, found)], [victim.key for victim in place.victims], place.own_cells)
+        releases_come_first = self.region.voluntary.possible
+        found = find_best_place(self.region, demand.query, evicting=not releases_come_first)
+        if isinstance(found, FoundPlace):
+            place = found.place
+            return self.plan_of(workload, [(demand, found)], [victim.key for victim in place.victims], place.own_cells)
+        if releases_come_first:
+            return self.plan_with_releases(workload, [demand])
+        return self.refusal_of(_Failure(demand, True, found))
+
+    def plan_with_releases(self, workload: Workload, demands: Sequence[_Demand]) -> Plan | Refusal:
+        """The plan for jobs that find no place as it is: with what attempts can do without, and only then with victims."""
+        refusal = self.refuse_at_once(demands[0]) if len(demands) == 1 else None
+        if refusal is not None:
+            return refusal
+        voluntary = self.region.voluntary
+        everything = voluntary.all()
+        guess = self.guess_releases(demands, everything)
+        for releases in () if guess is None else dict.fromkeys((guess, everything)):
+            with voluntary.released(releases):
+                placed = self.place_all(demands, evicting=False)
+            if isinstance(placed, list):
+                placed, needed = self.keep_needless(placed, (), releases)
+                return self.plan_of(workload, placed, (), releases=needed)
+        with voluntary.released(everything):
+            made_room = self.make_room(demands)
+        if isinstance(made_room, _Failure):
+            return self.refusal_of(made_room)
+        placed, victims, own_cells = made_room
+        placed, needed = self.keep_needless(placed, victims, everything)
+        return self.plan_of(workload, placed, victims, own_cells, needed)
+
+    def guess_releases(
+        self, demands: Sequence[_Demand], releases: Sequence[VoluntaryRelease]
+    ) -> tuple[VoluntaryRelease, ...] | None:
+        """What may be enough to release for the most demanding job; None if not even everything is enough for each job."""
+        guess: tuple[VoluntaryRelease, ...] = tuple(releases)
+        for number, demand in enumerate(demands):
+            counts = self.region.free_counts(demand.query.kind)
+            if counts is None:
+                continue
+            if self.region.counts_with_releases(counts, demand.query).max(initial=0) < demand.query.tasks:
+                return None
+            if number == 0:
+                guess = fewest_releases(self.region, demand.query, releases, counts) or guess
+        return guess
+
+    def keep_needless(
+        self, placed: _Placed, victims: Sequence[AttemptKey], releases: Sequence[VoluntaryRelease]
+    ) -> tuple[_Placed, list[VoluntaryRelease]]:
+        """The jobs' places in these clusters once the victims are gone, and the releases without any of which there are none.
+
+        What comes last among the releases is kept first.
+        """
+        needed = [release for release in releases if release.attempt not in victims]
+        used = self._releases_under(placed, needed)
+        if len(used) < len(needed) and (places := self._places_with(placed, victims, used)):
+            placed, needed = places, used
+        for candidate in reversed(needed):
+            fewer = [release for release in needed if release is not candidate]
+            if places := self._places_with(placed, victims, fewer):
+                placed, needed = places, fewer
+        return placed, needed
+
+    def _places_with(
+        self, placed: _Placed, gone: Sequence[AttemptKey], releases: Sequence[VoluntaryRelease]
+    ) -> _Placed | None:
+        """Places for the jobs in the clusters that they have, with these attempts gone and these releases; None: there are none."""
+        demands = [demand for demand, _ in placed]
+        positions = [found.position for _, found in placed]
+        with self.region.voluntary.released(releases):
+            places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=gone)
+        return places if len(places) == len(demands) else None
+
+    def _releases_under(self, placed: _Placed, releases: Sequence[VoluntaryRelease]) -> list[VoluntaryRelease]:
+        """Those on machines that these places use."""
+        used = {
+            (found.position, machine) for _, found in placed for machine in found.place.entries[:, MACHINE].tolist()
+        }
+        return [release for release in releases if self.region.place_of(release.before.machine) in used]
+
+    def make_room(self, demands: Sequence[_Demand]) -> _MadeRoom | _Failure:
+        """Places for all jobs, and the victims without which they have none."""
+        placed = self.place_all(demands, evicting=True)
+        if isinstance(placed, _Failure):
+            return placed
+        victims = [victim.key for _, found in placed for victim in found.place.victims]
+        own_cells = [victim for _, found in placed for victim in found.place.own_cells]
+        if victims:
+            placed, victims = self.spare_needless(placed, victims)
+        return placed, victims, own_cells
 
     def most_demanding_first(self, jobs: Sequence[JobSpecification]) -> list[_Demand]:
         """By GPUs, then CPUs, then memory of all tasks; equal ones as submitted. An open share of CPUs or memory is last."""
@@ -135,7 +222,8 @@ class _Planning(NamedTuple):
         counts = self.region.free_counts(demand.query.kind)
         if counts is None or not self.region.is_short(counts, demand.query, self.standing):
             return None
-        return self.refusal_of(_Failure(demand, True, tuple(counts.tolist())))
+        most = self.region.counts_with_releases(counts, demand.query)
+        return self.refusal_of(_Failure(demand, True, tuple(most.tolist())))
 
     def may_be_free(self, demand: _Demand) -> bool:
         """Whether some cluster may have a place for the job without evictions, nothing else of the workload being placed."""
@@ -256,11 +344,16 @@ class _Planning(NamedTuple):
         )
 
     def plan_of(
-        self, workload: Workload, placed: _Placed, victims: Sequence[AttemptKey], own_cells: Sequence[AttemptKey] = ()
+        self,
+        workload: Workload,
+        placed: _Placed,
+        victims: Sequence[AttemptKey],
+        own_cells: Sequence[AttemptKey] = (),
+        releases: Sequence[VoluntaryRelease] = (),
     ) -> Plan:
         """The plan that these places and victims make: localities summed over the jobs, every victim counted once.
 
-        Of the victims, some use the workload's own cells opportunistically.
+        Of the victims, some use the workload's own cells opportunistically. The releases are those of other attempts.
         """
         evicted = [self._holding(key) for key in sorted(victims)] if victims else []
         if len(placed) > 1:
@@ -283,6 +376,9 @@ class _Planning(NamedTuple):
         if evicted or losing:
             actions = (*_evictions(evicted, own_cells), *self._downgrades(losing), *actions)
         score = Score(spread=spread, fragmentation=fragmentation, load=load)
+        if releases:
+            actions = (*release_actions(releases), *actions)
+            score = score._replace(reclaim_class=reclaim_class(actions))
         if evicted:
             score = score._replace(
                 reclaim_class=PREEMPTS,

@@ -24,7 +24,6 @@ from cluster_manager.capacity.undo_log import Tentatively
 from cluster_manager.mechanism import (
     BestPlace,
     Place,
-    PlacementMechanism,
     Query,
     SeveralClusters,
     Shortfall,
@@ -40,6 +39,7 @@ from domain.workload import JobSpecification
 from regional_scheduler.known_answers import Answers
 from regional_scheduler.mechanism_groups import changing_cells, groups_of, reclaiming_for_owners
 from regional_scheduler.region_releases import CapacityWatcher, ClusterListener
+from regional_scheduler.voluntary_releases import VoluntaryReleases
 
 
 @dataclass(slots=True)
@@ -104,6 +104,8 @@ class RegionCapacity(NeverCopied):
         self._answers: tuple[Answers[Place | Shortfall], ...] = tuple(Answers() for _ in self.clusters)
         self._answers_of_several = Answers[BestPlace | tuple[int, ...]]()
         self._held: dict[AttemptKey, _Held] = {}
+        self.voluntary = VoluntaryReleases(self)
+        """What its attempts can do without."""
         self._supposing: list[ClusterCapacity] = []
         self.watchers: list[CapacityWatcher] = []
         for position, cluster in enumerate(self.clusters):
@@ -165,6 +167,13 @@ class RegionCapacity(NeverCopied):
                 self._replace_parts(held, parts)
         self._replace_parts(held, parts)
         self._set_held(key, _Held(holding, tuple([cluster for cluster, _ in parts])))
+        self.voluntary.begins_change(key)
+
+    def change_carried_out(self, key: AttemptKey) -> None:
+        """The last change of what the attempt holds is carried out, where that takes time: it may be changed again."""
+        if self.voluntary.change_carried_out(key):
+            for cluster in self._find_held(key).parts:
+                cluster.tell_of(key)
 
     def replace_cells(self, key: AttemptKey, cells: CellsOfJobs) -> None:
         """The attempt's jobs use these cells from now on: see `ClusterCapacity.replace_cells`."""
@@ -227,6 +236,11 @@ class RegionCapacity(NeverCopied):
     def machine_state(self, machine: MachineId) -> MachineState:
         """What the machine is doing. Raises UnknownMachine."""
         return self.clusters[self._position(machine)].machine_state(machine)
+
+    def place_of(self, machine: MachineId) -> tuple[int, int]:
+        """The position of its cluster, and its number in there. Raises UnknownMachine."""
+        position = self._position(machine)
+        return position, self.clusters[position].number_of(machine)
 
     def cluster_of(self, machine: MachineId) -> ClusterId:
         """The cluster that has the machine. Raises UnknownMachine."""
@@ -320,10 +334,17 @@ class RegionCapacity(NeverCopied):
         return self.shared.counted.of(kind, may_begin=not self._supposing)
 
     def is_short(self, counts: Integers, query: Query, standing: Standing) -> bool:
-        """True when these `free_counts` are not enough for the query at this standing, and there is nothing to evict."""
+        """True when these `free_counts` are not enough for the query at this standing, even with all that attempts can do
+        without, and there is nothing to evict."""
         # Most regions that are asked often have one cluster.
         most = counts[0] if len(counts) == 1 else counts.max(initial=0)
-        return False if most >= query.tasks else not self.any_victim(query, standing)
+        if most >= query.tasks or self.any_victim(query, standing):
+            return False
+        return not self.voluntary.possible or bool(self.counts_with_releases(counts, query).max() < query.tasks)
+
+    def counts_with_releases(self, counts: Integers, query: Query) -> Integers:
+        """[cluster] for how many tasks there is capacity at most when attempts give up what they can do without."""
+        return self.voluntary.counts_with(counts, query.kind) if self.voluntary.possible else counts
 
     def any_victim(self, query: Query, standing: Standing) -> bool:
         """Whether there is any attempt that the query might evict at this standing; those that are leaving count too.
@@ -431,8 +452,10 @@ class RegionCapacity(NeverCopied):
             self.shared.undo_log.note(partial(self._set_held, key, self._held.get(key)))
         if held is None:
             del self._held[key]
+            self.voluntary.holds(key, None)
         else:
             self._held[key] = held
+            self.voluntary.holds(key, held.holding)
 
     def _find_held(self, key: AttemptKey) -> _Held:
         try:

@@ -326,6 +326,10 @@ class ClusterCapacity(NeverCopied):
         """Tells the listener from now on whatever is released."""
         self._listener = listener
 
+    def tell_of(self, key: AttemptKey) -> None:
+        """Tells the listener that what the attempt holds may be available to anybody again. Raises UnexpectedHolding."""
+        self._tell(self._live(key).entries)
+
     def check(self) -> None:
         """Computes everything anew from what is held and compares; raises InvariantBroken (I1 among others)."""
         check_capacity(self.layout, self._states, self._attempts)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.fitting import tasks_on
 from cluster_manager.capacity.tables import NO_WORK, RESOURCES, WORKS_AS, ClusterArrays, Integers
-from cluster_manager.capacity.task_kinds import WHEN_EMPTY
+from cluster_manager.capacity.task_kinds import MUCH, WHEN_EMPTY, Needs
 from cluster_manager.kernels.compiled import compiled
 from domain.rank import Standing
 
@@ -67,4 +69,21 @@ def most_gained(cluster: ClusterArrays, machines: Integers, amounts: Integers, t
             # It only wants a machine that takes work, and this one may not have taken any before.
             gain = table[shape, WHEN_EMPTY]
         gained += min(gain, table[shape, WHEN_EMPTY])
+    return gained
+
+
+@compiled
+def tasks_gained(cluster: ClusterArrays, needs: Needs, entries: Integers) -> int:
+    """For how many more tasks there is capacity when these entries, one for each machine, are released."""
+    gained = 0
+    for entry in range(len(entries)):
+        machine = entries[entry, MACHINE]
+        if cluster.state[machine, WORKS_AS] == NO_WORK:
+            continue
+        before = tasks_on(cluster, needs.table, machine, MUCH)
+        for resource in range(RESOURCES):
+            cluster.state[machine, resource] += entries[entry, resource]
+        gained += tasks_on(cluster, needs.table, machine, MUCH) - before
+        for resource in range(RESOURCES):
+            cluster.state[machine, resource] -= entries[entry, resource]
     return gained

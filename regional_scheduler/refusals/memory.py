@@ -246,7 +246,10 @@ class RefusalMemory:
         if counts is None:
             table = query.kind.needs.table
             counts = np.array([count_all(cluster.arrays, table) for cluster in region.clusters], np.int64)
-        return counts.tolist() if region.is_short(counts, query, query.standing) else None
+        if not region.is_short(counts, query, query.standing):
+            return None
+        capacity: list[int] = region.counts_with_releases(counts, query).tolist()
+        return capacity
 
     def _entry_for(self, asked: AskedJob, standing: Standing) -> RefusedJob | None:
         """An entry that covers the job at this standing and still holds."""

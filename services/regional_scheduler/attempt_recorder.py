@@ -71,6 +71,7 @@ class AttemptRecorder:
         for profile in profiles:
             by_workload[profile.workload].profiles += (profile,)
         for key, since in recorded.changed:
+            self._memory.inventory.change_carried_out(key)
             for waiting in live.end_change(key, since):
                 self._due_attempts.give_orders(waiting)
         for start in recorded.started:

@@ -70,6 +70,8 @@ def restore_changes(memory: RegionMemory, revisions: Mapping[AttemptKey, StoredR
         attempt = memory.live.get(key)
         if attempt is not None:
             memory.live.restore_change(key, stored.revision, stored.change, stored.changed)
+            if stored.change is not None:
+                memory.inventory.voluntary.begins_change(key)
 
 
 def hold_reserved(memory: RegionMemory, place: ReservedPlace) -> None:
@@ -100,11 +102,13 @@ def make_memory(
     own = {machine.machine for machine in region.machines()}
     own_states = {machine: state for machine, state in states.items() if machine in own}
     inventory = RegionCapacity(region, own_states, rule=rule)
+    inventory.voluntary.changes_take_time = True
     by_order = sorted(
         stored, key=lambda one: order_of_holding(one.key, one.dispatched_s, one.state is State.PREEMPTING)
     )
+    live = {attempt.key: live_attempt_of(attempt) for attempt in stored}
     for attempt in by_order:
-        inventory.hold(holding_of(attempt, rule, preempted_s))
+        inventory.hold(holding_of(live[attempt.key], rule, preempted_s))
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
     bidder = RegionBidder(region, inventory, catalog)
@@ -117,20 +121,25 @@ def make_memory(
         bidder=bidder,
         catalog=catalog,
         tenants={tenant.tenant: tenant for tenant in tenants},
-        live=RegionAttempts(live_attempt_of(attempt) for attempt in stored),
+        live=RegionAttempts(live.values()),
         specifications=specifications,
     )
 
 
-def holding_of(
-    attempt: StoredAttempt | LiveAttempt, rule: EvictionRule, preempted_s: Mapping[str, tuple[float, ...]]
-) -> Holding:
+def holding_of(attempt: LiveAttempt, rule: EvictionRule, preempted_s: Mapping[str, tuple[float, ...]]) -> Holding:
     """What the attempt holds, and from when on it may be evicted; `preempted_s` as from `preemptions`."""
     past_s = preempted_s.get(attempt.key.workload, ())
     from_s = evictable_from_s(rule, attempt.dispatched_s, attempt.started_s, past_s)
     spared = is_spared(rule, guaranteed=attempt.guaranteed)
     return Holding(
-        attempt.key, attempt.standing, attempt.dispatched_s, attempt.placements, from_s, spared, attempt.cells
+        attempt.key,
+        attempt.standing,
+        attempt.dispatched_s,
+        attempt.placements,
+        from_s,
+        spared,
+        attempt.cells,
+        attempt.specification.base_tasks,
     )
 
 

@@ -24,10 +24,11 @@ from domain.identifiers import (
     WorkloadId,
 )
 from domain.placement import AttemptKey, Holding
-from domain.plan import Plan
+from domain.plan import Plan, ScaleIn
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
+from regional_scheduler.plan_application import apply_actions
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.region_capacity import RegionCapacity
 
@@ -176,6 +177,14 @@ class Shrink:
 
 
 @dataclass(frozen=True)
+class MakeElastic:
+    """Of the attempt's tasks only the first ones are base tasks from now on."""
+
+    which: int
+    base_tasks: int
+
+
+@dataclass(frozen=True)
 class Fill:
     """Workloads of one small job come until there is no room for another."""
 
@@ -197,7 +206,7 @@ class Pass:
     seconds: float
 
 
-Step = Submit | Fill | End | BeginEviction | Restand | Switch | Shrink | Begin | Pass
+Step = Submit | Fill | End | BeginEviction | Restand | Switch | Shrink | MakeElastic | Begin | Pass
 
 
 def all_arrays(region: RegionCapacity) -> list[Integers]:
@@ -234,6 +243,7 @@ class World:
 
     def carry_out(self, plan: Plan, standing: Standing) -> AttemptKey:
         """Does what a plan says."""
+        apply_actions(self.inventory, [one for one in plan.actions if isinstance(one, ScaleIn)], self.now_s)
         for victim in plan.evictions:
             self.inventory.begin_eviction(victim)
         key = AttemptKey(plan.workload, AttemptNumber(1))
@@ -246,6 +256,15 @@ class World:
         """The attempt is gone, for whatever reason."""
         self.inventory.release(key)
         self.waiting.pop(key, None)
+
+    def make_elastic(self, key: AttemptKey, base_tasks: int) -> None:
+        """As if it had been given the rest of what it holds by a round of its cluster."""
+        holding = self.inventory.holding(key)
+        assert holding is not None
+        if not self.inventory.is_leaving(key):
+            jobs_ = dict.fromkeys([placement.job for placement in holding.placements], base_tasks)
+            self.inventory.release(key)
+            self.inventory.hold(holding._replace(base_tasks=tuple(jobs_.items())))
 
     def all_keys(self) -> list[AttemptKey]:
         return [holding.key for holding in self.inventory.holdings()]
@@ -288,6 +307,9 @@ class World:
             case Switch(which, state):
                 machines = list(self.region.machines())
                 self.inventory.set_machine_state(machines[which % len(machines)].machine, state)
+            case MakeElastic(which, base_tasks):
+                if keys:
+                    self.make_elastic(keys[which % len(keys)], base_tasks)
             case Shrink(which):
                 if keys:
                     key = keys[which % len(keys)]
@@ -322,6 +344,12 @@ def changes() -> st.SearchStrategy[Step]:
         st.builds(Begin, which),
         st.builds(Pass, st.sampled_from((5.0, 30.0, 100.0))),
     )
+
+
+def elastic_steps() -> st.SearchStrategy[list[Step]]:
+    """A history in which most attempts are elastic, and the region is full of them."""
+    elastic = st.builds(MakeElastic, st.integers(0, 50), st.integers(0, 2))
+    return st.builds(list[Step].__add__, steps(6), st.lists(elastic, min_size=2, max_size=12))
 
 
 def steps(most: int = 14) -> st.SearchStrategy[list[Step]]:

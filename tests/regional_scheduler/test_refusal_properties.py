@@ -26,6 +26,7 @@ from regional_scheduler.region_capacity import RegionCapacity
 from tests.cluster_manager.first_fit import WITH_FIRST_FIT
 from tests.cluster_manager.inventory_worlds import (
     Fill,
+    MakeElastic,
     Step,
     Submit,
     Switch,
@@ -125,6 +126,21 @@ def assert_never_wrong(world: World, questions: list[Ask], history: list[Step]) 
 @settings(max_examples=150)
 @given(full_worlds(), st.lists(asks(), min_size=3, max_size=6), st.lists(changes(), min_size=3, max_size=10))
 def test_never_refuses_a_workload_that_could_be_placed(world: World, questions: list[Ask], history: list[Step]) -> None:
+    assert_never_wrong(world, questions, history)
+
+
+@settings(max_examples=150)
+@given(
+    full_worlds((CELLS_MECHANISM, DEFAULT_MECHANISM)),
+    st.lists(st.builds(MakeElastic, st.integers(0, 50), st.integers(0, 2)), min_size=2, max_size=6),
+    st.lists(asks(), min_size=3, max_size=6),
+    st.lists(changes() | st.builds(MakeElastic, st.integers(0, 50), st.integers(0, 2)), min_size=3, max_size=10),
+)
+def test_never_refuses_what_could_be_placed_when_others_scale_in(
+    world: World, elastic: list[MakeElastic], questions: list[Ask], history: list[Step]
+) -> None:
+    for step in elastic:
+        world.take(step)
     assert_never_wrong(world, questions, history)
 
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from data_placement.catalog import Catalog
 from domain.clock import ManualClock
-from domain.identifiers import AttemptNumber, JobName
+from domain.identifiers import AttemptNumber
 from domain.life_cycle import State
-from domain.placement import AttemptKey, Score, TaskPlacement
-from domain.placement_changes import name_of
-from domain.plan import Plan, ScaleIn, Start, reclaim_class
+from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
-from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.dispatching import Confirmation, Dispatch
-from regional_scheduler.plan_application import apply_plan
-from regional_scheduler.region_capacity import RegionCapacity
-from regional_scheduler.rounds import Lot
 from services.database import attempt_store, fleet_store, placement_change_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -39,32 +30,15 @@ TASKS = tuple(
 """Of the elastic workload: base tasks 0 and 1, two GPUs each, all on one machine."""
 
 
-class ScalesIn(RegionBidder):
-    """Confirms a win with a plan that no policy makes so far: the last tasks of the elastic workload go for it."""
-
-    __slots__ = ("inventory",)
-
-    inventory: RegionCapacity
-
-    def confirm(self, won: Sequence[Lot], now: float) -> tuple[Confirmation, ...]:
-        (lot,) = won
-        gone = TASKS[2:]
-        gpus = tuple(gpu for task in gone for gpu in task.gpu_indices)
-        place = gone[0]._replace(job=JobName("train"), task=0, gpu_indices=gpus)
-        actions = (ScaleIn(FIRST, tuple(name_of(task) for task in gone)), Start((place,)))
-        plan = Plan(lot.workload.workload, EAST, actions, Score(reclaim_class=reclaim_class(actions)))
-        apply_plan(self.inventory, plan, now, lot)
-        return (Dispatch(lot, plan),)
-
-
 def elastic() -> WorkloadSpecification:
     wanted = specification(gpus=2, tasks=2)
     return replace(wanted, jobs=tuple(replace(job, max_tasks=4) for job in wanted.jobs))
 
 
 async def set_up(connection: AnyConnection) -> None:
-    """The elastic workload runs with all its tasks, and the region has won the other one."""
+    """The elastic workload runs with all its tasks on the only machine that takes work; the region has won the other one."""
     await fleet_store.apply_fleet(connection, FLEET)
+    await connection.execute("UPDATE machines SET state = 'draining' WHERE machine <> %s", (TASKS[0].machine,))
     for number, wanted in ((1, elastic()), (2, specification(gpus=4))):
         serialized = specification_to_proto(wanted).SerializeToString()
         await submit(connection, [replace(submission(number, wanted), serialized=serialized)])
@@ -99,10 +73,14 @@ def test_what_a_won_plan_scales_in_is_waited_for(database_url: str, restarted: b
             async with database.transaction() as connection:
                 await set_up(connection)
                 memory = await loaded(connection)
-                bidder = ScalesIn(memory.region, memory.inventory, Catalog())
-                bidder.inventory = memory.inventory
                 dispatched = await dispatch_awards(
-                    connection, EAST, bidder, memory.specifications, memory.tenants, memory.live, ManualClock(NOW_S)
+                    connection,
+                    EAST,
+                    memory.bidder,
+                    memory.specifications,
+                    memory.tenants,
+                    memory.live,
+                    ManualClock(NOW_S),
                 )
             assert dispatched.writes.evictions == []
             (new,) = dispatched.attempts
@@ -126,5 +104,6 @@ def test_what_a_won_plan_scales_in_is_waited_for(database_url: str, restarted: b
             cluster = shrinking.clusters[0]
             assert NEWCOMER in memory.live.end_change(FIRST, {cluster: (NOW_S + 5.0, 100.0)})
             assert not memory.live.blocked(newcomer)
+            assert not memory.inventory.voluntary.all(), "only base tasks are left"
 
     asyncio.run(scenario())

@@ -77,8 +77,8 @@ def test_what_was_scaled_in_can_be_used_at_once() -> None:
     # w holds all of its machine from 20 on and y the other: x waits until w is gone.
     assert run.starts()["x"] >= run.ends()["w"]
     small = replace(row("x", 30.0, 10.0, 3), region=RegionId("east"))
-    run = run_with([elastic(400.0), other, small], ResizeAt(20.0, W, JOB_NAME, 4), ResizeAt(50.0, W, JOB_NAME, 1))
-    assert run.starts()["x"] == 60.0
+    run = run_with([elastic(400.0), other, small], ResizeAt(20.0, W, JOB_NAME, 4), ResizeAt(30.0, W, JOB_NAME, 1))
+    assert run.starts()["x"] == 40.0
 
 
 def test_a_retune_changes_what_is_held_and_not_how_fast_it_is() -> None:
