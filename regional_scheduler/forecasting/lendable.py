@@ -1,0 +1,23 @@
+"""How many machines an inference cluster lends: all but what it needs now, what it will need, and a headroom (Lyra §7.1)."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+HEADROOM: Final = 0.02
+"""Of an inference cluster's machines, the share that is never lent (Lyra §7.1)."""
+LOOK_EVERY_S: Final = 300.0
+"""So often Lyra's orchestrator runs, and so far ahead the forecast looks (§6, §7.1)."""
+_ROUNDING: Final = 1e-9
+
+
+def lendable_machines(machines: int, load: float, forecast: float, headroom: float = HEADROOM) -> int:
+    """How many of so many machines can be lent until the next look.
+
+    `load` is the share that is needed now, `forecast` the share that will be needed. The greater of the two and the
+    headroom are kept, each rounded up to whole machines: what inference needs now is never lent, and a reclaim starts
+    before the need.
+    """
+    kept = math.ceil(max(load, forecast) * machines - _ROUNDING) + math.ceil(headroom * machines - _ROUNDING)
+    return max(0, machines - kept)
