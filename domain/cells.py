@@ -79,6 +79,8 @@ class ClusterCells:
     hierarchies: tuple[CellHierarchy, ...] = ()
     """GPU models without one get what their machines and racks suggest."""
     virtual_clusters: tuple[VirtualCluster, ...] = ()
+    fair_share_weights: tuple[tuple[TenantId, float], ...] = ()
+    """Of tenants in their shares of opportunistic use, by name; those that are missing have a weight of 1."""
     static_binding: bool = False
     """Every owned cell stands for one physical cell for good, whatever is on it. Only for comparisons (HiveD §5.3)."""
 

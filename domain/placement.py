@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from domain.cells import CellsOfJobs
 from domain.eviction import ALWAYS_S
-from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
+from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, TenantId, WorkloadId
 from domain.rank import Standing
 from domain.tenant import LOWEST_PRIORITY
 from domain.workload import BaseTasksOfJobs
@@ -80,6 +80,10 @@ def order_of_holding(attempt: AttemptKey, dispatched_s: float, leaving: bool) ->
     return not leaving, dispatched_s, attempt
 
 
+NO_TENANT = TenantId("")
+"""Nobody's: a place that is only kept for something."""
+
+
 class Holding(NamedTuple):
     """A live attempt and what it holds: what the planner must know of whatever runs."""
 
@@ -96,6 +100,8 @@ class Holding(NamedTuple):
     """Of the jobs that use cells of a virtual cluster."""
     base_tasks: BaseTasksOfJobs = ()
     """Of its elastic jobs."""
+    tenant: TenantId = NO_TENANT
+    """Whose it is: what its tenant has beyond its fair share of opportunistic use leaves first (HiveD §3.3)."""
 
 
 class Score(NamedTuple):

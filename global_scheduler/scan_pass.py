@@ -19,6 +19,7 @@ from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import age_terms, fair_share_terms
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.assignment import queued_levels, running_levels
+from global_scheduler.ordering.opportunistic import max_min_credits
 from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.promotion import promotions, with_promoted
@@ -58,6 +59,8 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
 
     # 5. The order.
     credit = ordering_credits(queue, priority, [rule.ordering for rule in rules])
+    if view.shares_opportunistic:
+        credit = max_min_credits(view, quota.running_within_quota, quota.pending_within_quota, level, credit)
     order = total_order(priority, level, credit)
 
     # 6. What is to be written.

@@ -201,6 +201,8 @@ class ScanView:
     settings: ScanSettings = field(default_factory=ScanSettings)
     service: ServiceHistory | None = None
     """Of completed workloads. None: no policy asks for it."""
+    shares_opportunistic: bool = False
+    """Whether tenants own cells, so that over-quota workloads are ordered by their tenants' shares of the rest."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:

@@ -122,6 +122,7 @@ def build_scan_view(
         pending=_pending_columns(pending, buckets),
         settings=settings,
         service=service,
+        shares_opportunistic=any(tenant.virtual_clusters for tenant in listed),
     )
 
 

@@ -69,9 +69,11 @@ class _CapacityExecution:
         rule, standing = self._inventory.rule, lot.position.standing
         from_s = evictable_from_s(rule, now, None, lot.preempted_s)
         spared = is_spared(rule, guaranteed=lot.position.within_quota)
-        base_tasks = lot.workload.specification.base_tasks
-        holding = Holding(lot.key, standing, now, action.placements, from_s, spared, action.cells, base_tasks)
-        self._inventory.hold(holding)
+        specification = lot.workload.specification
+        cells, base_tasks, tenant = action.cells, specification.base_tasks, specification.tenant
+        self._inventory.hold(
+            Holding(lot.key, standing, now, action.placements, from_s, spared, cells, base_tasks, tenant)
+        )
 
     def evict(self, action: Evict) -> None:
         self._inventory.begin_eviction(action.victim)

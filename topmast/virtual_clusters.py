@@ -25,7 +25,8 @@ class TenantCellUsage:
     """The GPUs of one tenant in one cluster: `guaranteed_gpus` are held in its cells, `opportunistic_gpus` elsewhere.
 
     `downgraded_gpus` are those of the opportunistic ones whose work asked for cells and does without at the moment;
-    `bad_gpus` are owned and on hardware that is out of use.
+    `bad_gpus` are owned and on hardware that is out of use. `fair_share_gpus` is its weighted max-min share of what is not
+    guaranteed, of as many GPUs as it holds opportunistically or waits for beyond its quota.
     """
 
     tenant: str
@@ -35,6 +36,7 @@ class TenantCellUsage:
     opportunistic_gpus: int
     downgraded_gpus: int
     bad_gpus: int
+    fair_share_gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def virtual_clusters_from_proto(message: global_scheduler_pb2.GetVirtualClusters
                 one.opportunistic_gpus,
                 one.downgraded_gpus,
                 one.bad_gpus,
+                one.fair_share_gpus,
             )
             for one in message.tenants
         ),

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from cluster_manager.cells.buddy import BuddyCells
+from cluster_manager.cells.losing_tenants import LosingTenants
 from cluster_manager.cells.nodes import Nodes
 from cluster_manager.cells.safety import stays_safe
 from domain.cells import CellPair
@@ -23,6 +24,8 @@ class Trail:
     """Levels and virtual cells, in the order of binding."""
     ranked: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """The cells within a physical one, the best last: for a large gang they are put in order only once."""
+    losing: LosingTenants | None = None
+    """Whose opportunistic work goes where cells are equally good; None: it does not matter."""
 
 
 class Inconsistent(ValueError):
@@ -116,7 +119,7 @@ class Binding:
         if physical is not None:
             return physical
         if level == self.owned_level(level, virtual):
-            physical = self._choose_owned(level, blocked)
+            physical = self._choose_owned(level, blocked, trail.losing)
         else:
             parent = self._reach(level + 1, virtual // self.buddy.chain.splits[level + 1], blocked, trail)
             physical = self._free_child(level, parent, virtual, blocked, trail)
@@ -124,7 +127,7 @@ class Binding:
         trail.bound.append((level, virtual))
         return physical
 
-    def _choose_owned(self, level: int, blocked: Collection[int] | None) -> int:
+    def _choose_owned(self, level: int, blocked: Collection[int] | None, losing: LosingTenants | None) -> int:
         """A free cell for an owned one. Who cannot have usable ones for all its cells uses the rest of the others first.
 
         So those stay whole for larger work and for other owners.
@@ -134,7 +137,10 @@ class Binding:
             partly = buddy.partly_usable(level, blocked)
             if partly is not None:
                 return partly
-        return buddy.choose(level, blocked)
+        cell = buddy.choose(level, blocked, losing)
+        if losing is not None:
+            losing.take(level, cell)
+        return cell
 
     def _free_child(self, level: int, parent: int, virtual: int, blocked: Collection[int] | None, trail: Trail) -> int:
         """The best cell within the physical parent that no virtual one is bound to; its counterpart if all are equal."""
@@ -151,6 +157,7 @@ class Binding:
                 child: (
                     occupancy.whole_usable(level, child, min(level, chain.machine_level), out_of_use),
                     -occupancy.cost(level, child)[1],
+                    trail.losing.use_over_weight(level, child) if trail.losing is not None else 0.0,
                     -child,
                 )
                 for child in children

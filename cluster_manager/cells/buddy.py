@@ -2,8 +2,8 @@
 
 Free cells are always kept at the highest possible level: allocating splits the lowest cell that suffices, releasing
 merges buddies. Splitting and merging cost O(1) however many buddies there are, for only what differs from its siblings
-is written down. Among free cells the choice is: usable ones first, then the fewest GPUs of opportunistic work, then the
-lowest number (§3.3, §4).
+is written down. Among free cells the choice is: usable ones first, then the fewest GPUs of opportunistic work, then those of the
+tenants that use the most for their weights (`losing_tenants`), then the lowest number (§3.3, §4).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
 from cluster_manager.cells.hierarchy import Chain
+from cluster_manager.cells.losing_tenants import LosingTenants
 from cluster_manager.cells.occupancy import UNUSABLE, Occupancy
 from cluster_manager.cells.safety import Shortage, first_shortage, stays_safe
 
@@ -65,8 +66,12 @@ class BuddyCells:
         return 0
 
     def free_cells(self, level: int) -> Iterator[int]:
-        """The free cells of a level, lowest number first. O(cells of the level)."""
-        return (cell for cell in range(self.chain.counts[level]) if self.is_free(level, cell))
+        """The free cells of a level, those of one parent together. O(cells within split parents)."""
+        state, chain = self._state[level], self.chain
+        if level == chain.top:
+            return (cell for cell in range(chain.counts[level]) if state[cell] == _WHOLE)
+        split_parents = (parent for parent, free in self._free_children[level + 1].items() if free)
+        return (cell for parent in split_parents for cell in chain.children(level + 1, parent) if state[cell] == _WHOLE)
 
     def shortage(self) -> Shortage | None:
         """Where more cells are owed than there can be; None as long as sharing is safe (invariant 2)."""
@@ -88,12 +93,14 @@ class BuddyCells:
 
     # The choice of a cell.
 
-    def choose(self, level: int, blocked: Collection[int] | None = None) -> int:
+    def choose(self, level: int, blocked: Collection[int] | None = None, losing: LosingTenants | None = None) -> int:
         """The cell of this level to bind for a virtual cluster that is owed one, without allocating it.
 
         A cell with usable machines may be split off higher than the lowest free one, but never where another virtual
         cluster could then not get what it owns. `blocked` are the machines that are of no use to who asks; None stands
-        for the unusable ones. Raises NotFree where nothing is owed at that level and nothing is free.
+        for the unusable ones. `losing` chooses whose opportunistic work goes; None: the lowest number.
+
+        Raises NotFree where nothing is owed at that level and nothing is free.
         """
         out_of_use = self.occupancy.unusable if blocked is None else blocked
         fallback: tuple[int, int] | None = None
@@ -102,14 +109,17 @@ class BuddyCells:
                 continue
             if fallback is not None and not stays_safe(self.free, self.owed, self.chain.splits, level, source):
                 continue
-            cell = self._best(source) if blocked is None else self._least_blocked(source, level, blocked)
+            if blocked is None:
+                cell = self._best_for_all(source, losing)
+            else:
+                cell = self._least_blocked(source, level, blocked, losing)
             if not out_of_use or self.occupancy.whole_usable(source, cell, level, out_of_use):
-                return self._within(source, cell, level, out_of_use)
+                return self._within(source, cell, level, out_of_use, losing)
             if fallback is None:
                 fallback = source, cell
         if fallback is None:
             raise NotFree(f"chain {self.chain.name}: no cell of level {self.chain.name_of(level)} is free")
-        return self._within(*fallback, level, out_of_use)
+        return self._within(*fallback, level, out_of_use, losing)
 
     def partly_usable(self, level: int, blocked: Collection[int] | None = None) -> int | None:
         """The free cell of this level, above the machine's, with the most usable machines among those that do
@@ -123,6 +133,14 @@ class BuddyCells:
             if self.is_free(level, cell)
         }
         return min((cell for cell in usable if usable[cell]), key=lambda cell: (-usable[cell], cell), default=None)
+
+    def _best_for_all(self, level: int, losing: LosingTenants | None) -> int:
+        """The best free cell of the level, of equally good ones that which takes least from whom has least."""
+        cell = self._best(level)
+        cost = self.occupancy.cost(level, cell)
+        if losing is None or not losing.matters or not cost[1]:
+            return cell
+        return losing.choose(level, cost, self.free[level], self.free_cells(level))
 
     def _best(self, level: int) -> int:
         """The best free cell of the level, of which there is one."""
@@ -138,27 +156,33 @@ class BuddyCells:
                     continue
             heappop(candidates)
 
-    def _least_blocked(self, source: int, level: int, blocked: Collection[int]) -> int:
+    def _least_blocked(self, source: int, level: int, blocked: Collection[int], losing: LosingTenants | None) -> int:
         """The best free cell of level `source`, to split a cell of the level off, for who cannot use those machines."""
-        return min(self.free_cells(source), key=lambda cell: self._merit(source, cell, level, blocked))
+        return min(self.free_cells(source), key=lambda cell: self._merit(source, cell, level, blocked, losing))
 
-    def _within(self, source: int, cell: int, level: int, blocked: Collection[int]) -> int:
+    def _within(
+        self, source: int, cell: int, level: int, blocked: Collection[int], losing: LosingTenants | None
+    ) -> int:
         """The best cell of the level within a free one of level `source`."""
         for higher in range(source, level, -1):
             children = self.chain.children(higher, cell)
             if blocked is self.occupancy.unusable and self.occupancy.cost(higher, cell) == _CLEAN:
                 cell = children[0]
             else:
-                merits = {child: self._merit(higher - 1, child, level, blocked) for child in children}
+                merits = {child: self._merit(higher - 1, child, level, blocked, losing) for child in children}
                 cell = min(children, key=merits.__getitem__)
         return cell
 
-    def _merit(self, at: int, cell: int, level: int, blocked: Collection[int]) -> tuple[bool, int, int, int]:
+    def _merit(
+        self, at: int, cell: int, level: int, blocked: Collection[int], losing: LosingTenants | None
+    ) -> tuple[bool, int, int, float, int]:
         """The smaller, the better to split a cell of the level off: whether there is one without blocked machines, how
-        much of it is not blocked, opportunistic GPUs, number."""
+        much of it is not blocked, opportunistic GPUs, what their tenants use for their weights, number."""
         occupancy = self.occupancy
         parts = occupancy.whole_usable(at, cell, min(at, self.chain.machine_level), blocked)
-        return not occupancy.whole_usable(at, cell, level, blocked), -parts, occupancy.cost(at, cell)[1], cell
+        opportunistic = occupancy.cost(at, cell)[1]
+        use = losing.use_over_weight(at, cell) if losing is not None and opportunistic else 0.0
+        return not occupancy.whole_usable(at, cell, level, blocked), -parts, opportunistic, -use, cell
 
     # Allocating and releasing.
 
@@ -253,7 +277,7 @@ class BuddyCells:
 
     def layout(self) -> tuple[tuple[int, ...], ...]:
         """[level] the free cells; what a test compares."""
-        return tuple(tuple(self.free_cells(level)) if level else () for level in range(self.chain.top + 1))
+        return tuple(tuple(sorted(self.free_cells(level))) if level else () for level in range(self.chain.top + 1))
 
     def is_usable(self, level: int, cell: int) -> bool:
         """Whether all machines of the cell are usable."""

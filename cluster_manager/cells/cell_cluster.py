@@ -6,7 +6,8 @@ change is checked before it is made: where it raises, nothing has changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from cluster_manager.cells.assignment import assigned_cells, owned_levels, pinned_address
 from cluster_manager.cells.buddy import BuddyCells
@@ -17,7 +18,9 @@ from cluster_manager.cells.requests import CellRequest, InvalidRequest
 from cluster_manager.cells.virtual_view import NodeUse, ViewKey, VirtualView
 from cluster_manager.cells.work import Placement, TaskCells, Work
 from domain.cells import CellPair, VirtualCluster
-from domain.identifiers import MachineId
+from domain.identifiers import MachineId, TenantId
+
+NO_WEIGHTS: Mapping[TenantId, float] = MappingProxyType({})
 
 
 class UnknownCells(InvalidRequest):
@@ -36,13 +39,17 @@ class CellCluster:
         chains: Sequence[Chain],
         virtual_clusters: Sequence[VirtualCluster] = (),
         *,
+        weights: Mapping[TenantId, float] = NO_WEIGHTS,
         static_binding: bool = False,
     ) -> None:
         """Nothing is held. Raises AssignmentProblem where virtual clusters own more than there is.
 
+        `weights` are those of tenants in their shares of opportunistic use; who is missing has 1.
+
         `static_binding`: all owned cells are bound now and for good, instead of when they are used.
         """
         self.chains = tuple(chains)
+        self.weights = dict(weights)
         self.virtual_clusters = {owner.virtual_cluster: owner for owner in virtual_clusters}
         self.buddies: tuple[BuddyCells, ...] = assigned_cells(chains, virtual_clusters)
         """[chain] its free cells."""
@@ -222,14 +229,16 @@ class CellCluster:
     def _occupy(self, work: Work, task: TaskCells, *, guaranteed: bool) -> None:
         occupancy = self.occupancy(task.chain)
         taken_back = occupancy.taken_back[task.machine]
-        occupancy.add(task.machine, Occupant(work.request.key, task.bits, guaranteed))
+        occupancy.add(task.machine, Occupant(work.request.key, task.bits, guaranteed, work.request.tenant))
         if occupancy.taken_back[task.machine] != taken_back:
             self.buddies[task.chain].machine_changed(task.machine)
 
     def _remove(self, work: Work, task: TaskCells) -> None:
         occupancy = self.occupancy(task.chain)
         taken_back = occupancy.taken_back[task.machine]
-        occupancy.remove(task.machine, Occupant(work.request.key, task.bits, work.view is not None))
+        occupancy.remove(
+            task.machine, Occupant(work.request.key, task.bits, work.view is not None, work.request.tenant)
+        )
         if occupancy.taken_back[task.machine] != taken_back:
             self.buddies[task.chain].machine_changed(task.machine)
 

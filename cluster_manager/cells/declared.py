@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from cluster_manager.cells.assignment import (
     AssignmentProblem,
@@ -43,6 +43,8 @@ from formats.problems import FieldProblem, FormatError, suggestion
 
 SHOWN_MACHINES = 5
 
+Weights: TypeAlias = tuple[tuple[TenantId, float], ...]
+
 
 class CellsProblem(NamedTuple):
     """Something that does not match."""
@@ -69,28 +71,36 @@ def declarations_of(tenants: Sequence[Tenant]) -> Declarations:
     return {tenant.tenant: tenant.virtual_clusters for tenant in tenants}
 
 
-def fleet_with_virtual_clusters(fleet: Fleet, declarations: Declarations, source: str = "fleet and tenants") -> Fleet:
-    """The fleet with the virtual clusters of these declarations and no others.
+def weights_of(tenants: Sequence[Tenant]) -> Weights:
+    """Their weights in shares of opportunistic use, as far as they are not 1; by name."""
+    return tuple(sorted((one.tenant, one.fair_share_weight) for one in tenants if one.fair_share_weight != 1.0))
+
+
+def fleet_with_virtual_clusters(
+    fleet: Fleet, declarations: Declarations, source: str = "fleet and tenants", weights: Weights = ()
+) -> Fleet:
+    """The fleet with the virtual clusters of these declarations and no others, and the weights of tenants.
 
     Raises FormatError with every problem; paths are those of fleet.yaml and of a list of `tenants` in this order.
     """
-    found = matched(fleet, declarations)
+    found = matched(fleet, declarations, weights)
     if found.problems:
         raise FormatError(source, field_problems(found.problems, declarations))
     return found.fleet
 
 
-def region_with_virtual_clusters(region: Region, declarations: Declarations) -> Region:
-    """The region with the virtual clusters that its clusters have; what is declared of others is left out.
+def region_with_virtual_clusters(region: Region, tenants: Sequence[Tenant]) -> Region:
+    """The region with the virtual clusters that its clusters have; what the tenants declare of others is left out.
 
     Raises FormatError where they do not match: what was applied does.
     """
     own = {cluster.cluster for cluster in region.clusters}
     declared = {
         tenant: [one for one in virtual_clusters if one.cluster in own]
-        for tenant, virtual_clusters in declarations.items()
+        for tenant, virtual_clusters in declarations_of(tenants).items()
     }
-    return fleet_with_virtual_clusters(Fleet((region,)), declared, f"region {region.region}").regions[0]
+    source = f"region {region.region}"
+    return fleet_with_virtual_clusters(Fleet((region,)), declared, source, weights_of(tenants)).regions[0]
 
 
 def field_problems(problems: Sequence[CellsProblem], declarations: Declarations) -> list[FieldProblem]:
@@ -102,7 +112,7 @@ def field_problems(problems: Sequence[CellsProblem], declarations: Declarations)
     ]
 
 
-def matched(fleet: Fleet, declarations: Declarations) -> Matched:
+def matched(fleet: Fleet, declarations: Declarations, weights: Weights = ()) -> Matched:
     """Matches both, and says everything that does not match. Costs nothing for clusters without cells."""
     by_cluster: dict[ClusterId, list[_Declaration]] = {}
     for tenant, owned in declarations.items():
@@ -115,7 +125,10 @@ def matched(fleet: Fleet, declarations: Declarations) -> Matched:
         clusters = []
         for c, cluster in enumerate(region.clusters):
             match = _ClusterMatch(cluster, f"regions[{r}].clusters[{c}]", by_cluster.pop(cluster.cluster, []))
-            clusters.append(match.cluster_with_virtual_clusters())
+            described = match.cluster_with_virtual_clusters()
+            if weights and cluster.mechanism == CELLS_MECHANISM:
+                described = replace(described, cells=replace(described.cells, fair_share_weights=weights))
+            clusters.append(described)
             problems += match.problems
         regions.append(replace(region, clusters=tuple(clusters)))
     known = [cluster.cluster for region in fleet.regions for cluster in region.clusters]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from cluster_manager.cells.binding import Trail
 from cluster_manager.cells.cell_cluster import CellCluster
 from cluster_manager.cells.gang import NodePlace, find_places
+from cluster_manager.cells.losing_tenants import LosingTenants
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.virtual_view import VirtualView
 from cluster_manager.cells.work import Placement, TaskCells, Work
@@ -125,7 +126,7 @@ class _ViewSearch:
     def try_without(self, gone: Collection[Hashable]) -> Placement | None:
         """A place if this work of the view were gone. The cells are as before."""
         revision = self.cells.revision
-        trail = Trail()
+        trail = Trail(losing=LosingTenants(self.cells.occupancy(self.chain), self.cells.weights))
         downgraded: list[Work] = []
         try:
             return self._search(gone, trail, downgraded, revision)

@@ -21,10 +21,9 @@ from cluster_manager.cells.work import Placement, Work
 from cluster_manager.mechanism import CellChange
 from cluster_manager.recently_used import RecentlyUsed
 from domain.cells import CellUse, TaskCellUse, downgraded
-from domain.identifiers import JobName, MachineId, TenantId
+from domain.identifiers import JobName, MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement, order_of_holding
 
-_NOBODY = TenantId("")
 _NO_REVISION = -1
 
 
@@ -70,6 +69,7 @@ class HeldWork:
         self.cells = CellCluster(
             chains_of(view.description, declared.hierarchies),
             declared.virtual_clusters,
+            weights=dict(declared.fair_share_weights),
             static_binding=declared.static_binding,
         )
         self.rows: list[Integers] = [
@@ -310,7 +310,7 @@ def _request(key: WorkKey, holding: Holding, use: CellUse | None, tasks: tuple[H
     """What the work asked for, as far as it matters once it is placed."""
     gang = AffinityGroup((Tasks(len(tasks), max(task.bits.bit_count() for task in tasks)),))
     if use is None:
-        return CellRequest(key, gang, _NOBODY, None, holding.standing)
+        return CellRequest(key, gang, holding.tenant, None, holding.standing)
     return CellRequest(
         key,
         gang,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cluster_manager.cells.hierarchy import Chain
+from domain.identifiers import TenantId
 
 UNUSABLE = 0
 OPPORTUNISTIC = 1
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+TenantGpus: TypeAlias = tuple[tuple[TenantId, int], ...]
+"""How many GPUs each tenant has, by name."""
+
+NOBODYS: Final[TenantGpus] = ()
 
 
 class Occupant(NamedTuple):
@@ -23,6 +28,7 @@ class Occupant(NamedTuple):
     """Of the work that the task belongs to."""
     bits: int
     guaranteed: bool
+    tenant: TenantId
 
 
 class Occupancy:
@@ -41,6 +47,8 @@ class Occupancy:
         "idle",
         "idle_gpus",
         "occupants",
+        "opportunistic_of",
+        "opportunistic_use",
         "taken_back",
         "unusable",
     )
@@ -57,6 +65,10 @@ class Occupancy:
         """[machine] how many these are."""
         self.taken_back = [0] * machines
         """[machine] the GPUs that opportunistic work holds, as bits: who takes them back evicts it."""
+        self.opportunistic_of: list[TenantGpus] = [NOBODYS] * machines
+        """[machine] whose opportunistic work holds how many GPUs."""
+        self.opportunistic_use: dict[TenantId, int] = {}
+        """The same of the chain; tenants without any are left out."""
         self.unusable: dict[int, None] = {}
         """The machines that take no new work, because they are bad or being drained."""
         levels = range(len(chain.counts))
@@ -100,6 +112,24 @@ class Occupancy:
             bits &= self.chain.bits_of(level, cell)
         return (1 if machine in self.unusable else 0), bits.bit_count()
 
+    def opportunistic_in(self, level: int, cell: int) -> TenantGpus:
+        """Whose opportunistic work holds how many GPUs of the cell."""
+        chain = self.chain
+        machines = chain.machines_in(level, cell)
+        if level == chain.machine_level:
+            return self.opportunistic_of[machines[0]]
+        gpus: dict[TenantId, int] = {}
+        if level > chain.machine_level:
+            for machine in machines:
+                for tenant, count in self.opportunistic_of[machine]:
+                    gpus[tenant] = gpus.get(tenant, 0) + count
+        else:
+            inside = chain.bits_of(level, cell)
+            for occupant in self.occupants[machines[0]]:
+                if not occupant.guaranteed and occupant.bits & inside:
+                    gpus[occupant.tenant] = gpus.get(occupant.tenant, 0) + (occupant.bits & inside).bit_count()
+        return tuple(sorted(gpus.items()))
+
     def guaranteed_gpus(self, level: int) -> Integers:
         """[cell] the GPUs that guaranteed work holds in each cell of a level from the machine on; not to be changed."""
         return self._guaranteed[level]
@@ -119,11 +149,14 @@ class Occupancy:
 
     def _sum_up(self, machine: int) -> None:
         guaranteed = opportunistic = 0
-        for _, bits, is_guaranteed in self.occupants[machine]:
+        gpus: dict[TenantId, int] = {}
+        for _, bits, is_guaranteed, tenant in self.occupants[machine]:
             if is_guaranteed:
                 guaranteed |= bits
             else:
                 opportunistic |= bits
+                gpus[tenant] = gpus.get(tenant, 0) + bits.bit_count()
+        self._count_opportunistic(machine, tuple(sorted(gpus.items())))
         idle = self._all_gpus & ~(guaranteed | opportunistic)
         if idle != self.idle[machine]:
             self.idle[machine] = idle
@@ -133,6 +166,19 @@ class Occupancy:
             self.taken_back[machine] = opportunistic
             self._shift(self._opportunistic, machine, opportunistic.bit_count() - self._opportunistic[level][machine])
         self._shift(self._guaranteed, machine, guaranteed.bit_count() - int(self._guaranteed[level][machine]))
+
+    def _count_opportunistic(self, machine: int, gpus: TenantGpus) -> None:
+        before = self.opportunistic_of[machine]
+        if gpus == before:
+            return
+        self.opportunistic_of[machine] = gpus
+        use = self.opportunistic_use
+        for tenant, count in gpus:
+            use[tenant] = use.get(tenant, 0) + count
+        for tenant, count in before:
+            use[tenant] -= count
+            if not use[tenant]:
+                del use[tenant]
 
     def _shift(self, sums: list[list[int]] | list[Integers], machine: int, change: int) -> None:
         if change:

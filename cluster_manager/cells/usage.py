@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.cells.cell_cluster import CellCluster
+from cluster_manager.cells.fair_share import max_min_shares
 from cluster_manager.cells.health import owned_cell_states
 from cluster_manager.cells.held_work import HeldWork, WorkKey
 from cluster_manager.cells.virtual_view import ViewKey
 from domain.cells import tenant_of_virtual_cluster
 from domain.identifiers import TenantId, VirtualClusterId
 from domain.placement import AttemptKey
+
+NONE_WAITING: Mapping[TenantId, int] = MappingProxyType({})
 
 
 class LevelUsage(NamedTuple):
@@ -50,6 +54,8 @@ class TenantGpus(NamedTuple):
     """Those of the opportunistic ones whose work asked for cells and does without at the moment."""
     bad: int
     """In cells that are bad."""
+    fair_share: int
+    """Its weighted max-min share of what is not guaranteed, of as much as it holds opportunistically or waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,11 @@ class CellUsage:
     """Those that own or hold something, by name."""
 
 
-def cell_usage(view: ClusterCapacity, tenant_of: Mapping[AttemptKey, TenantId]) -> CellUsage:
-    """The usage of a cluster, with the tenants of the attempts that hold something in it. Raises KeyError without one."""
+def cell_usage(
+    view: ClusterCapacity, tenant_of: Mapping[AttemptKey, TenantId], waiting: Mapping[TenantId, int] = NONE_WAITING
+) -> CellUsage:
+    """The usage of a cluster, with the tenants of the attempts that hold something in it, and the GPUs for which each
+    tenant waits beyond its quota. Raises KeyError without a tenant."""
     held = HeldWork(view)
     held.bring_up_to_date(view)
     cells = held.cells
@@ -99,9 +108,13 @@ def cell_usage(view: ClusterCapacity, tenant_of: Mapping[AttemptKey, TenantId]) 
         tenant = tenant_of_virtual_cluster(level.virtual_cluster)
         owned[tenant] += level.owned * level.gpus_per_cell
         bad[tenant] += level.bad * level.gpus_per_cell
+    demands = {name: opportunistic[name] + waiting.get(name, 0) for name in (*opportunistic, *waiting)}
     gpus, used = sum(chain.gpus for chain in cells.chains), guaranteed.total() + opportunistic.total()
+    shares = max_min_shares(gpus - guaranteed.total() - out_of_use, demands, cells.weights)
     tenants = tuple(
-        TenantGpus(name, owned[name], guaranteed[name], opportunistic[name], downgraded[name], bad[name])
+        TenantGpus(
+            name, owned[name], guaranteed[name], opportunistic[name], downgraded[name], bad[name], shares.get(name, 0)
+        )
         for name in sorted({*owned, *guaranteed, *opportunistic})
     )
     return CellUsage(

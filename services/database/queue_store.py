@@ -98,6 +98,15 @@ class QueueLine:
 # ---------------------------------------------------------------- what a scan pass reads
 
 
+async def over_quota_gpus(connection: AnyConnection) -> dict[TenantId, int]:
+    """The GPUs that each tenant waits for beyond its quota, as the last scan pass has it; by tenant."""
+    cursor = await connection.execute(
+        """SELECT tenant, sum(gpus + coalesce((SELECT sum(value::int) FROM jsonb_each_text(more_gpus)), 0))
+             FROM queue_entries WHERE NOT within_quota AND priority IS NOT NULL GROUP BY tenant ORDER BY tenant"""
+    )
+    return {TenantId(tenant): int(gpus) for tenant, gpus in await cursor.fetchall()}
+
+
 async def load_pending(connection: AnyConnection, now: float) -> PendingRows:
     """Every queued workload that need not wait any longer, by (submit time, id)."""
     async with connection.cursor(binary=True) as cursor:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
 from cluster_manager.capacity.errors import InventoryError
-from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters
+from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters, weights_of
 from cluster_manager.mechanisms import NoMechanism
 from data_placement.catalog import CatalogChange
-from domain.declared_cells import Declarations
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId, RegionId
 from domain.tenant import Tenant
@@ -75,7 +74,7 @@ class AppliedChanges:
                 _load_newer,
                 known=memory.revisions,
                 region=memory.region.region,
-                declarations=declarations_of(tuple(memory.tenants.values())),
+                tenants_known=tuple(memory.tenants.values()),
             ),
             snapshot=True,
             give_up_after_s=0.0,
@@ -118,20 +117,18 @@ class AppliedChanges:
 def _exchanged(
     memory: RegionMemory, region: Region, states: Mapping[MachineId, MachineState]
 ) -> tuple[Region, RegionCapacity, RegionBidder]:
-    region = region_with_virtual_clusters(region, declarations_of(tuple(memory.tenants.values())))
+    region = region_with_virtual_clusters(region, tuple(memory.tenants.values()))
     inventory = capacity_after_change(memory.inventory, region, states)
     return region, inventory, RegionBidder(region, inventory, memory.catalog)
 
 
 async def _load_newer(
-    connection: AnyConnection, known: Revisions, region: RegionId, declarations: Declarations
+    connection: AnyConnection, known: Revisions, region: RegionId, tenants_known: Sequence[Tenant]
 ) -> _Newer:
-    """`declarations` are the virtual clusters of the tenants that are known."""
     revisions = await load_revisions(connection)
     tenants = None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection)
-    declared = declarations if tenants is None else declarations_of(tenants)
     machines = None
-    if revisions.fleet != known.fleet or _with_any(declared) != _with_any(declarations):
+    if revisions.fleet != known.fleet or _share_otherwise(tenants, tenants_known):
         fleet, states = await fleet_store.load_fleet(connection, region)
         if not fleet.regions:
             raise SessionOver(f"the fleet has no region {region} any more")
@@ -139,6 +136,12 @@ async def _load_newer(
     return _Newer(revisions, machines, tenants, await catalog_store.load_changes(connection, known.catalog))
 
 
-def _with_any(declarations: Declarations) -> Declarations:
-    """Those of the tenants that have virtual clusters."""
-    return {tenant: declared for tenant, declared in declarations.items() if declared}
+def _share_otherwise(tenants: Sequence[Tenant] | None, known: Sequence[Tenant]) -> bool:
+    """Whether other cells are owned now, or they are shared by other weights. None: the tenants are those that are known."""
+    if tenants is None:
+        return False
+    now, before = (
+        {tenant: declared for tenant, declared in declarations_of(some).items() if declared}
+        for some in (tenants, known)
+    )
+    return now != before or (bool(now) and weights_of(tenants) != weights_of(known))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cluster_manager.attempt_run.run import facts_of, run_from_record
-from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters
+from cluster_manager.cells.declared import region_with_virtual_clusters
 from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s, is_spared
 from domain.fleet import Fleet, MachineState
@@ -98,7 +98,7 @@ def make_memory(
     """
     if all(region.region != region_id for region in fleet.regions):
         return None
-    region = region_with_virtual_clusters(fleet.region(region_id), declarations_of(tenants))
+    region = region_with_virtual_clusters(fleet.region(region_id), tenants)
     own = {machine.machine for machine in region.machines()}
     own_states = {machine: state for machine, state in states.items() if machine in own}
     inventory = RegionCapacity(region, own_states, rule=rule)
@@ -140,6 +140,7 @@ def holding_of(attempt: LiveAttempt, rule: EvictionRule, preempted_s: Mapping[st
         spared,
         attempt.cells,
         attempt.specification.base_tasks,
+        attempt.tenant,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters, weights_of
 from domain.declared_cells import Declarations
 from domain.fleet import Fleet
 from domain.tenant import Tenant
@@ -48,10 +48,11 @@ def shared_fleet(
         declarations: Declarations | None = virtual_clusters_of_trace(fleet, rows)
     else:
         declarations = read_virtual_clusters(sharing.file) if sharing.file is not None else None
+    weights = weights_of(tenants or ())
     if declarations is not None:
-        shared = divided(fleet, declarations, str(sharing.file or "--vcs-of-trace"))
+        shared = divided(fleet, declarations, str(sharing.file or "--vcs-of-trace"), weights)
     else:
-        shared = fleet_with_virtual_clusters(fleet, declarations_of(tenants or ()), source)
+        shared = fleet_with_virtual_clusters(fleet, declarations_of(tenants or ()), source, weights)
     if sharing.against_private and not owned_gpus(shared):
         description = "no tenant owns cells, so there are no private clusters; say --vcs or --vcs-of-trace"
         raise FormatError("--against-private", [FieldProblem("", description)])

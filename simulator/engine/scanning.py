@@ -31,8 +31,13 @@ class Scanner:
         usage_window_s: float,
         use: TenantUse,
         service: ServiceHistory,
+        *,
+        shares_opportunistic: bool = False,
     ) -> None:
-        """`tenants` by name; `names` are the ids of all workloads, by index; `service` is that of completed ones."""
+        """`tenants` by name; `names` are the ids of all workloads, by index; `service` is that of completed ones.
+
+        `shares_opportunistic` as in `ScanView`.
+        """
         listed = list(tenants)
         if [tenant.tenant for tenant in listed] != sorted(tenant.tenant for tenant in listed):
             raise ValueError("tenants must be sorted by name")
@@ -45,6 +50,7 @@ class Scanner:
         self._weight = np.array([tenant.fair_share_weight for tenant in listed], dtype=np.float64)
         self._use = use
         self._service = service
+        self._shares_opportunistic = shares_opportunistic
         self._settings = ScanSettings(
             credit=CreditSettings(usage_window_s=usage_window_s),
             rules=(rule,) * (LOWEST_PRIORITY + 1),
@@ -62,6 +68,7 @@ class Scanner:
             pending=self.columns.pending_columns(pending),
             settings=self._settings,
             service=self._service,
+            shares_opportunistic=self._shares_opportunistic,
             checked=False,
         )
         return pending, scan_pass(view, now)

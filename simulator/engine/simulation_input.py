@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
+from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters, weights_of
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
@@ -61,7 +61,7 @@ class SimulationInput:
         declarations = declarations_of(snapshot.tenants)
         fleet = snapshot.fleet
         if any(declarations.values()):
-            fleet = fleet_with_virtual_clusters(fleet, declarations, name)
+            fleet = fleet_with_virtual_clusters(fleet, declarations, name, weights_of(snapshot.tenants))
         return SimulationInput(
             name,
             rows,

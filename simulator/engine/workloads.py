@@ -184,8 +184,17 @@ class SimulatedWorkload:
         started_s = None if math.isnan(self.started_s) else self.started_s
         from_s = evictable_from_s(rule, self.dispatched_s, started_s, self.preempted_s)
         spared = is_spared(rule, guaranteed=self.guaranteed)
-        base_tasks = self.workload.specification.base_tasks
-        return Holding(self.key, self.standing, self.dispatched_s, placements, from_s, spared, base_tasks=base_tasks)
+        specification = self.workload.specification
+        return Holding(
+            self.key,
+            self.standing,
+            self.dispatched_s,
+            placements,
+            from_s,
+            spared,
+            base_tasks=specification.base_tasks,
+            tenant=specification.tenant,
+        )
 
     def lot_at(self, standing: Standing) -> Lot:
         """The workload as it is put up for auction when it waits at that standing."""

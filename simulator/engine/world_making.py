@@ -95,6 +95,7 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
         world.settings.usage_window_s,
         world.tenant_use,
         world.service,
+        shares_opportunistic=any(c.cells.virtual_clusters for region in world.fleet.regions for c in region.clusters),
     )
     world.columns = scanner.columns
     packing_only = all(c.mechanism == DEFAULT_MECHANISM for region in world.fleet.regions for c in region.clusters)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cluster_manager.cells.declared import fleet_with_virtual_clusters
+from cluster_manager.cells.declared import Weights, fleet_with_virtual_clusters
 from cluster_manager.cells.hierarchy import Chain, chains_of
 from domain.cells import tenant_of_virtual_cluster
 from domain.declared_cells import Declarations, DeclaredCells, DeclaredVirtualCluster
@@ -48,7 +48,7 @@ def virtual_clusters_of_trace(fleet: Fleet, rows: Iterable[TraceRow]) -> Declara
     return {tenant: tuple(declared) for tenant, declared in sorted(owned.items())}
 
 
-def divided(fleet: Fleet, declarations: Declarations, source: str) -> Fleet:
+def divided(fleet: Fleet, declarations: Declarations, source: str, weights: Weights = ()) -> Fleet:
     """The fleet with these virtual clusters, the clusters that they name divided into cells whatever placed jobs there.
 
     Raises FormatError where they do not match.
@@ -64,7 +64,7 @@ def divided(fleet: Fleet, declarations: Declarations, source: str) -> Fleet:
         )
         for region in fleet.regions
     )
-    return fleet_with_virtual_clusters(Fleet(regions), declarations, source)
+    return fleet_with_virtual_clusters(Fleet(regions), declarations, source, weights)
 
 
 def owning(tenants: Iterable[Tenant], declarations: Declarations) -> tuple[Tenant, ...]:

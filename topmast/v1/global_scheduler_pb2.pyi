@@ -596,6 +596,7 @@ class TenantCellUsage(_message.Message):
     OPPORTUNISTIC_GPUS_FIELD_NUMBER: _builtins.int
     DOWNGRADED_GPUS_FIELD_NUMBER: _builtins.int
     BAD_GPUS_FIELD_NUMBER: _builtins.int
+    FAIR_SHARE_GPUS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     cluster: _builtins.str
     owned_gpus: _builtins.int
@@ -606,6 +607,8 @@ class TenantCellUsage(_message.Message):
     """Those of the opportunistic ones whose work asked for cells and does without at the moment."""
     bad_gpus: _builtins.int
     """Owned, and on hardware that is out of use."""
+    fair_share_gpus: _builtins.int
+    """Its weighted max-min share of the GPUs that are not guaranteed, of as many as it holds opportunistically or waits for."""
     def __init__(
         self,
         *,
@@ -616,10 +619,11 @@ class TenantCellUsage(_message.Message):
         opportunistic_gpus: _builtins.int = ...,
         downgraded_gpus: _builtins.int = ...,
         bad_gpus: _builtins.int = ...,
+        fair_share_gpus: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_gpus", b"bad_gpus", "cluster", b"cluster", "downgraded_gpus", b"downgraded_gpus", "guaranteed_gpus", b"guaranteed_gpus", "opportunistic_gpus", b"opportunistic_gpus", "owned_gpus", b"owned_gpus", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_gpus", b"bad_gpus", "cluster", b"cluster", "downgraded_gpus", b"downgraded_gpus", "fair_share_gpus", b"fair_share_gpus", "guaranteed_gpus", b"guaranteed_gpus", "opportunistic_gpus", b"opportunistic_gpus", "owned_gpus", b"owned_gpus", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -51,7 +51,7 @@ def _tables(found: VirtualClusters) -> tuple[TextTable, ...]:
         ),
         TextTable(
             "GPUs",
-            ("tenant", "cluster", "owned", "guaranteed", "opportunistic", "downgraded", "bad"),
+            ("tenant", "cluster", "owned", "guaranteed", "opportunistic", "fair share", "downgraded", "bad"),
             [
                 (
                     one.tenant,
@@ -59,12 +59,13 @@ def _tables(found: VirtualClusters) -> tuple[TextTable, ...]:
                     str(one.owned_gpus),
                     str(one.guaranteed_gpus),
                     str(one.opportunistic_gpus),
+                    str(one.fair_share_gpus),
                     str(one.downgraded_gpus),
                     str(one.bad_gpus),
                 )
                 for one in found.tenants
             ],
-            right=frozenset(range(2, 7)),
+            right=frozenset(range(2, 8)),
         ),
         TextTable(
             "Cells",

@@ -9,6 +9,7 @@ from cluster_manager.cells.buddy import BuddyCells, NotFree
 from cluster_manager.cells.hierarchy import Chain
 from cluster_manager.cells.occupancy import Occupancy, Occupant
 from cluster_manager.cells.safety import first_shortage, stays_safe
+from domain.identifiers import TenantId
 from tests.cluster_manager.cells.worlds import Choices, chain_of, choices, random_chain
 
 
@@ -61,7 +62,7 @@ def test_never_differs_from_the_sets_of_algorithm_1(choose: Choices) -> None:
             cells.machine_changed(machine)
         elif choose.one_in(4):
             machine, gpu = choose.below(len(chain.machines)), choose.below(chain.gpus_per_machine)
-            cells.occupancy.add(machine, Occupant("work", 1 << gpu, guaranteed=False))
+            cells.occupancy.add(machine, Occupant("work", 1 << gpu, guaranteed=False, tenant=TenantId("t")))
             cells.machine_changed(machine)
         else:
             level = 1 + choose.below(chain.top)
