@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, select
+from psycopg.rows import TupleRow
+from sqlalchemy import select, true
 
 from domain.cells import CellsOfJobs, CellUse
 from domain.identifiers import AttemptNumber, JobName, RegionId, WorkloadId
@@ -28,23 +29,32 @@ async def write_cells(connection: AnyConnection, changed: Sequence[tuple[Attempt
 
 
 async def load_cells(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, CellsOfJobs]:
-    """Of the live attempts of the region that use cells, by job."""
-    return await _cells_where(connection, ATTEMPTS.c.region == region, ATTEMPTS.c.ended_s.is_(None))
+    """Of the live attempts of the region that use cells, by job; what others used is not looked at."""
+    cells = ATTEMPT_CELLS.c
+    live = (
+        select(ATTEMPTS.c.workload, ATTEMPTS.c.attempt)
+        .where(ATTEMPTS.c.region == region, ATTEMPTS.c.ended_s.is_(None))
+        .subquery("live")
+    )
+    # Looked up one by one: there may be many times as many of attempts that have ended.
+    own = (
+        select(cells.job, cells.cells)
+        .where(cells.workload == live.c.workload, cells.attempt == live.c.attempt)
+        .offset(0)
+        .lateral("own")
+    )
+    chosen = select(live.c.workload, live.c.attempt, own.c.job, own.c.cells).select_from(live.join(own, true()))
+    return _by_attempt(await all_rows(connection, chosen.order_by(live.c.workload, live.c.attempt, own.c.job)))
 
 
 async def cells_of_workload(connection: AnyConnection, workload: WorkloadId) -> dict[AttemptKey, CellsOfJobs]:
     """Of every attempt of the workload that used cells, by job."""
-    return await _cells_where(connection, ATTEMPTS.c.workload == workload)
+    cells = ATTEMPT_CELLS.c
+    chosen = select(cells.workload, cells.attempt, cells.job, cells.cells).where(cells.workload == workload)
+    return _by_attempt(await all_rows(connection, chosen.order_by(cells.attempt, cells.job)))
 
 
-async def _cells_where(connection: AnyConnection, *which: ColumnElement[bool]) -> dict[AttemptKey, CellsOfJobs]:
-    rows = await all_rows(
-        connection,
-        select(ATTEMPT_CELLS.c.workload, ATTEMPT_CELLS.c.attempt, ATTEMPT_CELLS.c.job, ATTEMPT_CELLS.c.cells)
-        .select_from(ATTEMPT_CELLS.join(ATTEMPTS))
-        .where(*which)
-        .order_by(ATTEMPT_CELLS.c.workload, ATTEMPT_CELLS.c.attempt, ATTEMPT_CELLS.c.job),
-    )
+def _by_attempt(rows: Sequence[TupleRow]) -> dict[AttemptKey, CellsOfJobs]:
     found: dict[AttemptKey, list[tuple[JobName, CellUse]]] = {}
     for workload, attempt, job, cells in rows:
         key = AttemptKey(WorkloadId(workload), AttemptNumber(attempt))

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT, PackLimit, fit_packlimit
+from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT, PackLimit
+from cluster_manager.skew.packlimit_history import RanOn, Sums
 from domain.identifiers import GpuModel, JobName, TenantId
 from services.database.connection import AnyConnection
 
@@ -35,21 +34,30 @@ class IterationTime(NamedTuple):
 
 
 _ADD = """
-    INSERT INTO iteration_times AS i (tenant, name, job, tasks, gpus, gpu_model, spread, skew, attempts, total_s)
-    SELECT tenant, name, job, tasks, gpus, gpu_model, spread, max(skew), count(*), sum(mean_s)
+    INSERT INTO iteration_times AS i (tenant, name, job, tasks, gpus, gpu_model, spread, skew, attempts, total_s, changed_by)
+    SELECT tenant, name, job, tasks, gpus, gpu_model, spread, max(skew), count(*), sum(mean_s),
+           pg_current_xact_id()::text::bigint
       FROM unnest(%s::text[], %s::text[], %s::text[], %s::int[], %s::int2[], %s::text[], %s::bool[], %s::float8[],
                   %s::float8[])
         AS u (tenant, name, job, tasks, gpus, gpu_model, spread, skew, mean_s)
      GROUP BY tenant, name, job, tasks, gpus, gpu_model, spread
      ORDER BY tenant, name, job, tasks, gpus, gpu_model, spread
     ON CONFLICT (tenant, name, job, tasks, gpus, gpu_model, spread)
-    DO UPDATE SET skew = excluded.skew, attempts = i.attempts + excluded.attempts, total_s = i.total_s + excluded.total_s"""
+    DO UPDATE SET skew = excluded.skew, attempts = i.attempts + excluded.attempts, total_s = i.total_s + excluded.total_s,
+                  changed_by = excluded.changed_by"""
 
-_SAMPLES = """
-    SELECT s.skew, (s.total_s / s.attempts) / (c.total_s / c.attempts)
-      FROM iteration_times s JOIN iteration_times c USING (tenant, name, job, tasks, gpus, gpu_model)
-     WHERE s.spread AND NOT c.spread AND c.total_s > 0 AND s.total_s > 0
-     ORDER BY tenant, name, job, tasks, gpus, gpu_model"""
+_CHANGED = """
+    SELECT tenant, name, job, tasks, gpus, gpu_model, spread, skew, attempts, total_s
+      FROM iteration_times WHERE changed_by >= %s
+     ORDER BY tenant, name, job, tasks, gpus, gpu_model, spread"""
+
+
+class ChangedTimes(NamedTuple):
+    """Sums that have changed."""
+
+    sums: tuple[tuple[RanOn, Sums], ...]
+    next_after: int
+    """What to ask after the next time: whatever is not seen yet is of this transaction or a later one."""
 
 
 async def add_iteration_times(connection: AnyConnection, times: Sequence[IterationTime]) -> None:
@@ -67,24 +75,26 @@ async def load_packlimit(connection: AnyConnection) -> PackLimit:
     return PackLimit(DEFAULT_PACKLIMIT) if row is None else PackLimit(row[0], row[1], row[2])
 
 
-async def learn_packlimit(connection: AnyConnection, now: float) -> PackLimit | None:
-    """Fits the limit anew where attempts have been added since the last time; None where none have."""
-    cursor = await connection.execute(
-        """SELECT coalesce(sum(attempts), 0)::bigint, (SELECT attempts FROM packlimits WHERE subject = %s)
-             FROM iteration_times""",
-        (_SUBJECT,),
+async def load_changed_times(connection: AnyConnection, after: int) -> ChangedTimes:
+    """The sums that transactions from that number on (0: all) have changed; some may have been seen before."""
+    row = await (await connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")).fetchone()
+    cursor = await connection.execute(_CHANGED, (after,))
+    sums = tuple(
+        (
+            RanOn(TenantId(tenant), name, JobName(job), tasks, gpus, GpuModel(model), spread),
+            Sums(skew, attempts, total_s),
+        )
+        for tenant, name, job, tasks, gpus, model, spread, skew, attempts, total_s in await cursor.fetchall()
     )
-    attempts, known = await cursor.fetchone() or (0, None)
-    if attempts == (known or 0):
-        return None
-    rows = await (await connection.execute(_SAMPLES)).fetchall()
-    samples = np.array(rows, np.float64).reshape(-1, 2)
-    fitted = fit_packlimit(samples[:, 0], samples[:, 1])
+    return ChangedTimes(sums, after if row is None else int(row[0]))
+
+
+async def store_packlimit(connection: AnyConnection, learnt: PackLimit, now: float) -> None:
+    """The limit that is learnt from now on."""
     await connection.execute(
-        """INSERT INTO packlimits AS p (subject, packlimit, learnt_from, misplaced, fitted_s, attempts)
-           VALUES (%s, %s, %s, %s, %s, %s)
+        """INSERT INTO packlimits AS p (subject, packlimit, learnt_from, misplaced, fitted_s)
+           VALUES (%s, %s, %s, %s, %s)
            ON CONFLICT (subject) DO UPDATE SET packlimit = excluded.packlimit, learnt_from = excluded.learnt_from,
-               misplaced = excluded.misplaced, fitted_s = excluded.fitted_s, attempts = excluded.attempts""",
-        (_SUBJECT, fitted.limit, fitted.learnt_from, fitted.misplaced, now, attempts),
+               misplaced = excluded.misplaced, fitted_s = excluded.fitted_s""",
+        (_SUBJECT, learnt.limit, learnt.learnt_from, learnt.misplaced, now),
     )
-    return fitted

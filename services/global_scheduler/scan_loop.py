@@ -14,7 +14,7 @@ from global_scheduler.knowledge import OracleNeeded
 from global_scheduler.policy_failed import PolicyFailed
 from services.clock import ServiceClock
 from services.configuration import Configuration
-from services.database import completed_store, packlimit_store, usage_store
+from services.database import completed_store, usage_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -39,9 +39,6 @@ _RETRY_REAL_S = 1.0
 _WINDOWS_KEPT = 2.0
 """Use is forgotten when it is that many usage windows old."""
 
-_LEARNING_REAL_S = 60.0
-"""PACKLIMIT is learnt anew at most so often."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -56,7 +53,6 @@ class ScanLoop:
         self._estimates = configuration.estimates
         self._service = CompletedService(self._settings)
         self._last: ScanDecision | None = None
-        self._learns_at_real_s = 0.0
 
     async def run(self, lease: Lease) -> None:
         """What it records counts only while the lease is ours."""
@@ -97,7 +93,6 @@ class ScanLoop:
         if self._estimates is not None or self._service.needed:
             await self._count_completed()
         await self._service.catch_up(self._database)
-        await self._learn_packlimit(now)
         # 2. Observe: one moment of the database.
         snapshot = await self._database.run(
             partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
@@ -126,16 +121,6 @@ class ScanLoop:
         """In parts, each of which is committed: there may be many after a long time in which nobody counted."""
         while await self._database.run(completed_store.count_completed) == completed_store.COUNTED_AT_ONCE:
             _log.info("counted completed workloads", workloads=completed_store.COUNTED_AT_ONCE)
-
-    async def _learn_packlimit(self, now: float) -> None:
-        """Now and then; it need not be at once what the latest attempts show."""
-        at_real_s = asyncio.get_running_loop().time()
-        if at_real_s < self._learns_at_real_s:
-            return
-        self._learns_at_real_s = at_real_s + _LEARNING_REAL_S
-        learnt = await self._database.run(partial(packlimit_store.learn_packlimit, now=now))
-        if learnt is not None:
-            _log.info("PACKLIMIT learnt", packlimit=learnt.limit, jobs=learnt.learnt_from, misplaced=learnt.misplaced)
 
     def explain(self, workload: WorkloadId) -> str:
         """Why the last pass put the workload within or over its quota; empty when that pass did not see it."""

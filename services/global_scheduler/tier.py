@@ -12,6 +12,7 @@ from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import GLOBAL_LEASE, Lease
 from services.global_scheduler.level_timer import LevelTimer
+from services.global_scheduler.packlimit_learning import PacklimitLearning
 from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.scan_loop import ScanLoop
 from services.global_scheduler.server import GlobalSchedulerServicer
@@ -39,6 +40,7 @@ class GlobalSchedulerTier:
         self._watchers = WorkloadWatchers(database)
         self._scan_loop = ScanLoop(database, clock, configuration)
         self._level_timer = LevelTimer(database, clock, configuration)
+        self._packlimit_learning = PacklimitLearning(database, clock, configuration)
         servicer = GlobalSchedulerServicer(
             database,
             clock,
@@ -85,6 +87,7 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._watchers.run()),
             asyncio.ensure_future(self._scan_loop.run(lease)),
             asyncio.ensure_future(self._level_timer.run(lease)),
+            asyncio.ensure_future(self._packlimit_learning.run()),
         ]
         self._set_lease(lease)
         try:

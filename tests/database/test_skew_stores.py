@@ -7,24 +7,35 @@ from dataclasses import replace
 import pytest
 
 from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT, PackLimit
+from cluster_manager.skew.packlimit_history import PacklimitHistory
+from domain.clock import ManualClock
 from domain.identifiers import GpuModel, JobName, TenantId, WorkloadId
 from domain.model_profile import KnownSkew, ModelProfile, SkewSource
 from domain.workload import WorkloadSpecification
 from formats.scheduler_file import PlacementSection
+from services.configuration import Configuration
 from services.database import fleet_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.engine import Database
-from services.database.packlimit_store import IterationTime, add_iteration_times, learn_packlimit, load_packlimit
+from services.database.packlimit_store import (
+    IterationTime,
+    add_iteration_times,
+    load_changed_times,
+    load_packlimit,
+    store_packlimit,
+)
 from services.database.profile_store import NamedWorkload, ReportedProfile, known_skews, record_profiles
 from services.database.snapshot_reader import load_snapshot
 from services.database.workload_store import NewWorkload
 from services.global_scheduler.consolidations import consolidations
+from services.global_scheduler.packlimit_learning import PacklimitLearning
 from services.regional_scheduler.specifications import SpecificationCache
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import A100, ADS, FLEET, VISION, specification, submission, submit
 
 W1, W2, W3 = (WorkloadId(f"w{number:06d}") for number in (1, 2, 3))
 TRAIN = JobName("train")
+CLOCK = ManualClock(10.0)
 
 
 def in_one_transaction(database_url: str, story: Callable[[AnyConnection], Awaitable[None]]) -> None:
@@ -73,24 +84,72 @@ def test_a_report_holds_for_the_workload_and_for_others_of_its_name(database_url
 def test_the_limit_is_learnt_from_jobs_that_have_run_both_ways(database_url: str) -> None:
     async def story(connection: AnyConnection) -> None:
         assert await load_packlimit(connection) == PackLimit(DEFAULT_PACKLIMIT)
-        assert await learn_packlimit(connection, 1.0) is None
+        history = PacklimitHistory()
+
+        async def learn(after: int = 0) -> PackLimit | None:
+            changed = await load_changed_times(connection, after)
+            return history.fit() if history.take(changed.sums) else None
+
+        assert await learn() is None
         await add_iteration_times(connection, [time_of("a", spread=True, mean_s=2.0)])
         # One way alone says nothing; nor does another size, or another model of GPU.
         await add_iteration_times(connection, [time_of("a", spread=False, mean_s=1.0, tasks=4)])
         await add_iteration_times(connection, [time_of("a", spread=False, mean_s=1.0, model=GpuModel("V100"))])
-        assert await learn_packlimit(connection, 2.0) == PackLimit(DEFAULT_PACKLIMIT)
+        assert await learn() == PackLimit(DEFAULT_PACKLIMIT)
         # Twice, so that the means are 1.5 and 1.0.
         await add_iteration_times(
             connection, [time_of("a", spread=True, mean_s=1.0), time_of("a", spread=False, mean_s=1.0)]
         )
-        learnt = await learn_packlimit(connection, 3.0)
+        learnt = await learn()
         assert learnt is not None
         assert learnt.limit == pytest.approx((0.1461 + 0.3) / 2)
         assert (learnt.learnt_from, learnt.misplaced) == (1, 0)
+        await store_packlimit(connection, learnt, 3.0)
         assert await load_packlimit(connection) == learnt
-        assert await learn_packlimit(connection, 4.0) is None
+        assert await learn() is None, "the same sums again"
 
     in_one_transaction(database_url, story)
+
+
+def test_never_misses_what_a_transaction_added_that_ended_later(database_url: str) -> None:
+    """What was begun before a look and committed after it is seen by the next look."""
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as slow:
+                await add_iteration_times(slow, [time_of("slow", spread=True, mean_s=2.0)])
+                async with database.transaction() as quick:
+                    await add_iteration_times(quick, [time_of("quick", spread=True, mean_s=2.0)])
+                async with database.transaction() as reader:
+                    first = await load_changed_times(reader, 0)
+                assert [ran.name for ran, _ in first.sums] == ["quick"]
+            async with database.transaction() as reader:
+                second = await load_changed_times(reader, first.next_after)
+            assert "slow" in [ran.name for ran, _ in second.sums]
+            async with database.transaction() as reader:
+                assert (await load_changed_times(reader, second.next_after)).sums == ()
+
+    asyncio.run(scenario())
+
+
+def test_the_limit_is_kept_up_to_date_only_where_it_is_learnt(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                both = [time_of("a", spread=True, mean_s=2.0), time_of("a", spread=False, mean_s=1.0)]
+                await add_iteration_times(connection, both)
+            fixed = PacklimitLearning(database, CLOCK, Configuration(placement=PlacementSection(packlimit=0.5)))
+            waiting = asyncio.ensure_future(fixed.run())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            async with database.transaction() as connection:
+                assert (await load_packlimit(connection)).learnt_from == 0
+            learning = PacklimitLearning(database, CLOCK, Configuration())
+            await learning.learn()
+            async with database.transaction() as connection:
+                assert (await load_packlimit(connection)).learnt_from == 1
+
+    asyncio.run(scenario())
 
 
 def test_a_region_is_handed_workloads_as_they_are_to_be_placed_now(database_url: str) -> None:
@@ -112,7 +171,9 @@ def test_a_region_is_handed_workloads_as_they_are_to_be_placed_now(database_url:
         await add_iteration_times(
             connection, [time_of("a", spread=True, mean_s=2.0, skew=0.25), time_of("a", spread=False, mean_s=1.0)]
         )
-        await learn_packlimit(connection, 11.0)
+        history = PacklimitHistory()
+        history.take((await load_changed_times(connection, 0)).sums)
+        await store_packlimit(connection, history.fit(), 11.0)
         assert await consolidated(cache) == [True, True, False]
 
     in_one_transaction(database_url, story)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Integer, SmallInteger, Table, Text
+from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Index, Integer, SmallInteger, Table, Text, text
 
 from services.database.tables.definition import METADATA, NAME, REWRITTEN, key, required
 
@@ -49,6 +49,9 @@ ITERATION_TIMES: Final = Table(
     required("attempts", BigInteger),
     # The sum over the attempts of their mean.
     required("total_s", Float),
+    # The transaction that changed the row last.
+    required("changed_by", BigInteger, server_default=text("0")),
+    Index("iteration_times_changed", "changed_by"),
     postgresql_with=REWRITTEN,
 )
 
@@ -63,7 +66,5 @@ PACKLIMITS: Final = Table(
     # Of these and the models of the paper, how many are on the wrong side.
     required("misplaced", Integer),
     required("fitted_s", Float),
-    # How many attempts there were in iteration_times then.
-    required("attempts", BigInteger),
     postgresql_with=REWRITTEN,
 )

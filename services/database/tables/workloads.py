@@ -73,6 +73,7 @@ WORKLOADS: Final = Table(
     Index("workloads_ended", "state", postgresql_where=text(f"state IN ({quoted(ENDED)})")),
     Index(
         "workloads_uncounted",
+        "ended_s",
         "workload",
         postgresql_where=text(f"state = {quoted({State.COMPLETED})} AND NOT run_counted"),
     ),
