@@ -19,7 +19,7 @@ from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.credit import age_terms, fair_share_terms
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.assignment import queued_levels, running_levels
-from global_scheduler.ordering.opportunistic import max_min_credits
+from global_scheduler.opportunistic_order import max_min_credits
 from global_scheduler.ordering.policy import QueueView
 from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.promotion import promotions, with_promoted

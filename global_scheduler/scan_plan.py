@@ -43,7 +43,7 @@ class ScanPlan:
     level: NDArray[np.int16]
     credit: NDArray[np.float64]
     """What orders the entry within its (priority, level), the greatest first: the ordering credit of its priority's
-    policy, or, for over-quota entries where tenants own cells, that of `ordering.opportunistic`. This is the credit to
+    policy, or, for over-quota entries where tenants own cells, that of `opportunistic_order`. This is the credit to
     store: with it (priority, level, -credit, submit time, id) is the order."""
     scan_credit: NDArray[np.float64]
     """Expressions 10 and 11, which ordered the quota pass. The same as `credit` under the default policy."""
