@@ -1,26 +1,27 @@
 """Cells as a placement mechanism (HiveD §3): guaranteed jobs in their virtual clusters, others on what is idle.
 
-A guaranteed query of a tenant that owns no cells in the cluster is placed opportunistically. Jobs without GPUs own no
-cells: packing places them, on the machines of all.
+A guaranteed query of a tenant that owns no cells in the cluster, or fewer GPUs than the job asks for, is placed
+opportunistically. Jobs without GPUs own no cells: packing places them, on the machines of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
-from cluster_manager.capacity.attempts import order_key
 from cluster_manager.capacity.charging import ENTRY_COLUMNS, GPU_BITS, MACHINE
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, RACK, RESOURCES, SHAPE, Integers
-from cluster_manager.capacity.task_kinds import TIER, UNFIT
-from cluster_manager.cells.decisions import asked_cells, find_place, why_not
+from cluster_manager.capacity.task_kinds import TIER, UNFIT, TaskKind
+from cluster_manager.cells.decisions import asked_cells, find_place, owned_cells, why_not
 from cluster_manager.cells.gangs_of_jobs import gang_of, pinned_cell_of
 from cluster_manager.cells.held_work import HeldWork, WorkKey
+from cluster_manager.cells.reclaimed_amounts import Candidate, attempts_making_room, is_guaranteed
 from cluster_manager.cells.requests import CellRequest
 from cluster_manager.cells.work import Placement, TaskCells, Wait, WaitReason
 from cluster_manager.mechanism import TASK_COLUMNS, AffinityLevel, CellChange, Place, Query, Shortfall, WhyWaiting
@@ -31,7 +32,7 @@ from domain.cells import CellUse, TaskCellUse
 from domain.diagnosis import Reason
 from domain.eviction import Evictor, Victim, may_evict
 from domain.identifiers import MachineId
-from domain.placement import AttemptKey, Holding
+from domain.placement import NO_TENANT, AttemptKey, Holding
 
 PLACES_REMEMBERED = 1024
 """Places found last: which cells the places are that the region supposes to be taken while it tries further jobs."""
@@ -48,6 +49,7 @@ REASONS = MappingProxyType(
 )
 """What they are in a diagnosis."""
 NO_WAIT = Wait(WaitReason.IN_USE, "")
+KINDS_REMEMBERED = 4096
 MOST_ROUNDS = 16
 """Places tried for one query because machines lack CPUs or memory for it."""
 
@@ -63,15 +65,29 @@ class _OnMachine:
     """Of each resource."""
 
 
+class _Fits(NamedTuple):
+    """Where tasks of one kind fit on empty machines."""
+
+    chains: tuple[str, ...]
+    unfit: tuple[MachineId, ...]
+    """The machines of these chains on which they do not."""
+
+
 class Cells:
     """The mechanism of one cluster."""
 
-    __slots__ = ("_explained", "_found", "_packing", "_work")
+    __slots__ = ("_explained", "_fits", "_found", "_owned_gpus", "_packing", "_work")
 
     def __init__(self, view: ClusterCapacity) -> None:
         """Raises HierarchyProblem and AssignmentProblem where the cluster's cells are declared wrongly."""
         self._work = HeldWork(view)
         self._packing = Packing()
+        self._owned_gpus = {
+            key: sum(view.nodes.chain.sizes[level] for level in view.owned_levels)
+            for key, view in self._work.cells.views.items()
+        }
+        self._fits: RecentlyUsed[int, _Fits] = RecentlyUsed(KINDS_REMEMBERED)
+        """By the number of the kind of task."""
         self._explained: RecentlyUsed[Hashable, Wait] = RecentlyUsed(WAITS_REMEMBERED)
         self._found: RecentlyUsed[bytes, Placement] = RecentlyUsed(PLACES_REMEMBERED)
 
@@ -105,7 +121,7 @@ class Cells:
         """The place, or why there is none; None where there is none and no reason is wanted."""
         self._work.bring_up_to_date(view)
         barred = dict.fromkeys(self._work.suppose(view, self._found) if view.supposes else ())
-        chains, unfit = self._where_it_fits(query, view)
+        chains, unfit = self._where_it_fits(query.kind, view)
         barred |= dict.fromkeys(unfit)
         if not chains:
             return Wait(
@@ -118,10 +134,10 @@ class Cells:
         for _ in range(MOST_ROUNDS):
             answer = find_place(self._work.cells, request, barred, protected)
             if answer is None:
-                return why_not(self._work.cells, request, barred) if explains else None
+                return self._why_not(query, request, barred) if explains else None
             victims = attempts_of(answer.victims)
             lacking = self._lacking(query, answer, victims, view)
-            more = self._without_gpus(query, lacking, view)
+            more = self._making_room(query, answer, lacking, victims, view)
             lacking = self._lacking(query, answer, (*victims, *more), view) if more else lacking
             if not lacking:
                 return self._place(query, answer, (*victims, *more), view)
@@ -138,7 +154,12 @@ class Cells:
 
     def refusal_scope(self, query: Query, view: ClusterCapacity) -> Hashable:
         """Every virtual cluster has cells of its own; a preferred affinity only chooses between places."""
-        return query.virtual_cluster if query.guaranteed else None, query.affinity if query.affinity.hard else None
+        owner = (
+            query.virtual_cluster
+            if query.guaranteed and not self._exceeds_cells(query, self._where_it_fits(query.kind, view).chains)
+            else None
+        )
+        return owner, query.affinity if query.affinity.hard else None
 
     def reclaims(self, query: Query) -> bool:
         """Work on the GPUs of its virtual cluster that owns no cells there leaves for it, whatever its standing."""
@@ -162,9 +183,12 @@ class Cells:
         """It keeps no count: any release may have been enough."""
         return query.tasks
 
-    def _where_it_fits(self, query: Query, view: ClusterCapacity) -> tuple[tuple[str, ...], list[MachineId]]:
-        """The chains on which the tasks fit when they are empty, and the machines of these on which they do not."""
-        fits_shape = query.kind.needs.table[:, TIER] != UNFIT
+    def _where_it_fits(self, kind: TaskKind, view: ClusterCapacity) -> _Fits:
+        """The chains on which such tasks fit when they are empty, and the machines of these on which they do not."""
+        known = self._fits.get(kind.number)
+        if known is not None:
+            return known
+        fits_shape = kind.needs.table[:, TIER] != UNFIT
         names: list[str] = []
         unfit: list[MachineId] = []
         for chain, rows in zip(self._work.cells.chains, self._work.rows, strict=True):
@@ -172,11 +196,13 @@ class Cells:
             if fits.any():
                 names.append(chain.name)
                 unfit += [chain.machines[machine] for machine in np.flatnonzero(~fits).tolist()]
-        return tuple(names), unfit
+        found = _Fits(tuple(names), tuple(unfit))
+        self._fits.put(kind.number, found)
+        return found
 
     def _request(self, query: Query, chains: tuple[str, ...]) -> CellRequest | Wait:
         pinned_cell = pinned_cell_of(query.affinity)
-        owns = query.guaranteed and self._owns_any(query, chains, pinned_cell)
+        owns = query.guaranteed and self._owned_by(query, chains, pinned_cell) is not None
         if pinned_cell is not None and not owns:
             why = "not its tenant's" if query.guaranteed else "for work within its tenant's quota only"
             return Wait(WaitReason.TOPOLOGY, f"pinned cell {pinned_cell} is {why}", _asks(query))
@@ -184,7 +210,7 @@ class Cells:
             "query",
             gang_of(query.affinity, query.tasks, query.kind.gpus),
             query.tenant,
-            query.virtual_cluster if owns else None,
+            query.virtual_cluster if owns and not self._exceeds_cells(query, chains) else None,
             query.standing,
             pinned_cell=pinned_cell,
             yields_to_downgrade=query.affinity.said is not None and query.affinity.said.yields_to_downgrade,
@@ -192,11 +218,33 @@ class Cells:
             chains=chains,
         )
 
-    def _owns_any(self, query: Query, chains: Collection[str], pinned_cell: str | None) -> bool:
-        """Whether the virtual cluster has such cells in any of these chains: the pinned one, or others than pinned ones."""
-        return any(
-            key.virtual_cluster == query.virtual_cluster and key.chain in chains and key.pinned == pinned_cell
-            for key in self._work.cells.views
+    def _owned_by(self, query: Query, chains: Collection[str], pinned_cell: str | None) -> int | None:
+        """The GPUs of its virtual cluster's cells in whichever of these chains it has the most: of the pinned one, or of
+        others than pinned ones. None where it has no such cells."""
+        return max(
+            (
+                gpus
+                for key, gpus in self._owned_gpus.items()
+                if key.virtual_cluster == query.virtual_cluster and key.chain in chains and key.pinned == pinned_cell
+            ),
+            default=None,
+        )
+
+    def _exceeds_cells(self, query: Query, chains: Collection[str]) -> bool:
+        """Whether the job asks for more GPUs than its tenant owns in any chain, so that only what is idle may hold it."""
+        if pinned_cell_of(query.affinity) is not None:
+            return False
+        owned = self._owned_by(query, chains, None)
+        return owned is not None and query.tasks * query.kind.gpus > owned
+
+    def _why_not(self, query: Query, request: CellRequest, barred: Collection[MachineId]) -> Wait:
+        """Why there is no place, and for an owner's job that exceeds its cells that it does."""
+        wait, cells = why_not(self._work.cells, request, barred), self._work.cells
+        if request.guaranteed or not query.guaranteed or not self._exceeds_cells(query, request.chains or ()):
+            return wait
+        why = f"that is less, so it uses what others leave idle: {wait.why}"
+        return Wait(
+            wait.reason, why, wait.asked, owned_cells(cells, replace(request, virtual_cluster=query.virtual_cluster))
         )
 
     def _protected(self, query: Query) -> set[Hashable]:
@@ -251,32 +299,43 @@ class Cells:
                 lacking[there.row] = lack
         return lacking
 
-    def _without_gpus(
-        self, query: Query, lacking: Mapping[int, Integers], view: ClusterCapacity
+    def _making_room(
+        self,
+        query: Query,
+        placement: Placement,
+        lacking: Mapping[int, Integers],
+        victims: Collection[AttemptKey],
+        view: ClusterCapacity,
     ) -> tuple[AttemptKey, ...]:
-        """The attempts without GPUs that leave so that these machines lack nothing, as far as the query may evict them.
-
-        They share the machines of those who own the GPUs, and must not keep owners from using these. They leave in the
-        order of eviction, each only where something is lacking still.
-        """
+        """The attempts, beside the victims, that leave so that these machines, by row, lack nothing: see
+        `reclaimed_amounts`."""
         if not lacking or not (query.guaranteed and query.may_evict):
             return ()
-        lack = {row: still.copy() for row, still in lacking.items()}
+        owned = self._owned_rows(query, placement, view)
         candidates = [
-            holding
+            Candidate(
+                holding,
+                view.entries_of(holding.key),
+                evictable=_may_evict(query, holding),
+                of_others=holding.tenant not in (query.tenant, NO_TENANT),
+            )
             for holding, leaving in view.held()
-            if not leaving
-            and not any(placement.gpu_indices for placement in holding.placements)
-            and _may_evict(query, holding)
+            if not leaving and not is_guaranteed(holding) and holding.key not in victims
         ]
-        going: list[AttemptKey] = []
-        for holding in sorted(candidates, key=order_key):
-            entries = [entry for entry in view.entries_of(holding.key) if int(entry[MACHINE]) in lack]
-            if any((lack[int(entry[MACHINE])][MILLICPUS:] > 0).any() for entry in entries):
-                going.append(holding.key)
-                for entry in entries:
-                    lack[int(entry[MACHINE])] -= entry[:RESOURCES]
-        return tuple(going)
+        return attempts_making_room(lacking, candidates, owned)
+
+    def _owned_rows(self, query: Query, placement: Placement, view: ClusterCapacity) -> frozenset[int]:
+        """The machines, by row, of which an owner's job takes no more CPUs and memory than come with its GPUs."""
+        if not placement.request.guaranteed:
+            return frozenset()
+        arrays = view.arrays
+        rows: list[int] = []
+        for there in self._on_machines(query, placement, view):
+            capacity = arrays.shapes[arrays.fixed[there.row, SHAPE]]
+            takes = np.array(there.takes, np.int64)
+            if (takes[MILLICPUS:] * capacity[GPUS] <= capacity[MILLICPUS:RESOURCES] * takes[GPUS]).all():
+                rows.append(there.row)
+        return frozenset(rows)
 
     def _place(
         self, query: Query, placement: Placement, attempts: Sequence[AttemptKey], view: ClusterCapacity
@@ -308,15 +367,21 @@ class Cells:
             downgraded=tuple(
                 (key.attempt, self._work.job_of(key)) for key in placement.downgraded if isinstance(key, WorkKey)
             ),
-            own_cells=self._own_cells(placement),
+            own_cells=self._own_cells(query, placement, attempts),
         )
 
-    def _own_cells(self, placement: Placement) -> tuple[AttemptKey, ...]:
-        """The victims that use the owner's cells opportunistically."""
+    def _own_cells(self, query: Query, placement: Placement, attempts: Sequence[AttemptKey]) -> tuple[AttemptKey, ...]:
+        """The victims that use the owner's cells opportunistically: their GPUs, or the CPUs and memory that come with them."""
         if not placement.request.guaranteed:
             return ()
         work = self._work.cells.work
-        return attempts_of([key for key in placement.victims if work[key].view is None])
+        seated = attempts_of([key for key in placement.victims if work[key].view is not None])
+        opportunistic = attempts_of([key for key in placement.victims if work[key].view is None])
+        return tuple(
+            attempt
+            for attempt in attempts
+            if attempt in opportunistic or not (attempt in seated or _may_evict(query, self._work.holding(attempt)))
+        )
 
     def _in_order(self, placement: Placement) -> list[TaskCells]:
         """The tasks as they are numbered: group after group, and those of a group that are alike in machine order."""

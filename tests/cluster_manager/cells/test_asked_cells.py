@@ -236,7 +236,8 @@ def test_a_wait_for_cells_in_use_says_so() -> None:
 
 def test_a_cluster_without_cells_that_is_large_enough_comes_closer() -> None:
     packed = cluster("packed", [gpu_machine(f"p{n}") for n in range(2)])
-    capacity = RegionCapacity(region(in_cells(owner(A, ("node", 1))), packed))
+    capacity = RegionCapacity(region(in_cells(owner(A, ("node", 1)), owner(B, ("node", 3))), packed))
+    start(capacity, "others", job(3, 8, JobAffinity()), "b")
     hold(capacity, "there", tasks_on("p0", range(8), cluster_name="packed"), priority=0)
     reason, _, owned, sentence = told(capacity, job(2, 8, JobAffinity()))
     assert (reason, owned) == (Reason.NO_ROOM, "")

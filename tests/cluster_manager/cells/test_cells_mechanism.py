@@ -176,6 +176,58 @@ def test_jobs_without_gpus_leave_for_whoever_owns_the_gpus() -> None:
     assert [victim.key for victim in place.victims] == [key_of("cpus0")], "the other leaves enough"
 
 
+def fill_with_cpu_jobs(world: World, standing: Standing, tenant: str) -> None:
+    for number in range(4):
+        busy = TaskPlacement(JobName("cpus"), 0, world.view.cluster, MachineId(f"h{number}"), (), 90_000, 0)
+        held = Holding(key_of(f"cpus{number}"), standing, 0.0, (busy,), tenant=TenantId(tenant))
+        world.view.hold(held)
+
+
+def test_never_waits_for_other_tenants_work_without_gpus() -> None:
+    """Whatever its standing, and however short it has run: the CPUs that come with owned GPUs are the owner's."""
+    world = World(owner(A, ("H100", "node", 4)))
+    fill_with_cpu_jobs(world, Standing(0, 0), "other")
+    place = world.start("a", world.query(1, 7, "a"))
+    assert [victim.key for victim in place.victims] == [key_of("cpus0")]
+    assert place.own_cells == (key_of("cpus0"),)
+
+
+def test_beyond_the_share_of_the_gpus_only_standing_counts() -> None:
+    world = World(owner(A, ("H100", "node", 4)))
+    fill_with_cpu_jobs(world, Standing(0, 0), "other")
+    assert isinstance(world.find(world.query(1, 4, "a", cpus=60.0)), Shortfall), (
+        "half of the GPUs, but more of the CPUs"
+    )
+    assert isinstance(world.find(world.query(1, 4, "a", cpus=40.0)), Place)
+
+
+def test_ones_own_work_without_gpus_leaves_by_standing_alone() -> None:
+    world = World(owner(A, ("H100", "node", 4)))
+    fill_with_cpu_jobs(world, Standing(0, 0), "a")
+    assert isinstance(world.find(world.query(1, 7, "a")), Shortfall)
+
+
+def test_an_owners_job_larger_than_its_cells_uses_what_others_leave_idle() -> None:
+    world = World(owner(A, ("H100", "node", 1)), owner(B, ("H100", "node", 3)))
+    large = world.query(2, 8, "a")
+    place = world.start("large", large)
+    assert place.cells is None
+    assert not place.victims
+    again = world.mechanism.explain(world.query(3, 8, "a"), world.view)
+    assert again is not None
+    assert again.owned == "1 node of chain H100"
+    assert "uses what others leave idle" in again.sentence
+    assert isinstance(world.find(world.query(3, 8, "a")), Shortfall)
+    own = world.find(world.query(1, 8, "a"))
+    assert isinstance(own, Place)
+    assert own.cells is not None, "what it owns is still its own"
+    assert world.mechanism.refusal_scope(large, world.view) != world.mechanism.refusal_scope(
+        world.query(1, 8, "a"), world.view
+    )
+    victims = [victim.key for n in range(3) for victim in world.start(f"b{n}", world.query(1, 8, "b")).victims]
+    assert victims == [key_of("large")], "owners take their cells back"
+
+
 def test_jobs_without_gpus_never_evict_who_owns_the_gpus() -> None:
     world = World(owner(A, ("H100", "node", 4)))
     world.start("a", world.query(4, 8, "a", priority=5))

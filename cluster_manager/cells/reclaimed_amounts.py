@@ -1,0 +1,62 @@
+"""Who leaves so that owners have the CPUs and the memory that come with their GPUs.
+
+Rule: of the attempts that are guaranteed nothing on these machines, those without GPUs leave first, then in the order of
+eviction, each only where something is lacking still. Whatever an owner takes beyond the share of the machine that its GPUs
+are, only those leave for it that it may evict by standing.
+Invariant: work in cells of a virtual cluster never leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from cluster_manager.capacity.attempts import OrderKey, order_key
+from cluster_manager.capacity.charging import MACHINE
+from cluster_manager.capacity.tables import MEBIBYTES, MILLICPUS, RESOURCES, Integers
+from domain.placement import AttemptKey, Holding
+
+
+class Candidate(NamedTuple):
+    """An attempt that is guaranteed nothing."""
+
+    holding: Holding
+    entries: Integers
+    """[machine, as in AttemptArrays] what it takes."""
+    evictable: bool
+    """Whether the owner's job may evict it by standing."""
+    of_others: bool
+    """Whether it is another tenant's than the owner's job."""
+
+
+def is_guaranteed(holding: Holding) -> bool:
+    """Whether any job of the attempt is in cells of a virtual cluster."""
+    return any(not use.downgraded for _, use in holding.cells)
+
+
+def attempts_making_room(
+    lacking: Mapping[int, Integers], candidates: Sequence[Candidate], owned: Collection[int]
+) -> tuple[AttemptKey, ...]:
+    """Those that leave so that these machines, by row, lack nothing: as far as there are any.
+
+    On the `owned` machines work of other tenants leaves for the owner, whatever its standing.
+    """
+    lack = {row: still.copy() for row, still in lacking.items()}
+    going: list[AttemptKey] = []
+    for holding, entries, evictable, of_others in sorted(candidates, key=_without_gpus_first):
+        there = [entry for entry in entries if int(entry[MACHINE]) in lack]
+        helps = any(
+            (lack[int(entry[MACHINE])][[MILLICPUS, MEBIBYTES]] > 0).any()
+            for entry in there
+            if evictable or (of_others and int(entry[MACHINE]) in owned)
+        )
+        if helps:
+            going.append(holding.key)
+            for entry in there:
+                lack[int(entry[MACHINE])] -= entry[:RESOURCES]
+    return tuple(going)
+
+
+def _without_gpus_first(candidate: Candidate) -> tuple[bool, OrderKey]:
+    holding = candidate.holding
+    return any(placement.gpu_indices for placement in holding.placements), order_key(holding)
