@@ -165,6 +165,7 @@ class _Owner:
     tenant: TenantId
     owned: list[_OwnedAt] = field(default_factory=list)
     pinned: list[_PinnedAt] = field(default_factory=list)
+    pin_names: set[str] = field(default_factory=set)
 
     def virtual_cluster(self, chains: Sequence[Chain]) -> VirtualCluster:
         """Cells of one level together, higher levels first."""
@@ -249,10 +250,11 @@ class _ClusterMatch:
         owner.owned += [owned for owned in found if owned is not None]
         for number, pin in enumerate(declared.pinned):
             path = f"{one.field}.pinned[{number}]"
-            if pin.name in [other.pinned.name for other in owner.pinned]:
+            if pin.name in owner.pin_names:
                 self._refuse(one.tenant, f"{path}.name", f"{pin.name} is there already; rename one of the pinned cells")
             elif (pinned := self._pin(one.tenant, pin, path)) is not None:
                 owner.pinned.append(_PinnedAt(pinned, path))
+                owner.pin_names.add(pin.name)
 
     def _cells(self, tenant: TenantId, cells: DeclaredCells, path: str) -> _OwnedAt | None:
         number = self._chain_with(tenant, cells, path)
@@ -315,7 +317,7 @@ class _ClusterMatch:
         return None
 
     def _pin(self, tenant: TenantId, pin: DeclaredPin, path: str) -> PinnedCell | None:
-        of_machine = [n for n, chain in enumerate(self._chains) if pin.machine in chain.machines]
+        of_machine = [n for n, chain in enumerate(self._chains) if pin.machine in chain.number_of]
         if not of_machine:
             known = [machine for chain in self._chains for machine in chain.machines]
             description = f"cluster {self._cluster.cluster} has no machine {pin.machine} with GPUs; "

@@ -6,7 +6,7 @@ cluster of several GPU models or shapes has several chains.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -59,9 +59,12 @@ class Chain:
     splits: tuple[int, ...] = field(init=False)
     """[level] cells of the level below in one cell; entry 0 is unused."""
     gpus_per_machine: int = field(init=False)
+    number_of: Mapping[MachineId, int] = field(init=False, repr=False, compare=False)
+    """The place of each machine in `machines`."""
 
     def __post_init__(self) -> None:
         """Raises HierarchyProblem, which names the level and what would divide."""
+        object.__setattr__(self, "number_of", {machine: number for number, machine in enumerate(self.machines)})
         _check_levels(self.name, self.levels)
         sizes = [0, 1]
         for level in self.levels[1:]:
@@ -134,8 +137,8 @@ class Chain:
     def cell_of(self, level: int, machine: MachineId, gpu: int = 0) -> CellAddress:
         """The cell of that level that contains this GPU. Raises LookupError for a machine of another chain."""
         try:
-            number = self.machines.index(machine)
-        except ValueError:
+            number = self.number_of[machine]
+        except KeyError:
             raise LookupError(f"machine {machine} is not in chain {self.name}") from None
         if not 0 <= gpu < self.gpus_per_machine:
             raise LookupError(f"machine {machine} has no GPU {gpu}; it has {self.gpus_per_machine}")
