@@ -24,6 +24,8 @@ class Trail:
     """Levels and virtual cells, in the order of binding."""
     ranked: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """The cells within a physical one, the best last: for a large gang they are put in order only once."""
+    alike: set[tuple[int, int]] = field(default_factory=set)
+    """Levels and physical cells within which all cells of that level are usable and without opportunistic work."""
     losing: LosingTenants | None = None
     """Whose opportunistic work goes where cells are equally good; None: it does not matter."""
 
@@ -145,14 +147,19 @@ class Binding:
     def _free_child(self, level: int, parent: int, virtual: int, blocked: Collection[int] | None, trail: Trail) -> int:
         """The best cell within the physical parent that no virtual one is bound to; its counterpart if all are equal."""
         chain, occupancy, taken = self.buddy.chain, self.buddy.occupancy, self._virtual[level]
+        if (level, parent) in trail.alike:
+            split = chain.splits[level + 1]
+            counterpart = parent * split + virtual % split
+            return counterpart if counterpart not in taken else self._first_free(level, parent)
         ranked = trail.ranked.get((level, parent))
         if ranked is None:
             out_of_use = occupancy.unusable if blocked is None else blocked
             children = chain.children(level + 1, parent)
             all_usable = not out_of_use or occupancy.whole_usable(level + 1, parent, level, out_of_use) == len(children)
             if all_usable and not occupancy.cost(level + 1, parent)[1]:
+                trail.alike.add((level, parent))
                 counterpart = children[virtual % len(children)]
-                return counterpart if counterpart not in taken else next(c for c in children if c not in taken)
+                return counterpart if counterpart not in taken else self._first_free(level, parent)
             merits = {
                 child: (
                     occupancy.whole_usable(level, child, min(level, chain.machine_level), out_of_use),
@@ -168,12 +175,17 @@ class Binding:
             ranked.pop()
         return ranked.pop()
 
+    def _first_free(self, level: int, parent: int) -> int:
+        taken = self._virtual[level]
+        return next(child for child in self.buddy.chain.children(level + 1, parent) if child not in taken)
+
     def undo(self, trail: Trail) -> None:
         """Unbinds what was bound for a trial."""
         for level, virtual in reversed(trail.bound):
             self._unbind(level, virtual)
         trail.bound.clear()
         trail.ranked.clear()
+        trail.alike.clear()
 
     # Using cells.
 
@@ -247,22 +259,30 @@ class Binding:
             virtual, physical = virtual // splits[level], physical // splits[level]
 
     def _use_path(self, pair: CellPair) -> None:
-        path = tuple(self._path(pair))
-        for level, virtual, physical in path:
+        splits, top = self.buddy.chain.splits, self.owned_level(pair.level, pair.virtual)
+        level, virtual, physical = pair
+        while True:
             known, back = self._physical[level].get(virtual), self._virtual[level].get(physical)
-            if known is None and back is None:
-                continue
-            if known != physical or back != virtual:
+            if (known is not None or back is not None) and (known != physical or back != virtual):
                 raise Inconsistent(
                     f"virtual cell {virtual} of level {level} and physical cell {physical} are bound otherwise"
                 )
-        level, virtual, physical = path[-1]
-        if virtual not in self._physical[level]:
-            self._check_bindable(level, physical)
-        for level, virtual, physical in path:
+            if level == top:
+                break
+            level += 1
+            virtual, physical = virtual // splits[level], physical // splits[level]
+        if virtual not in self._physical[top]:
+            self._check_bindable(top, physical)
+        level, virtual, physical = pair
+        while True:
             if virtual not in self._physical[level]:
                 self._bind(level, virtual, physical)
-            self._uses[level][virtual] = self._uses[level].get(virtual, 0) + 1
+            uses = self._uses[level]
+            uses[virtual] = uses.get(virtual, 0) + 1
+            if level == top:
+                return
+            level += 1
+            virtual, physical = virtual // splits[level], physical // splits[level]
 
     def _check_bindable(self, level: int, physical: int) -> None:
         """Raises Inconsistent unless the physical cell is free and may be bound without taking what others own."""

@@ -146,6 +146,7 @@ class _ViewSearch:
             if places is None:
                 return None
             self._downgrade(places, gone, downgraded)
+            trail.alike.clear()
             tasks = [self._task(place, trail) for place in places]
             if any(task.machine in out_of_use for task in tasks):
                 continue

@@ -149,14 +149,13 @@ class Occupancy:
 
     def _sum_up(self, machine: int) -> None:
         guaranteed = opportunistic = 0
-        gpus: dict[TenantId, int] = {}
-        for _, bits, is_guaranteed, tenant in self.occupants[machine]:
+        for _, bits, is_guaranteed, _ in self.occupants[machine]:
             if is_guaranteed:
                 guaranteed |= bits
             else:
                 opportunistic |= bits
-                gpus[tenant] = gpus.get(tenant, 0) + bits.bit_count()
-        self._count_opportunistic(machine, tuple(sorted(gpus.items())))
+        if opportunistic or self.opportunistic_of[machine]:
+            self._count_opportunistic(machine)
         idle = self._all_gpus & ~(guaranteed | opportunistic)
         if idle != self.idle[machine]:
             self.idle[machine] = idle
@@ -167,8 +166,12 @@ class Occupancy:
             self._shift(self._opportunistic, machine, opportunistic.bit_count() - self._opportunistic[level][machine])
         self._shift(self._guaranteed, machine, guaranteed.bit_count() - int(self._guaranteed[level][machine]))
 
-    def _count_opportunistic(self, machine: int, gpus: TenantGpus) -> None:
-        before = self.opportunistic_of[machine]
+    def _count_opportunistic(self, machine: int) -> None:
+        by_tenant: dict[TenantId, int] = {}
+        for _, bits, is_guaranteed, tenant in self.occupants[machine]:
+            if not is_guaranteed:
+                by_tenant[tenant] = by_tenant.get(tenant, 0) + bits.bit_count()
+        gpus, before = tuple(sorted(by_tenant.items())), self.opportunistic_of[machine]
         if gpus == before:
             return
         self.opportunistic_of[machine] = gpus
