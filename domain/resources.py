@@ -36,6 +36,11 @@ def capacity_mebibytes(memory_gib: float) -> int:
     return math.floor(memory_gib * 1024 + _ROUNDING_SLACK)
 
 
+def proportional_part(capacity: int, gpus: int, of_gpus: int) -> int:
+    """What so many of a machine's GPUs come with, of what the machine has, rounded down (Synergy §2)."""
+    return capacity * gpus // max(of_gpus, 1)
+
+
 class TaskResources(NamedTuple):
     """What one task asks of its machine.
 

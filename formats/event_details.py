@@ -10,6 +10,7 @@ from domain.events import JsonValue
 from domain.identifiers import VirtualClusterId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.workload import WorkloadSpecification, emulated_work_s
+from formats.trace_workload import model_of
 
 
 def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, JsonValue]:
@@ -44,6 +45,7 @@ def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonVal
         "regions": list(specification.regions),
         "work_s": work_s,
         "emulated": work_s is not None,
+        **({"model": model} if (model := model_of(specification)) else {}),
     }
 
 

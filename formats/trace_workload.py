@@ -13,6 +13,8 @@ from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, JobSpecification, Ta
 from formats.trace import TraceRow
 
 JOB_NAME = JobName("main")
+MODEL_LABEL = "model"
+"""The label that says what a workload trains."""
 
 
 def greatest_gpus_per_machine(fleet: Fleet) -> dict[GpuModel, int]:
@@ -44,6 +46,11 @@ def tenant_of_trace(name: TenantId, tenants: Sequence[TenantId]) -> TenantId:
     if name in tenants:
         return name
     return tenants[zlib.crc32(name.encode("utf-8")) % len(tenants)]
+
+
+def model_of(specification: WorkloadSpecification) -> str:
+    """What the workload trains, as its label says; empty: it does not say."""
+    return next((value for name, value in specification.labels if name == MODEL_LABEL), "")
 
 
 def workload_of_row(
@@ -88,6 +95,6 @@ def workload_of_row(
         jobs=(job,),
         tables=tuple([TableInput(table) for table in row.tables]) if row.tables else (),
         regions=(row.region,) if row.region is not None and not anywhere else (),
-        labels=(("model", row.model),) if row.model else (),
+        labels=((MODEL_LABEL, row.model),) if row.model else (),
         stop_grace_s=stop_grace_s,
     )

@@ -19,6 +19,7 @@ from domain.resources import (
     TaskResources,
     capacity_mebibytes,
     capacity_millicpus,
+    proportional_part,
     request_mebibytes,
     request_millicpus,
 )
@@ -59,10 +60,10 @@ class MachineShape:
         _, millicpus, mebibytes = self.capacity
         return (
             resources.gpus,
-            millicpus * resources.gpus // max(self.gpus, 1)
+            proportional_part(millicpus, resources.gpus, self.gpus)
             if resources.cpus is None
             else request_millicpus(resources.cpus),
-            mebibytes * resources.gpus // max(self.gpus, 1)
+            proportional_part(mebibytes, resources.gpus, self.gpus)
             if resources.memory_gib is None
             else request_mebibytes(resources.memory_gib),
         )

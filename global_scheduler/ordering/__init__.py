@@ -12,6 +12,7 @@ from types import MappingProxyType
 from global_scheduler.ordering.credit import CreditOrdering
 from global_scheduler.ordering.fewest_gpus import FewestGpus
 from global_scheduler.ordering.fifo import FifoOrdering
+from global_scheduler.ordering.finish_time_fairness import FinishTimeFairness
 from global_scheduler.ordering.first_started import FirstStarted
 from global_scheduler.ordering.gittins import GittinsOrdering
 from global_scheduler.ordering.longest_waiting import LongestWaiting
@@ -25,6 +26,7 @@ ORDERINGS: MappingProxyType[str, OrderingPolicy] = MappingProxyType(
         for policy in (
             CreditOrdering(),
             FifoOrdering(),
+            FinishTimeFairness(),
             FirstStarted(),
             GittinsOrdering(),
             FewestGpus(),

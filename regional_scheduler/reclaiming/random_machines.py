@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regional_scheduler.reclaiming.policy import MachineOnLoan, ReclaimChoice, reclaim_of
+from domain.plan import Reclaim
+from regional_scheduler.reclaiming.policy import MachineOnLoan, reclaim_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,6 @@ class RandomMachines:
 
     name: str = "random_machines"
 
-    def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> ReclaimChoice:
+    def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> Reclaim:
         places = rng.choice(len(on_loan), size=count, replace=False)
         return reclaim_of([on_loan[place] for place in sorted(places.tolist())])

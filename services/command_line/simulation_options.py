@@ -14,7 +14,7 @@ from services.command_line.trace_options import seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from services.simulation.inputs import InputSource
+    from services.simulation.inputs import InputSource, Sensitivity
     from services.simulation.sharing import Sharing
     from simulator.engine.settings import SimulationSettings
     from simulator.inputs.fleets import FleetSource
@@ -126,6 +126,26 @@ DistributionOption: TypeAlias = Annotated[
         dir_okay=False,
         metavar="FILE",
         help="Service of workloads that completed before, for policies that go by it (CSV with a column gpu_time_s).",
+        show_default=False,
+    ),
+]
+ProfilesOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--profiles",
+        exists=True,
+        dir_okay=False,
+        metavar="FILE",
+        help="How fast the models that workloads name are with which CPUs and memory (CSV).",
+        show_default=False,
+    ),
+]
+ModelsOfTraceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--models-of-trace",
+        metavar="SPLIT",
+        help="With --profiles: draw a model for workloads without one, by percentages of image, language and speech: 20-70-10.",
         show_default=False,
     ),
 ]
@@ -259,6 +279,7 @@ def input_source(
     synthesize_tables: bool,
     loans: Path | None,
     distribution: Path | None = None,
+    sensitivity: Sensitivity | None = None,
     snapshot: Path | None = None,
     default_duration: str | None = None,
     sharing: Sharing | None = None,
@@ -280,7 +301,7 @@ def input_source(
             raise typer.BadParameter(
                 f"{option} does not go with --snapshot: that has tables, machines and virtual clusters of its own"
             )
-    from services.simulation.inputs import InputSource
+    from services.simulation.inputs import InputSource, Sensitivity
     from services.simulation.sharing import Sharing
     from simulator.inputs.slicing import Slice
     from simulator.inputs.trace_files import TraceOptions
@@ -298,10 +319,21 @@ def input_source(
         synthesize_tables=synthesize_tables,
         loans=loans,
         distribution=distribution,
+        sensitivity=sensitivity or Sensitivity(),
         snapshot=snapshot,
         default_duration_s=None if default_duration is None else seconds(default_duration),
         sharing=sharing or Sharing(),
     )
+
+
+def sensitivity_of(profiles: Path | None, models_of_trace: str | None) -> Sensitivity:
+    """What is said of CPUs and memory; refuses models without profiles to draw them from."""
+    from services.simulation.inputs import Sensitivity
+    from simulator.inputs.models import ModelSplit
+
+    if models_of_trace is not None and profiles is None:
+        raise typer.BadParameter("--models-of-trace draws models that have profiles; say --profiles too")
+    return Sensitivity(profiles, None if models_of_trace is None else ModelSplit.parse(models_of_trace))
 
 
 def sharing_of(vcs: Path | None, *, vcs_of_trace: bool, with_quotas: bool, against_private: bool) -> Sharing:

@@ -151,6 +151,8 @@ def key_of_run(
         "eviction": repr(settings.eviction.rule(policy.eviction)),
         "levels": repr(given_parameters(settings.levels)),
         "samples": _digest(repr(given.samples_gpu_s)),
+        "profiles": _digest(repr(sorted(given.profiles.items()))),
+        "models": str(source.sensitivity.models),
         "seed": seed,
     }
     return _digest(json.dumps(parts, sort_keys=True))

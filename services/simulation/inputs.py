@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,13 @@ from domain.declared_cells import Declarations
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL
 from domain.resources import Quota
+from domain.sensitivity import SensitivityProfile
 from domain.snapshot import Snapshot
 from domain.table import Table
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from formats.fleet_file import FleetFile
 from formats.problems import FieldProblem, FormatError
+from formats.profiles_file import read_profiles
 from formats.row_report import RowReport
 from formats.service_samples import read_service_samples
 from formats.snapshot_file import read_snapshot
@@ -27,8 +29,10 @@ from formats.trace import TraceRow
 from services.simulation.sharing import Sharing, shared_fleet
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput
+from simulator.engine.work_speed import NO_MODELS
 from simulator.inputs.fleets import FleetSource, fleet_file_from, gpus_of_fleet, gpus_of_regions
 from simulator.inputs.loans import LoanSchedule, read_loans
+from simulator.inputs.models import ModelSplit, assign_models
 from simulator.inputs.regions import assign_regions
 from simulator.inputs.slicing import Slice, slice_rows
 from simulator.inputs.tables import synthesize_tables
@@ -38,8 +42,18 @@ from simulator.inputs.virtual_clusters import owning, tenants_with_quotas_of_cel
 from simulator.policies.policy import Policy
 
 SHOWN_TENANTS = 5
-_REGIONS_STREAM, _TABLES_STREAM = 1, 2
+_REGIONS_STREAM, _TABLES_STREAM, _MODELS_STREAM = 1, 2, 3
 """What is drawn for the inputs has random numbers of its own: a policy that draws more does not change them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How fast workloads are with which CPUs and memory."""
+
+    profiles: Path | None = None
+    """Of models; None: all are as fast with any."""
+    models: ModelSplit | None = None
+    """Rows without a model get one, drawn from the seed by this split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class InputSource:
     """None: all clusters are for training."""
     distribution: Path | None = None
     """Samples of the service of workloads that completed before; None: only those that complete in a run count."""
+    sensitivity: Sensitivity = Sensitivity()
     snapshot: Path | None = None
     """Where the runs begin, and the trace with them; None: with nothing, at the first submission."""
     default_duration_s: float | None = None
@@ -96,6 +111,7 @@ class SimulationInputs:
     declarations: Declarations | None = None
     """What tenants own; None: what they say themselves."""
     samples_gpu_s: tuple[float, ...] = ()
+    profiles: Mapping[str, SensitivityProfile] = field(default_factory=dict)
 
     @property
     def trace_name(self) -> str:
@@ -144,6 +160,7 @@ def read_inputs(source: InputSource) -> SimulationInputs:
         snapshot,
         shared.declarations,
         samples_gpu_s,
+        read_profiles(profiles) if (profiles := source.sensitivity.profiles) is not None else NO_MODELS,
     )
 
 
@@ -184,6 +201,9 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
             raise FormatError("--assign-regions", [FieldProblem("", str(error))]) from error
     if inputs.source.synthesize_tables:
         rows, tables = synthesize_tables(rows, regions, np.random.default_rng([seed, _TABLES_STREAM]))
+    split = inputs.source.sensitivity.models
+    if split is not None:
+        rows = assign_models(rows, split, inputs.profiles, np.random.default_rng([seed, _MODELS_STREAM]))
     return SimulationInput(
         inputs.trace_name,
         rows,
@@ -194,6 +214,7 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
         default_duration_s=inputs.source.default_duration_s,
         catalog=Catalog(tables),
         samples_gpu_s=inputs.samples_gpu_s,
+        profiles=inputs.profiles,
     )
 
 

@@ -72,7 +72,13 @@ def logged_run(
     """
     checker: LogChecker | None = None
     if validate:
-        checker = LogChecker(given.fleet, given.tenants, given.catalog, rule=settings.eviction.rule(policy.eviction))
+        checker = LogChecker(
+            given.fleet,
+            given.tenants,
+            given.catalog,
+            rule=settings.eviction.rule(policy.eviction),
+            profiles=given.profiles,
+        )
     with ExitStack() as stack:
         sinks: list[EventSink] = []
         if files is not None:

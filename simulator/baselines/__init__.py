@@ -18,6 +18,7 @@ from simulator.baselines.sf import SF
 from simulator.baselines.sjf import SJF
 from simulator.baselines.srsf import SRSF
 from simulator.baselines.srtf import SRTF
+from simulator.baselines.synergy import SYNERGY_PROPORTIONAL
 from simulator.baselines.tiresias import TIRESIAS_GITTINS, TIRESIAS_LAS
 from simulator.policies.policy import Policy
 
@@ -42,5 +43,6 @@ BASELINES: tuple[Policy, ...] = (
     DRF,
     EASY_BACKFILL,
     CONSERVATIVE_BACKFILL,
+    SYNERGY_PROPORTIONAL,
 )
 """All of them; names are unique."""

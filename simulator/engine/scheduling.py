@@ -29,6 +29,7 @@ class Scheduling:
         self._scanner = scanner
         self._start_s = start_s
         self._scan_due_s = math.inf
+        self._auction_due = False
         self.scan_passes = 0
 
     def decide(self, now: float) -> None:
@@ -39,13 +40,26 @@ class Scheduling:
         if not len(world.queue):
             return
         if not world.policy.scans:
-            self.hold_auctions(now)
+            self._auction_in_time(now)
             return
         if math.isinf(self._scan_due_s):
-            period_s = world.settings.scan_period_s
-            due_s = now if period_s <= 0 else self._start_s + math.ceil((now - self._start_s) / period_s) * period_s
-            self._scan_due_s = max(now, due_s)
+            self._scan_due_s = self._next_multiple_s(world.settings.scan_period_s, now)
             world.events.add(self._scan_due_s, Happens.SCAN_PASS)
+
+    def _auction_in_time(self, now: float) -> None:
+        """Without scan passes: auctions are held now, or at the next multiple of their period."""
+        due_s = self._next_multiple_s(self._world.settings.auction_period_s, now)
+        if due_s <= now:
+            self.hold_auctions(now)
+        elif not self._auction_due:
+            self._auction_due = True
+            self._world.events.add(due_s, Happens.AUCTION)
+
+    def _next_multiple_s(self, period_s: float, now: float) -> float:
+        """Of the period after the beginning of the run, from now on; now where there is no period."""
+        if period_s <= 0:
+            return now
+        return max(now, self._start_s + math.ceil((now - self._start_s) / period_s) * period_s)
 
     def scan(self, now: float) -> None:
         """A scan pass: what runs within quota from now on, and the new order of the queue."""
@@ -81,6 +95,7 @@ class Scheduling:
 
     def hold_auctions(self, now: float) -> None:
         """The policy allocates what capacity there is to the queue as it is ranked."""
+        self._auction_due = False
         self._queue_pass.begin(now)
         self._world.policy.allocation.allocate(self._queue_pass)
         self._note_refusals(now)

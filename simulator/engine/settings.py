@@ -99,6 +99,8 @@ class SimulationSettings(Schema):
     placement: PlacementSettings = PlacementSettings()
     levels: LevelParameters = LevelParameters()
     """Of those policies whose levels have such parameters."""
+    ordering: str | None = None
+    """In which order, for policies that take one; None: in their own."""
     distribution: Annotated[DistributionScope, Field(strict=False)] = DistributionScope.GLOBAL
     """Whose completed workloads count for the Gittins index of a workload."""
     scan_period_s: Seconds = 60.0
@@ -107,6 +109,8 @@ class SimulationSettings(Schema):
     """What runs is resized and retuned at multiples of this, when something has happened (only for policies that do either)."""
     auction_latency_s: Seconds = 0.0
     """From a scan pass to the decisions that are made on it."""
+    auction_period_s: Seconds = 0.0
+    """Policies that make no scan passes decide at multiples of this, when something has changed; 0: at once."""
     usage_window_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0
     """Over which a tenant's use is averaged for its credit."""
     negative_cache: bool = True

@@ -32,6 +32,7 @@ from simulator.engine.submission import ArrivalSubmission
 from simulator.engine.waiting import promotion_due
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_world
+from simulator.policies.orderings import with_order
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
 
@@ -103,7 +104,16 @@ class Simulation:
         there = given.snapshot.workloads() if given.snapshot is not None else ()
         self._start_s = given.start_s(arrivals)
         self.world = make_world(
-            given.fleet, given.catalog, tenants, policy, settings, seed, sink, self._start_s, given.samples_gpu_s
+            given.fleet,
+            given.catalog,
+            tenants,
+            policy,
+            settings,
+            seed,
+            sink,
+            self._start_s,
+            given.samples_gpu_s,
+            given.profiles,
         )
         names = [str(workload.workload) for workload in there] + [str(arrival.workload) for arrival in arrivals]
         scanner = make_scanner(self.world, names)
@@ -289,10 +299,11 @@ class Simulation:
 
 
 def _with_settings(policy: Policy, settings: SimulationSettings) -> Policy:
-    """The policy with the parameters of levels that the settings change.
+    """The policy in the order of the settings, with the parameters of levels that they change.
 
-    Raises FormatError for one that is not legal.
+    Raises FormatError for what is not legal.
     """
+    policy = with_order(policy, settings.ordering)
     try:
         rule = with_known_parameters(QueueRule(policy.ordering, policy.levels), given_parameters(settings.levels))
     except ParameterRefused as refused:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters, weights_of
 from data_placement.catalog import Catalog
 from domain.fleet import Fleet
+from domain.sensitivity import SensitivityProfile
 from domain.snapshot import Snapshot
 from domain.snapshot_contradictions import contradictions
 from domain.tenant import Tenant
 from domain.workload import Workload, emulated_work_s
 from formats.problems import FieldProblem, FormatError
+from formats.profiles_file import unknown_model
 from formats.trace import TraceRow
+from formats.trace_workload import model_of
 from simulator.engine.arrivals import Arrival, arrivals_of
 from simulator.inputs.actions import ActionAt
 from simulator.inputs.loans import LoanSchedule, check_loans
@@ -42,6 +45,9 @@ class SimulationInput:
     begins_s: float | None = None
     """When the run begins, not after the first submission: scan passes are due so and so long after it. None: at the first
     submission, or with the snapshot."""
+    profiles: Mapping[str, SensitivityProfile] = field(default_factory=dict)
+    """How sensitive jobs are to CPUs and memory, by the model that their workload names; without any, all are as fast with
+    whatever they hold."""
     samples_gpu_s: Sequence[float] = ()
     """The service of workloads that completed before the run, in GPU-seconds, for policies that go by its distribution."""
 
@@ -114,10 +120,28 @@ def check_input(given: SimulationInput, arrivals: Sequence[Arrival]) -> None:
     if whole:
         description = f"{whole[0].workload} does not say how long it works; make all its jobs emulated"
         raise FormatError(given.trace, [FieldProblem("jobs", description)])
+    _check_models(given)
     if given.loans is not None:
         check_loans(given.loans, given.fleet, "loans")
     if given.snapshot is not None:
         _check_snapshot(given, given.snapshot, arrivals)
+
+
+def _check_models(given: SimulationInput) -> None:
+    """Every model that a workload names must have a profile, where there are any: a job without one may leave it open."""
+    if not given.profiles:
+        return
+    named = [(str(row.workload_id), row.model) for row in given.rows]
+    named += [(str(workload.workload), model_of(workload.specification)) for workload in given.workloads]
+    unknown = [(name, model) for name, model in named if model and model not in given.profiles]
+    if unknown:
+        first: dict[str, str] = {}
+        for name, model in unknown:
+            first.setdefault(model, name)
+        problems = [
+            FieldProblem(f"model of {name}", unknown_model(model, given.profiles)) for model, name in first.items()
+        ]
+        raise FormatError(given.trace, problems)
 
 
 def _check_snapshot(given: SimulationInput, snapshot: Snapshot, arrivals: Sequence[Arrival]) -> None:

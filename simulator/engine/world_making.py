@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from cluster_manager.skew.one_machine import one_machine_of
 from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.fleet import DEFAULT_MECHANISM, Fleet
+from domain.sensitivity import SensitivityProfile
 from domain.tenant import Tenant
 from formats.trace_workload import greatest_gpus_per_machine
 from global_scheduler.scan_settings import QueueRule
@@ -27,7 +28,7 @@ from simulator.engine.regions import SimulatedRegions
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
-from simulator.engine.work_speed import WorkSpeed
+from simulator.engine.work_speed import NO_MODELS, WorkSpeed
 from simulator.engine.world import World
 from simulator.policies.policy import Policy
 
@@ -42,10 +43,11 @@ def make_world(
     sink: EventSink | None,
     start_s: float,
     samples_gpu_s: Sequence[float] = (),
+    profiles: Mapping[str, SensitivityProfile] = NO_MODELS,
 ) -> World:
     """An empty world at `start_s`; `tenants` by name. Its queue is for a policy that makes no scan passes.
 
-    `samples_gpu_s` are the service of workloads that completed before the run.
+    `samples_gpu_s` are the service of workloads that completed before the run, `profiles` those of the models that they name.
     """
     service = ServiceHistory(settings.distribution, samples_gpu_s)
     one = OneWorkload(policy.ordering, policy.levels, service)
@@ -70,7 +72,7 @@ def make_world(
         ),
         recorder=Recorder(fleet),
         log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
-        speed=WorkSpeed(fleet, settings.placement),
+        speed=WorkSpeed(fleet, settings.placement, profiles),
         tenant_use=TenantUse(len(tenants), settings.usage_window_s, start_s),
         service=service,
         eviction_rule=rule,

@@ -39,5 +39,7 @@ class Policy:
     """None: attempts hold the CPUs and the memory that they began with."""
     eviction: EvictionRule = DEFAULT_RULE
     """How far evictions are bounded where the settings of the run, or of the service, do not say."""
+    takes_ordering: bool = False
+    """Whether the setting `ordering` may put another order in the place of its own (`simulator.policies.orderings`)."""
     tenants_apart: bool = False
     """Whether `QueuePass.heads` are kept by tenant: for allocation policies that choose between tenants."""

@@ -113,6 +113,7 @@ class WorkloadLife:
         "goes_on_as",
         "jobs",
         "kept",
+        "model",
         "name",
         "regions",
         "tables",
@@ -137,6 +138,8 @@ class WorkloadLife:
         self.charge = charge
         """What it uses of its tenant's quota while an attempt of it is within quota."""
         self.emulated = False
+        self.model = ""
+        """What it says that it trains."""
         self.work_s: float | None = None
         self.attempts = 0
         self.attempt: AttemptLife | None = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from domain.events import EventKind
 from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import Fleet
+from domain.sensitivity import SensitivityProfile
 from domain.table import Table
 from domain.tenant import LOWEST_PRIORITY, Tenant
 from simulator.validation.eviction_bounds import EvictionBounds
@@ -34,6 +35,7 @@ from simulator.validation.record_fields import (
 from simulator.validation.regions import Regions
 from simulator.validation.report import SHOWN_VIOLATIONS, Findings, Invariant, ValidationReport
 from simulator.validation.sharing_safety import SharingSafety, reason_of_wait
+from simulator.validation.tuned_speeds import TunedSpeeds
 
 _CHANGES = frozenset({EventKind.RESIZED.value, EventKind.TUNED.value})
 
@@ -48,6 +50,7 @@ class LogChecker:
         tables: Iterable[Table] = (),
         greatest_shown: int = SHOWN_VIOLATIONS,
         rule: EvictionRule = DEFAULT_RULE,
+        profiles: Mapping[str, SensitivityProfile] = MappingProxyType({}),
     ) -> None:
         self._findings = Findings(greatest_shown)
         self._machines = Machines(fleet, self._findings)
@@ -59,6 +62,7 @@ class LogChecker:
         self._bounds = EvictionBounds(rule, self._findings)
         self._needless = NeedlessVictims(self._findings, fleet)
         self._progress = ProgressCheck(self._findings)
+        self._tuned_speeds = TunedSpeeds(profiles, self._findings)
         self._sharing = SharingSafety(fleet, self._machines, self._findings)
         self._events = 0
         self._kinds: Counter[str] = Counter()
@@ -144,6 +148,7 @@ class LogChecker:
                 Invariant.I4: self._quotas.checks,
                 Invariant.I5: self._evictions.checks,
                 Invariant.I6: self._sharing.checks,
+                Invariant.I7: self._tuned_speeds.checks,
                 Invariant.I8: self._lives.checks,
                 Invariant.I9: self._progress.checks,
                 Invariant.I15: self._bounds.checks + self._needless.checks,
@@ -171,6 +176,7 @@ class LogChecker:
             charge = self._quotas.charge_of(tenant, jobs.values())
             life = WorkloadLife(name, tenant, jobs, tables, regions, charge)
             life.emulated, life.work_s = emulated, work_s
+            life.model = optional_text(record, "model") or ""
             life.attempts, life.kept = before, kept
             self._lives.begin(life)
 
@@ -259,6 +265,7 @@ class LogChecker:
         self._machines.hold(attempt.name, claims)
         self._classify(life, attempt, standing, within_quota=within_quota)
         self._progress.started(life, attempt, record, t_s)
+        self._tuned_speeds.check(life, attempt, claims, record)
 
     def _reclassified(self, record: Record, _t_s: float) -> None:
         standing, within_quota = _standing(record), flag_field(record, "within_quota")
@@ -300,6 +307,7 @@ class LogChecker:
         self._needless.changed(attempt, attempt.claims, claims)
         attempt.claims = claims
         self._progress.speed_changed(attempt, record, t_s)
+        self._tuned_speeds.check(life, attempt, claims, record)
 
     def _cells_changed(self, record: Record, t_s: float) -> None:
         del t_s

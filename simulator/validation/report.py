@@ -23,6 +23,7 @@ class Invariant(StrEnum):
     I4 = "I4"
     I5 = "I5"
     I6 = "I6"
+    I7 = "I7"
     I8 = "I8"
     I9 = "I9"
     I15 = "I15"
@@ -37,6 +38,7 @@ MEANINGS: MappingProxyType[Invariant, str] = MappingProxyType(
         Invariant.I4: "within-quota use never exceeds the quota",
         Invariant.I5: "victims stand strictly worse than the attempts that they made room for, or use their cells",
         Invariant.I6: "owners never wait for machines of theirs that they do not use",
+        Invariant.I7: "no job is slower than with its proportional share of CPUs and memory",
         Invariant.I8: "every workload ends exactly once, attempts never overlap",
         Invariant.I9: "progress is never invented",
         Invariant.I15: "evictions stay within their bounds, and none of them is needless",

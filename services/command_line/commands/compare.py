@@ -34,8 +34,10 @@ from services.command_line.simulation_options import (
     GpusOption,
     GpusPerMachineOption,
     LoansOption,
+    ModelsOfTraceOption,
     NoCacheOption,
     NodesOption,
+    ProfilesOption,
     RegionGpusOption,
     RegionsOfTraceOption,
     RegionsOption,
@@ -49,6 +51,7 @@ from services.command_line.simulation_options import (
     WithQuotasOption,
     fleet_source,
     input_source,
+    sensitivity_of,
     sharing_of,
     simulation_settings,
 )
@@ -108,6 +111,8 @@ def compare(
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
     distribution: DistributionOption = None,
+    profiles: ProfilesOption = None,
+    models_of_trace: ModelsOfTraceOption = None,
     vcs: VcsOption = None,
     vcs_of_trace: VcsOfTraceOption = False,
     with_quotas: WithQuotasOption = False,
@@ -129,7 +134,7 @@ def compare(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
         assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, sharing=sharing,
-        distribution=distribution,
+        distribution=distribution, sensitivity=sensitivity_of(profiles, models_of_trace),
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     requests = _requests(_names(policies), parse_seeds(seeds))

@@ -34,8 +34,10 @@ from services.command_line.simulation_options import (
     GpusOption,
     GpusPerMachineOption,
     LoansOption,
+    ModelsOfTraceOption,
     NoCacheOption,
     NodesOption,
+    ProfilesOption,
     RegionGpusOption,
     RegionsOfTraceOption,
     RegionsOption,
@@ -49,6 +51,7 @@ from services.command_line.simulation_options import (
     WithQuotasOption,
     fleet_source,
     input_source,
+    sensitivity_of,
     sharing_of,
     simulation_settings,
 )
@@ -121,6 +124,8 @@ def simulate(
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
     distribution: DistributionOption = None,
+    profiles: ProfilesOption = None,
+    models_of_trace: ModelsOfTraceOption = None,
     vcs: VcsOption = None,
     vcs_of_trace: VcsOfTraceOption = False,
     with_quotas: WithQuotasOption = False,
@@ -136,17 +141,16 @@ def simulate(
     Ctrl-C breaks the run off and prints the figures of what was done so far; the exit code is then 130.
     """
     machines = fleet_source(
-        fleet, nodes, gpus, region_gpus,
-        gpus_per_machine=gpus_per_machine, gpu_model=gpu_model,
+        fleet, nodes, gpus, region_gpus, gpus_per_machine=gpus_per_machine, gpu_model=gpu_model,
         regions=regions, clusters_per_region=clusters_per_region, snapshot=snapshot,
     )  # fmt: skip
     sharing = sharing_of(vcs, vcs_of_trace=vcs_of_trace, with_quotas=with_quotas, against_private=against_private)
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
-        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, sharing=sharing,
-        distribution=distribution,
-        snapshot=snapshot, default_duration=default_duration,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, distribution=distribution,
+        sensitivity=sensitivity_of(profiles, models_of_trace), sharing=sharing, snapshot=snapshot,
+        default_duration=default_duration,
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     _simulate(_RunRequest(source, settings, policy, seed, events, validate, report, not no_cache, as_json))

@@ -42,6 +42,16 @@ ConfigurationOption = Annotated[
         show_default=False,
     ),
 ]
+ProfilesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profiles",
+        exists=True,
+        dir_okay=False,
+        help="The sensitivity profiles (CSV) that the run was tuned by: none may be slower than with its proportional share.",
+        show_default=False,
+    ),
+]
 MinimumRunTimeOption = Annotated[
     float | None,
     typer.Option(
@@ -60,6 +70,7 @@ def validate(
     tenants: TenantsOption,
     complete: CompleteOption = False,
     config: ConfigurationOption = None,
+    profiles: ProfilesOption = None,
     minimum_run_time: MinimumRunTimeOption = None,
     evictions_per_hour: EvictionsPerHourOption = None,
     as_json: JsonOption = False,
@@ -67,6 +78,7 @@ def validate(
     """Check an event log: recompute the invariants from it alone. The exit code is 1 on any violation."""
     from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
     from formats.fleet_file import read_fleet_file
+    from formats.profiles_file import read_profiles
     from formats.tenants_file import read_tenants
     from simulator.validate import validate_log
 
@@ -79,6 +91,7 @@ def validate(
         tables=described.tables,
         complete=complete,
         rule=_rule(config, minimum_run_time, evictions_per_hour),
+        profiles=read_profiles(profiles) if profiles is not None else {},
     )
     if as_json:
         show_json(report.as_json())
