@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeGuard
 
 from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.cells.mechanism import Cells
+from cluster_manager.guarded_mechanism import guarded
 from cluster_manager.mechanism import PlacementMechanism
 from cluster_manager.packing.mechanism import Packing
 from domain.fleet import CELLS_MECHANISM, DEFAULT_MECHANISM
@@ -76,7 +77,7 @@ def mechanism_called(
 ) -> PlacementMechanism:
     """The mechanism of this name for the cluster.
 
-    Raises NoMechanism for another name, with those that there are, and for a mechanism that cannot be made.
+    One that a package brings is guarded. Raises NoMechanism for another name, with those that there are, and for a mechanism that cannot be made.
     """
     if name not in known:
         there = ", ".join(sorted(known))
@@ -85,8 +86,9 @@ def mechanism_called(
             " that brings it, or name another one in the fleet"
         )
     try:
-        return known[name](cluster)
+        made = known[name](cluster)
     except Exception as error:
         # Whatever a package's own code raises.
         described = f"placement mechanism {name} cannot be made: {type(error).__name__}: {error}"
         raise NoMechanism(f"cluster {cluster.cluster}: {described}") from error
+    return made if name in MECHANISMS else guarded(name, made, cluster.cluster)

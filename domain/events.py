@@ -50,6 +50,8 @@ class EventKind(StrEnum):
     LOANED = "loaned"
     RECLAIMED = "reclaimed"
     TABLE_MOVED = "table_moved"
+    MECHANISM_FAILED = "mechanism_failed"
+    """A placement mechanism of a package raised, or gave what is no answer: its cluster had no place for the job."""
     INVARIANT_BROKEN = "invariant_broken"
     """What must always hold did not: a defect of the program that writes the log."""
 

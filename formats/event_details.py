@@ -99,3 +99,8 @@ def placement_details(placements: Sequence[TaskPlacement]) -> list[JsonValue]:
         }
         for placement in placements
     ]
+
+
+def mechanism_failed_details(mechanism: str, asked: str, error: str) -> dict[str, JsonValue]:
+    """What a `mechanism_failed` event says: which mechanism, what it was asked, and its error."""
+    return {"mechanism": mechanism, "asked": asked, "error": error}

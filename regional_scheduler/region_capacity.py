@@ -21,6 +21,7 @@ from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
 from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
+from cluster_manager.guarded_mechanism import GuardedMechanism, MechanismFailure
 from cluster_manager.mechanism import (
     BestPlace,
     Place,
@@ -100,6 +101,7 @@ class RegionCapacity(NeverCopied):
         self._reclaiming = reclaiming_for_owners(self.mechanisms, self.clusters)
         self.in_cells = changing_cells(self.mechanisms, self.clusters)
         """The clusters whose attempts may lose cells and get them back while they go on, and their mechanisms."""
+        self._guarded = tuple(one for one in self.mechanisms if isinstance(one, GuardedMechanism))
         self._group_of, self.groups = groups_of(self.mechanisms)
         self._answers: tuple[Answers[Place | Shortfall], ...] = tuple(Answers() for _ in self.clusters)
         self._answers_of_several = Answers[BestPlace | tuple[int, ...]]()
@@ -266,6 +268,10 @@ class RegionCapacity(NeverCopied):
         """GPUs and thousandths of a CPU on machines that take work."""
         gpus, millicpus, _ = self.shared.totals[:, IN_SERVICE:].sum(axis=0).tolist()
         return gpus, millicpus
+
+    def take_mechanism_failures(self) -> list[MechanismFailure]:
+        """What mechanisms of packages did wrong since the last call, each failure once."""
+        return [failure for mechanism in self._guarded for failure in mechanism.take_failures()]
 
     # Time.
 

@@ -314,9 +314,9 @@ class ClusterCapacity(NeverCopied):
         """What is supposed at the moment, in order: entries that are charged, or those of an attempt that is released."""
         return ((entries, None if live is None else live.holding.key) for entries, _, live, _ in self._supposed)
 
-    def end_supposing(self) -> None:
-        """Everything is again as it was before the first supposition."""
-        while self._supposed:
+    def end_supposing(self, kept: int = 0) -> None:
+        """Everything is again as it was before the first supposition, or after the first ones that are kept."""
+        while len(self._supposed) > kept:
             entries, sign, live, self.revision = self._supposed.pop()
             charge_entries(self._tables, self.position, entries, -sign)
             if live is not None:

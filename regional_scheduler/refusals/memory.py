@@ -131,6 +131,8 @@ class RefusalMemory:
         question = self.question(workload.specification, within_quota=within_quota)
         jobs = zip(workload.specification.jobs, question.jobs, strict=True)
         job, asked = next(pair for pair in jobs if pair[0].name == refusal.job)
+        if max(refusal.room) >= job.tasks:
+            return  # A mechanism has failed: it has not said that there is too little.
         asked.row[STANDING] = standing_column(standing)
         for layer in self._layers():
             if layer.covering(asked.groups, asked.row) is not None:

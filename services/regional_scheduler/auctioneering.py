@@ -6,6 +6,7 @@ Any region may open or close a round; the one that holds the lock on the round's
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -70,7 +71,9 @@ class Auctioneer:
             lots = await self._lots(connection, stored) if self._answers(stored) else None
         if lots is None:
             return await self._close_if_due(None)
-        response = self._memory.bidder.answer(_as_round(stored, lots), self._clock.now())
+        # In a thread: leases are kept, and calls answered, however long plans take. What they read waits.
+        async with self._memory.steady:
+            response = await asyncio.to_thread(self._memory.bidder.answer, _as_round(stored, lots), self._clock.now())
         return await self._close_if_due(response)
 
     def _answers(self, stored: StoredRound) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,7 +82,8 @@ async def dispatch_awards(
     now = clock.now()
     preempted_s = await preemptions(connection, bidder.rule, [award.position.workload for award in awards], now)
     lots = _lots([award for award in awards if award.position.workload in affordable], workloads, preempted_s)
-    confirmations = bidder.confirm(lots, now)
+    # In a thread: leases are kept, and calls answered, however long plans take.
+    confirmations = await asyncio.to_thread(bidder.confirm, lots, now)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
     placed = {dispatch.lot.workload.workload for dispatch in dispatches}
     await quota_store.release(

@@ -30,11 +30,13 @@ async def look_at_inventory(memory: RegionMemory, clusters: Sequence[Cluster]) -
     ]
     found: dict[MachineId, messages.MachineInventory] = {}
     for first in range(0, len(placed), _SLICE):
-        for cluster, rack, machine in placed[first : first + _SLICE]:
-            if machine.machine in memory.inventory.number_of_machine:
-                found[machine.machine] = _entry(memory, cluster, rack, machine)
+        async with memory.steady:
+            for cluster, rack, machine in placed[first : first + _SLICE]:
+                if machine.machine in memory.inventory.number_of_machine:
+                    found[machine.machine] = _entry(memory, cluster, rack, machine)
         await asyncio.sleep(0)
-    holdings = memory.inventory.holdings()
+    async with memory.steady:
+        holdings = memory.inventory.holdings()
     for first in range(0, len(holdings), _SLICE):
         for holding in holdings[first : first + _SLICE]:
             for name in machines_of(holding.placements):

@@ -31,8 +31,8 @@ class RegionMemory:
     live: RegionAttempts
     specifications: SpecificationCache
     steady: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a thread reads the inventory, or a plan is tried on it that only answers a question: who asks is served
-    beside the session's loop, and a plan for several jobs charges one after the other while it looks for the next."""
+    """Held while a thread plans on the inventory or reads it, and while a call reads it beside the session's loop: a plan for
+    several jobs charges one after the other while it looks for the next."""
     closed: dict[ClusterId, dict[MachineId, MachineState]] = field(default_factory=dict)
     """The machines of clusters whose manager cannot be reached that would take work, and their true state: in the
     inventory they are draining meanwhile."""

@@ -25,6 +25,7 @@ from formats.workload_checks import check_workload
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.refusal import Refusal
 from regional_scheduler.refusal_in_cells import in_words_of_cells
+from regional_scheduler.region_capacity import RegionCapacity
 from services.database.lease_store import LeaseLost
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
 from services.regional_scheduler.action_requests import (
@@ -90,11 +91,9 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         within_quota = _within_quota(standing, memory.tenants[specification.tenant])
         workload = Workload(_PLANNED_AS, specification, now)
         async with memory.steady:
-            plan = plan_workload(memory.inventory, workload, standing, now, within_quota=within_quota)
-            if isinstance(plan, Refusal):
-                plan = in_words_of_cells(
-                    memory.inventory, specification, plan, standing, now, within_quota=within_quota
-                )
+            plan = await asyncio.to_thread(
+                _planned, memory.inventory, workload, standing, now, within_quota=within_quota
+            )
         if isinstance(plan, Refusal):
             return messages.PlanWorkloadResponse(placeable=False, reason=plan.sentence)
         return plan_to_proto(plan, _what_it_takes(plan))
@@ -204,6 +203,15 @@ class RegionalSchedulerServicer(regional_scheduler_pb2_grpc.RegionalSchedulerSer
         if session is None:
             raise Unavailable(f"region {self._region} is not ready; try again")
         return session
+
+
+def _planned(
+    inventory: RegionCapacity, workload: Workload, standing: Standing, now: float, *, within_quota: bool
+) -> Plan | Refusal:
+    plan = plan_workload(inventory, workload, standing, now, within_quota=within_quota)
+    if not isinstance(plan, Refusal):
+        return plan
+    return in_words_of_cells(inventory, workload.specification, plan, standing, now, within_quota=within_quota)
 
 
 def _standing(

@@ -33,6 +33,7 @@ from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
+from services.regional_scheduler.mechanism_failures import MechanismFailures
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.plan_writing import migration_to
 from services.regional_scheduler.refused_changes import RefusedChanges
@@ -84,6 +85,7 @@ class RegionSession:
         self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
         self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
+        self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
         self._looks_first = False
         """What was won is not dispatched yet, because something newer has to be taken over before."""
         self._victims_changed = False
@@ -124,6 +126,7 @@ class RegionSession:
         dispatched = await self._dispatch_or_look_again()
         # 6. Move the auction on: answer, close, or open a round.
         again_in_real_s = await self._auction()
+        await self._mechanism_failures.tell()
         # 7. Tell the cluster managers. Everything they hear is in the database already.
         self._sender.send_due(self._clock.now())
         # 8. Now and then see whether the memory agrees with itself.
@@ -207,15 +210,17 @@ class RegionSession:
                 # First that is taken over, then what was won is dispatched on it.
                 self._looks_first = self.inbox.look_at_applied = True
                 return True
-            dispatched = await dispatch_awards(
-                connection,
-                memory.region.region,
-                memory.bidder,
-                memory.specifications,
-                memory.tenants,
-                memory.live,
-                self._clock,
-            )
+            # Plans are made in a thread: questions wait meanwhile.
+            async with memory.steady:
+                dispatched = await dispatch_awards(
+                    connection,
+                    memory.region.region,
+                    memory.bidder,
+                    memory.specifications,
+                    memory.tenants,
+                    memory.live,
+                    self._clock,
+                )
         self._victims_changed = False
         for attempt in dispatched.attempts:
             memory.live.add(attempt)

@@ -7,12 +7,14 @@ from typing import TypeAlias
 
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
+from cluster_manager.guarded_mechanism import MechanismFailure
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from formats.event_details import (
     dispatched_details,
+    mechanism_failed_details,
     placement_details,
     promoted_details,
     submitted_details,
@@ -135,6 +137,11 @@ class SimulatedEvents:
     ) -> None:
         """`machine_down`, `machine_up`, or that it was loaned or reclaimed."""
         self._sink(Event(now, kind, region=region, cluster=cluster, details={"machine": machine, "reason": reason}))
+
+    def mechanism_failed(self, region: RegionId, failure: MechanismFailure, now: float) -> None:
+        """A mechanism of a package did something wrong."""
+        details = mechanism_failed_details(failure.mechanism, failure.asked, failure.error)
+        self._sink(Event(now, EventKind.MECHANISM_FAILED, region=region, cluster=failure.cluster, details=details))
 
     def invariant_broken(self, region: RegionId | None, sentence: str, now: float) -> None:
         """What must always hold does not."""

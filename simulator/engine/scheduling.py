@@ -93,12 +93,20 @@ class Scheduling:
         else:
             self.hold_auctions(now)
 
+    def _tell_failures(self, now: float) -> None:
+        """What mechanisms of packages did wrong is in the log."""
+        for member in self._world.regions.members:
+            for failure in member.inventory.take_mechanism_failures():
+                if self._world.log is not None:
+                    self._world.log.mechanism_failed(member.region, failure, now)
+
     def hold_auctions(self, now: float) -> None:
         """The policy allocates what capacity there is to the queue as it is ranked."""
         self._auction_due = False
         self._queue_pass.begin(now)
         self._world.policy.allocation.allocate(self._queue_pass)
         self._note_refusals(now)
+        self._tell_failures(now)
 
     def _note_refusals(self, now: float) -> None:
         """What found no place waits from now on; why is logged once in each wait, where there is a log."""

@@ -93,6 +93,7 @@ class LogChecker:
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.TABLE_MOVED.value: self._other,
+                EventKind.MECHANISM_FAILED.value: self._mechanism_failed,
                 EventKind.INVARIANT_BROKEN.value: self._invariant_broken,
             }
         )
@@ -291,6 +292,11 @@ class LogChecker:
             raise BadField(f"has change {change}, which is none of {', '.join(sorted(_CHANGES))}")
         text_field(record, "reason")
         self._running_attempt(record, t_s)
+
+    def _mechanism_failed(self, record: Record, t_s: float) -> None:
+        """No invariant is about it: a place is refused, and that is all."""
+        for name in ("mechanism", "asked", "error"):
+            text_field(record, name)
 
     def _change_placement(self, record: Record, t_s: float) -> None:
         placement = records_field(record, "placement")

@@ -103,6 +103,52 @@ def test_the_example_places_in_a_live_service(install: Install) -> None:
         service.check()
 
 
+def example_that_fails() -> ExamplePackage:
+    package = example()
+    fails = """
+
+def fail(self, query, view):
+    raise RuntimeError("no licence")
+
+
+GuaranteedOnly.find = fail
+"""
+    return replace(package, modules={name: code + fails for name, code in package.modules.items()})
+
+
+def failures_in(events: list[Event]) -> list[tuple[object, ...]]:
+    failed = [event for event in events if event.event == "mechanism_failed"]
+    return [(event.cluster, *(event.details[name] for name in ("mechanism", "asked", "error"))) for event in failed]
+
+
+FAILED = ("reserved", "guaranteed_only", "find", "RuntimeError: no licence")
+
+
+def test_work_goes_to_other_clusters_when_it_fails_and_the_log_says_so(install: Install) -> None:
+    install(example_that_fails())
+    rows = [row("first", 0.0, 100.0, 4, tenant="guest"), row("owns", 2.0, 100.0, 4, tenant="owner")]
+    events: list[Event] = []
+    given = SimulationInput("example", rows, Fleet((region(EVERYONE, RESERVED),)), TENANTS)
+    simulate(given, policy_called("mast"), FREE, seed=1, sink=events.append)
+    places = [_machines(event.details) for event in events if event.event == "started"]
+    assert places
+    assert all(machines == ["e0"] for machines in places)
+    assert failures_in(events) == [FAILED]
+
+
+@pytest.mark.live
+def test_a_live_region_goes_on_when_it_fails(install: Install) -> None:
+    install(example_that_fails())
+    with real_service(Fleet((region(EVERYONE, RESERVED),)), TENANTS, 60.0) as service:
+        service.submit([one_job(name, OWNER, Emulated(60.0), gpus=4) for name in ("first", "second")])
+        service.until_all_ended()
+        started = [event for event in service.events if event.event == "started"]
+        assert [_machines(event.details) for event in started] == [["e0"], ["e0"]]
+        failed = [event for event in service.events if event.event == "mechanism_failed"]
+        assert [(str(event.cluster), event.details["error"]) for event in failed] == [(FAILED[0], FAILED[-1])]
+        service.check()
+
+
 def _machines(details: object) -> list[object]:
     """Of a `started` event."""
     assert isinstance(details, dict)

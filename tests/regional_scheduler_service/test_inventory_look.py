@@ -24,12 +24,11 @@ def test_others_have_turns_while_a_large_region_is_looked_at() -> None:
     machine = gpu_machine("m7", 8)
     placement = TaskPlacement(JobName("main"), 0, east.clusters[0].cluster, machine.machine, (0, 1, 2), 1_500, 1_024)
     capacity.hold(Holding(key, Standing(3, 0), 0.0, (placement,)))
-    memory = cast(
-        "RegionMemory", SimpleNamespace(region=east, inventory=capacity, machine_state=capacity.machine_state)
-    )
 
     async def scenario() -> None:
-        turns = 0
+        turns, states = 0, capacity.machine_state
+        known = SimpleNamespace(region=east, inventory=capacity, machine_state=states, steady=asyncio.Lock())
+        memory = cast("RegionMemory", known)
         look = asyncio.ensure_future(look_at_inventory(memory, east.clusters))
         while not look.done():
             turns += 1

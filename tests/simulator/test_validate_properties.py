@@ -46,6 +46,7 @@ def test_the_legal_runs_show_something() -> None:
         "change_refused",
         "downgraded",
         "loaned",
+        "mechanism_failed",
         "promoted",
         "reclaimed",
         "restored",
