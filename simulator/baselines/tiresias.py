@@ -24,8 +24,9 @@ THRESHOLDS_GPU_S = (36_000.0,)
 """Two queues (§3.2.3 on why two), and ten GPU-hours in the first: §5.4.1 finds no difference from one hour on, and so do we in the
 average; but the longer threshold needs the fewest evictions. The testbed of §5.2 has 3,200 GPU-seconds, as `las` has."""
 
-PROMOTE_KNOB = 8.0
-"""§5.4.3: the knob matters little; a demoted job waits for eight times what it ran at most."""
+PROMOTE_KNOB = 32.0
+"""A demoted job waits for at most 32 times what it ran. The knob matters little where work fits (§5.4.3); where more is submitted than
+fits, a small one has the demoted take turns, and each turn costs evictions (docs/results/tiresias.md)."""
 
 BOUNDED = EvictionRule(minimum_run_time_s=300.0, evictions_per_workload_and_hour=2)
 """No storm: with each eviction goes at least so much work, and a workload is not stopped again and again."""

@@ -12,13 +12,22 @@ import pytest
 
 from scripts.results.side_by_side import run_side_by_side
 from scripts.results.tiresias import runs
-from scripts.results.tiresias.cases import MIDDLE_LOAD, POLICIES, TRACES, VARIANTS, Case
+from scripts.results.tiresias.cases import (
+    HIGH_LOAD,
+    MIDDLE_LOAD,
+    POLICIES,
+    TRACES,
+    VARIANTS,
+    VARIANTS_AT_HIGH_LOAD,
+    Case,
+)
 from scripts.results.tiresias.document import write_pages
 from scripts.results.tiresias.kept import KeptRun, find
 
 CASES = (
     *(Case(trace, MIDDLE_LOAD, policy) for trace in TRACES for policy in POLICIES),
     *(Case("philly", MIDDLE_LOAD, variant) for variant in VARIANTS),
+    *(Case("philly", HIGH_LOAD, variant) for variant in ("tiresias_las", "srtf", *VARIANTS_AT_HIGH_LOAD)),
 )
 
 

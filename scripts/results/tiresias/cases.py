@@ -23,6 +23,7 @@ DAY_S = 86_400.0
 GPUS_PER_MACHINE = 8
 LOADS = (0.7, 1.0, 1.3)
 MIDDLE_LOAD = 1.0
+HIGH_LOAD = 1.3
 REFERENCE = "tiresias_las"
 SLICED = "gandiva, slices of 1 h"
 POLICIES = ("tiresias_las", "tiresias_gittins", "yarn_cs", "best_effort", "srtf", SLICED)
@@ -84,15 +85,27 @@ SHORT_GPU_S = 3200.0
 VARIANTS: Mapping[str, Policy] = MappingProxyType(
     {
         "K=2, 3,200": las((SHORT_GPU_S,)),
+        "K=2, 72,000": las((72_000.0,)),
         "K=2, 180,000": las((180_000.0,)),
         "K=3, 3,200 and 36,000": las((SHORT_GPU_S, 36_000.0)),
+        "K=4, 3,200, 36,000 and 360,000": las((SHORT_GPU_S, 36_000.0, 360_000.0)),
         "knob 1": las(promote_knob=1.0),
-        "knob 32": las(promote_knob=32.0),
+        "knob 8": las(promote_knob=8.0),
         "no promotion": las(promote_knob=None),
         "evictions unbounded, as in the paper": las(eviction=DEFAULT_RULE),
     }
 )
 """What is changed of the defaults; thresholds are in GPU-seconds."""
+VARIANTS_AT_HIGH_LOAD = (
+    "K=2, 72,000",
+    "K=2, 180,000",
+    "knob 8",
+    "no promotion",
+    "evictions unbounded, as in the paper",
+)
+"""Promotion and long thresholds have something to do only where work has to wait for long."""
+VARIED = MappingProxyType({MIDDLE_LOAD: tuple(VARIANTS), HIGH_LOAD: VARIANTS_AT_HIGH_LOAD})
+"""Which variants are run, by load."""
 
 
 def policy_of(case: Case) -> Policy:
@@ -105,7 +118,12 @@ def all_cases(traces: Sequence[str]) -> tuple[Case, ...]:
     """Every run of the document, the long ones first."""
     return (
         *(Case(trace, load, policy) for load in sorted(LOADS, reverse=True) for trace in traces for policy in POLICIES),
-        *(Case(trace, MIDDLE_LOAD, variant) for trace in traces for variant in VARIANTS),
+        *(
+            Case(trace, load, variant)
+            for load in sorted(VARIED, reverse=True)
+            for trace in traces
+            for variant in VARIED[load]
+        ),
     )
 
 

@@ -43,6 +43,12 @@ OWNERS = (("ads", 2), ("bio", 1), ("car", 1))
 MACHINES = 6
 LEVELS = (CellLevel("gpu"), CellLevel("socket", 4), CellLevel("machine", 2))
 THRESHOLDS_GPU_S, KNOB = (300.0, 3_000.0), 0.25
+POLICY = replace(MAST, name="mast_with_2d_las", ordering=FirstStarted(), levels=AttainedService(THRESHOLDS_GPU_S, KNOB))
+SECTION = PrioritySection(
+    ordering="tiresias_las", levels=LevelsSection(thresholds_gpu_s=list(THRESHOLDS_GPU_S), promote_knob=KNOB)
+)
+"""The same as a service is told it, for each priority."""
+PRIORITIES = dict.fromkeys(range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1), SECTION)
 SETTINGS = SimulationSettings(
     costs=CostSettings(container_start_s=20.0, checkpoint_save_s=10.0, restore_s=5.0, checkpoint_interval_s=0.0),
     scan_period_s=60.0,
@@ -116,14 +122,8 @@ def starts_of(events: Sequence[Event]) -> list[tuple[float, str, int | None]]:
 def same_starts(database_url: str, rows: list[TraceRow]) -> None:
     """Runs both, and compares every start with its time; both logs must be valid."""
     declared, fleet, tenants = fleet_and_tenants()
-    policy = replace(
-        MAST, name="mast_with_2d_las", ordering=FirstStarted(), levels=AttainedService(THRESHOLDS_GPU_S, KNOB)
-    )
-    section = PrioritySection(
-        ordering="tiresias_las", levels=LevelsSection(thresholds_gpu_s=list(THRESHOLDS_GPU_S), promote_knob=KNOB)
-    )
     simulated: list[Event] = []
-    record = simulate(SimulationInput("slice", rows, fleet, tenants), policy, SETTINGS, seed=1, sink=simulated.append)
+    record = simulate(SimulationInput("slice", rows, fleet, tenants), POLICY, SETTINGS, seed=1, sink=simulated.append)
     greatest = greatest_gpus_per_machine(fleet)
     submitted = [Workload(row.workload_id, workload_of_row(row, greatest), row.submit_s) for row in rows]
 
@@ -137,7 +137,7 @@ def same_starts(database_url: str, rows: list[TraceRow]) -> None:
                 SETTINGS,
                 rows[0].submit_s,
                 64,
-                dict.fromkeys(range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1), section),
+                PRIORITIES,
                 passes_of_one_global_tier=25,
             )
             return await service.run(sorted(submitted, key=lambda each: each.submitted_s))
