@@ -2,8 +2,9 @@
 
 Rule: inference says how many of its machines it lends. When these are more than before, the first by the cluster's order
 that work come; then those that are down; then those that are about to go back, which are kept. When they are fewer, the
-reclaiming policy chooses which go back. What runs there is asked to leave and saves its work, as when it is preempted; the
-machine takes nothing new meanwhile, and is handed back when all attempts that were on it have gone.
+reclaiming policy chooses which go back. Attempts that have only flexible tasks there go on without them; whatever else
+runs there is asked to leave and saves its work, as when it is preempted. The machine takes nothing new meanwhile, and is
+handed back when all that was on it has gone.
 
 A lender is a state machine: events go in, and what is to be done comes out. The state of each machine is the
 inventory's (and the database's), and moves by the table of `domain.machine_life_cycle`; the lender only remembers which
@@ -22,7 +23,7 @@ from domain.fleet import MachineState
 from domain.identifiers import ClusterId, MachineId
 from domain.machine_life_cycle import MachineHappening, next_machine_state
 from domain.placement import AttemptKey
-from domain.plan import Reclaim
+from domain.plan import Reclaim, ScaleIn
 from regional_scheduler.reclaiming.policy import MachineOnLoan, ReclaimingPolicy, check_reclaim
 
 
@@ -37,8 +38,9 @@ class MachineChange:
     """One sentence, for the event log."""
 
 
-LoanAction: TypeAlias = MachineChange | Reclaim
-"""What is to be done, in the order in which it is answered. Reclaim: its machines are asked back, its victims to leave."""
+LoanAction: TypeAlias = MachineChange | ScaleIn | Reclaim
+"""What is to be done, in the order in which it is answered. Reclaim: its machines are asked back, its victims to leave.
+ScaleIn: when it is carried out, `Lender.scaled_in` is to hear of it."""
 StateOf: TypeAlias = Callable[[MachineId], MachineState]
 Occupancy: TypeAlias = Callable[[Sequence[MachineId]], Sequence[MachineOnLoan]]
 """What runs on these machines, in their order."""
@@ -57,10 +59,10 @@ class Lender:
         """`returning` are those that are on their way back already, with what is still on them."""
         self.cluster = cluster
         self.machines = tuple(machines)
-        self._awaited: dict[MachineId, dict[AttemptKey, None]] = {}
-        """The attempts that have yet to leave each returning machine."""
+        self._awaited: dict[MachineId, dict[AttemptKey, bool]] = {}
+        """The attempts that have yet to leave each returning machine, and whether they only scale in."""
         for machine in returning:
-            self._await(machine)
+            self._await(machine, frozenset([there.key for there in machine.attempts]))
 
     def begin(self, count: int) -> tuple[MachineChange, ...]:
         """Lends so many of machines that were not used for training so far; the others serve inference."""
@@ -94,6 +96,14 @@ class Lender:
                 awaited.pop(key, None)
         return self._hand_back(state_of)
 
+    def scaled_in(self, keys: Iterable[AttemptKey], state_of: StateOf) -> tuple[MachineChange, ...]:
+        """These attempts have given up the flexible tasks that they were to: where they had only such, they are gone."""
+        for key in keys:
+            for awaited in self._awaited.values():
+                if awaited.get(key):
+                    del awaited[key]
+        return self._hand_back(state_of)
+
     def _lend_more(self, count: int, state_of: StateOf) -> tuple[MachineChange, ...]:
         states = {machine: state_of(machine) for machine in self.machines}
         working = [machine for machine in self.machines if states[machine] is MachineState.SERVING]
@@ -120,19 +130,23 @@ class Lender:
         policy: ReclaimingPolicy,
         rng: np.random.Generator,
     ) -> tuple[LoanAction, ...]:
-        reclaim = policy.choose(on_loan, count, rng)
-        check_reclaim(policy.name, reclaim, on_loan, count)
-        chosen = frozenset(reclaim.machines)
+        choice = policy.choose(on_loan, count, rng)
+        check_reclaim(policy.name, choice, on_loan, count)
+        chosen, victims = frozenset(choice.reclaim.machines), frozenset(choice.reclaim.victims)
         asked_back = {
             machine: next_machine_state(machine, state_of(machine), MachineHappening.ASKED_BACK) for machine in chosen
         }
         for machine in on_loan:
             if machine.machine in chosen:
-                self._await(machine)
-        return reclaim, *self._hand_back(lambda machine: asked_back.get(machine) or state_of(machine))
+                self._await(machine, victims)
+        return *choice.actions, *self._hand_back(lambda machine: asked_back.get(machine) or state_of(machine))
 
-    def _await(self, machine: MachineOnLoan) -> None:
-        self._awaited[machine.machine] = dict.fromkeys((*machine.leaving, *(there.key for there in machine.attempts)))
+    def _await(self, machine: MachineOnLoan, victims: frozenset[AttemptKey]) -> None:
+        self._awaited[machine.machine] = {
+            **dict.fromkeys(machine.scaling_in, True),
+            **{there.key: there.key not in victims for there in machine.attempts},
+            **dict.fromkeys(machine.leaving, False),
+        }
 
     def _hand_back(self, state_of: StateOf) -> tuple[MachineChange, ...]:
         vacated = [machine for machine in self.machines if self._awaited.get(machine) == {}]

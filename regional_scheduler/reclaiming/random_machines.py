@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from domain.plan import Reclaim
-from regional_scheduler.reclaiming.policy import MachineOnLoan, reclaim_of
+from regional_scheduler.reclaiming.policy import MachineOnLoan, ReclaimChoice, reclaim_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +16,6 @@ class RandomMachines:
 
     name: str = "random_machines"
 
-    def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> Reclaim:
+    def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> ReclaimChoice:
         places = rng.choice(len(on_loan), size=count, replace=False)
         return reclaim_of([on_loan[place] for place in sorted(places.tolist())])

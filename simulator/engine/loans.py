@@ -8,6 +8,8 @@ from domain.fleet import Fleet
 from domain.identifiers import ClusterId
 from domain.machine_life_cycle import MACHINE_EVENTS
 from domain.placement import AttemptKey
+from domain.plan import ScaleIn
+from domain.workload import JobSpecification
 from regional_scheduler.loaning import Lender, LoanAction, MachineChange
 from regional_scheduler.reclaiming.occupancy import machines_on_loan
 from regional_scheduler.region_capacity import RegionCapacity
@@ -45,7 +47,7 @@ class Loans:
         actions = lender.lend(
             step.machines,
             inventory.machine_state,
-            lambda machines: machines_on_loan(inventory, machines),
+            lambda machines: machines_on_loan(inventory, machines, self._jobs_of),
             world.policy.reclaiming,
             world.rng,
         )
@@ -59,16 +61,28 @@ class Loans:
 
     def _carry_out(self, region: int, actions: Iterable[LoanAction]) -> None:
         world = self._world
+        scaled_in: list[AttemptKey] = []
         for action in actions:
             if isinstance(action, MachineChange):
                 event = MACHINE_EVENTS.get(action.happening)
                 world.put_machine(region, action.machine, action.state, event, action.reason)
                 world.news |= action.state.takes_work
                 continue
+            if isinstance(action, ScaleIn):
+                self._attempts.carry_out(region, (action,))
+                scaled_in.append(action.attempt)
+                continue
             places = [key for key in action.victims if self._attempts.workload_of(key).key != key]
             self._attempts.carry_out(region, (action,))
             # Places that were kept for a next attempt are given up at once.
             self.attempts_gone(places)
+        if scaled_in:
+            # What a running attempt gives up is free at once here: no process has to be asked.
+            for position, lender in self._lenders.values():
+                self._carry_out(position, lender.scaled_in(scaled_in, self._inventory(position).machine_state))
+
+    def _jobs_of(self, attempt: AttemptKey) -> tuple[JobSpecification, ...]:
+        return self._attempts.workload_of(attempt).workload.specification.jobs
 
     def _inventory(self, region: int) -> RegionCapacity:
         return self._world.regions.members[region].inventory

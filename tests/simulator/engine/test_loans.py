@@ -24,21 +24,25 @@ from domain.identifiers import (
     WorkloadId,
 )
 from domain.placement import AttemptKey
-from domain.plan import Reclaim
 from domain.resources import Quota
 from domain.tenant import Tenant
 from formats.problems import FormatError
 from formats.trace import TraceRow
+from formats.trace_workload import JOB_NAME
+from regional_scheduler.reclaiming.fewest_evictions import FewestEvictions
 from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
+from regional_scheduler.reclaiming.least_preemption_cost import LeastPreemptionCost
 from regional_scheduler.reclaiming.policy import (
     AttemptOnMachine,
     BadReclaim,
     MachineOnLoan,
+    ReclaimChoice,
     ReclaimingPolicy,
     reclaim_of,
 )
 from regional_scheduler.reclaiming.random_machines import RandomMachines
 from simulator.engine.settings import CostSettings, FailureSettings, SimulationSettings
+from simulator.inputs.actions import ResizeAt
 from simulator.inputs.loans import LoanSchedule, LoanStep
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
@@ -82,7 +86,7 @@ class These:
     asked: list[tuple[tuple[MachineOnLoan, ...], int]]
     name: str = "these"
 
-    def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> Reclaim:
+    def choose(self, on_loan: Sequence[MachineOnLoan], count: int, rng: np.random.Generator) -> ReclaimChoice:
         self.asked.append((tuple(on_loan), count))
         there = {machine.machine: machine for machine in on_loan}
         names = [MachineId(name) for name in self.answers[len(self.asked) - 1].split()]
@@ -92,7 +96,8 @@ class These:
 def on_loan(name: str, gang: int = 0, machines: int = 0) -> MachineOnLoan:
     """With the first attempt of the gang on it, if it holds GPUs there."""
     key = AttemptKey(WorkloadId("gang"), AttemptNumber(1))
-    return MachineOnLoan(MachineId(name), (AttemptOnMachine(key, gang, machines),) if gang else ())
+    part = AttemptOnMachine(key, gang, machines, gpus_elsewhere=gang * (machines - 1))
+    return MachineOnLoan(MachineId(name), (part,) if gang else ())
 
 
 def reclaiming_with(policy: ReclaimingPolicy, base: Policy = FIFO) -> Policy:
@@ -224,6 +229,26 @@ def test_a_gang_leaves_all_its_machines() -> None:
         (100, "reclaimed", "s2"),
         (105, "reclaimed", "s1"),
         (600, "loaned", "s1"),
+    ]
+
+
+@pytest.mark.parametrize("policy", [LeastPreemptionCost(), FewestEvictions()], ids=str)
+def test_flexible_tasks_leave_without_an_eviction(policy: ReclaimingPolicy) -> None:
+    """100 s of work on s0 from 10 on; at twice the speed with s1 from 20 to 40; s2 is the first to go back, being idle."""
+    grows = replace(row("grows", 0, 100, 2), tasks=1, min_tasks=1, max_tasks=3)
+    run = checked_run(
+        reclaiming_with(policy),
+        [grows],
+        fleet(training=0),
+        settings=COSTS,
+        loans=lending((0, 3), (30, 2), (40, 1)),
+        actions=(ResizeAt(20.0, WorkloadId("grows"), JOB_NAME, 2),),
+    )
+    assert attempts(run.record)["grows"] == [("s0+s0+s1+s0", 0, 10, 90, "completed", 100)]
+    assert [(r["t"], r["speed"]) for r in run.log if r["event"] == "resized"] == [(20, 2.0), (40, 1.0)]
+    assert [event for event in machine_events(run) if event[0] > 0] == [
+        (30, "reclaimed", "s2"),
+        (40, "reclaimed", "s1"),
     ]
 
 
