@@ -1,4 +1,4 @@
-"""How fast emulated work advances with more tasks than its base tasks (Lyra §5: throughput is linear in the workers)."""
+"""How fast emulated work advances with more tasks than its base tasks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from domain.placement import TaskPlacement
+from domain.scaling import LINEAR_SCALING, Scaling
 from domain.workload import JobSpecification
 
 
-def work_rate(jobs: Iterable[JobSpecification], placements: Sequence[TaskPlacement]) -> float:
-    """Seconds of work per second of jobs that advance together: the smallest ratio of placed to base tasks, at least 1.
+def work_rate(
+    jobs: Iterable[JobSpecification], placements: Sequence[TaskPlacement], scaling: Scaling = LINEAR_SCALING
+) -> float:
+    """Seconds of work per second of jobs that advance together: that of the slowest by its placed tasks, at least 1.
 
     Above 1 only when every job has flexible tasks beside its base tasks. Raises ValueError without any job.
     """
     placed = Counter(placement.job for placement in placements)
-    return min(max(1.0, placed[job.name] / max(1, job.tasks)) for job in jobs)
+    return min(_rate(scaling, job.tasks, placed[job.name]) for job in jobs)
+
+
+def _rate(scaling: Scaling, base_tasks: int, tasks: int) -> float:
+    base = max(1, base_tasks)
+    return max(1.0, scaling.rate(base, max(base, tasks)))

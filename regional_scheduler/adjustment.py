@@ -40,8 +40,12 @@ class ElasticPolicy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def resize(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float) -> Sequence[Resize]:
+    def resize(
+        self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float, *, anything_waits: bool
+    ) -> Sequence[Resize]:
         """What is to be resized, in an order in which each action is possible. `attempts` come by key.
+
+        `anything_waits`: whether the queue has workloads that have not started.
 
         The region is as before when this returns: what it tries out it does in `RegionCapacity.tentatively`.
         """
@@ -65,6 +69,8 @@ def adjust(
     elastic: ElasticPolicy | None,
     tuning: RegionTuning | None,
     now: float,
+    *,
+    anything_waits: bool,
 ) -> tuple[Action, ...]:
     """What is to be done with what runs in the region: the actions in their order; the region is as before.
 
@@ -74,7 +80,7 @@ def adjust(
     by_key = sorted(attempts, key=lambda attempt: attempt.key)
     with region.tentatively():
         if elastic is not None:
-            resizes = elastic.resize(region, by_key, now)
+            resizes = elastic.resize(region, by_key, now, anything_waits=anything_waits)
             apply_actions(region, resizes, now)
             actions += resizes
             if resizes:

@@ -73,7 +73,7 @@ def plan_resize(inventory: RegionCapacity, attempt: AttemptToChange, job_name: J
     numbers = [number for number in range(job.greatest_tasks) if number not in taken][: tasks - len(placed)]
     clusters = list(dict.fromkeys(placement.cluster for placement in placed))
     for cluster in clusters:
-        added = _place_in(inventory, attempt, (replace(job, tasks=len(numbers)),), cluster, now)
+        added = place_in(inventory, attempt, (replace(job, tasks=len(numbers)),), cluster, now)
         if added:
             renumbered = [p._replace(task=number) for p, number in zip(added, numbers, strict=True)]
             return _plan(inventory, attempt, (ScaleOut(attempt.key, tuple(renumbered)),))
@@ -123,7 +123,7 @@ def plan_migration(inventory: RegionCapacity, attempt: AttemptToChange, cluster:
             if machine in inventory.number_of_machine:
                 inventory.set_machine_state(machine, MachineState.DRAINING)
         if cluster is not None:
-            placements = _place_in(inventory, attempt, attempt.specification.jobs, cluster, now)
+            placements = place_in(inventory, attempt, attempt.specification.jobs, cluster, now)
             why = f"cluster {cluster} has no room for it"
         else:
             workload = Workload(attempt.key.workload, attempt.specification, now)
@@ -140,7 +140,7 @@ def _plan(inventory: RegionCapacity, attempt: AttemptToChange, actions: tuple[Ac
     return Plan(attempt.key.workload, inventory.region, actions, Score(reclaim_class=reclaim_class(actions)))
 
 
-def _place_in(
+def place_in(
     inventory: RegionCapacity,
     attempt: AttemptToChange,
     jobs: Sequence[JobSpecification],

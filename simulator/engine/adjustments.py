@@ -49,7 +49,9 @@ class Adjustments:
         for region, member in enumerate(world.regions.members):
             attempts = self._adjustable(region, now)
             if attempts:
-                actions = adjust(member.inventory, attempts, world.policy.elastic, world.policy.tuning, now)
+                waits = len(world.queue) > 0
+                elastic, tuning = world.policy.elastic, world.policy.tuning
+                actions = adjust(member.inventory, attempts, elastic, tuning, now, anything_waits=waits)
                 if actions:
                     self._attempts.carry_out(region, actions)
                     changed = True

@@ -33,7 +33,9 @@ class AllThatFit:
 
     name: str = "all_that_fit"
 
-    def resize(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float) -> Sequence[Resize]:
+    def resize(
+        self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float, *, anything_waits: bool
+    ) -> Sequence[Resize]:
         resizes: list[Resize] = []
         with region.tentatively():
             for attempt in attempts:
@@ -118,7 +120,9 @@ class TakesTheBaseTask:
 
     name: str = "takes_the_base_task"
 
-    def resize(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float) -> Sequence[Resize]:
+    def resize(
+        self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float, *, anything_waits: bool
+    ) -> Sequence[Resize]:
         return [ScaleIn(attempt.key, (TaskName(JOB_NAME, 0),)) for attempt in attempts]
 
 

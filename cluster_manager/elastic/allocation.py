@@ -1,0 +1,73 @@
+"""How many tasks elastic jobs get of the GPUs that are idle or held by flexible tasks: Lyra's second phase, AFS, Gandiva.
+
+All of them leave base tasks alone: whoever runs has these. `gpus` is what there is for flexible tasks, those that are
+held now included. Answers say how many tasks each job is to have, by its key.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from cluster_manager.elastic.demand import ElasticDemand
+from cluster_manager.elastic.knapsack import WeightedValue, best_choice
+from domain.placement import AttemptKey
+
+
+def most_reduction(
+    demands: Sequence[ElasticDemand], gpus: int, resize_pause_s: float = 0.0
+) -> Mapping[AttemptKey, int]:
+    """Lyra §5.2, the second phase: the greatest sum of seconds by which jobs complete earlier than with their base tasks.
+
+    A number of tasks that differs from the present one costs its job `resize_pause_s`: nothing is resized for less.
+    """
+    items = [demand.items(resize_pause_s) for demand in demands]
+    groups = [[WeightedValue(item.gpus, item.reduction_s) for item in group] for group in items]
+    chosen = best_choice(groups, gpus)
+    return {demand.key: items[number][chosen[number]].tasks for number, demand in enumerate(demands)}
+
+
+def greatest_marginal_throughput(demands: Sequence[ElasticDemand], gpus: int) -> Mapping[AttemptKey, int]:
+    """AFS as Lyra §7.1 has it: one task after the other to the job with the greatest gain of throughput for each GPU.
+
+    Throughput counts in times that of the job's base tasks. A job whose next task does not fit gets no more. Of equal
+    gains the one with the least work left goes first, as in AFS itself.
+    """
+    tasks = {demand.key: demand.base_tasks for demand in demands}
+    waiting = [entry for demand in demands if (entry := _gain(demand, demand.base_tasks)) is not None]
+    heapq.heapify(waiting)
+    by_key = {demand.key: demand for demand in demands}
+    left = gpus
+    while waiting:
+        _, _, key = heapq.heappop(waiting)
+        demand = by_key[key]
+        if demand.gpus_per_task > left:
+            continue
+        left -= demand.gpus_per_task
+        tasks[key] += 1
+        entry = _gain(demand, tasks[key])
+        if entry is not None:
+            heapq.heappush(waiting, entry)
+    return tasks
+
+
+def _gain(demand: ElasticDemand, tasks: int) -> tuple[float, float, AttemptKey] | None:
+    """For a heap: what one more task brings for each of its GPUs. None when it may have no more."""
+    if tasks >= demand.most_tasks:
+        return None
+    gain = (demand.rate(tasks + 1) - demand.rate(tasks)) / demand.gpus_per_task
+    return -gain, demand.remaining_s, demand.key
+
+
+def opportunistic_growth(demands: Sequence[ElasticDemand], idle_gpus: int) -> Mapping[AttemptKey, int]:
+    """Gandiva as Lyra §7.1 has it: jobs grow into what is idle, those that run longest first, and none shrinks for another.
+
+    To be asked only while nothing waits. `idle_gpus` are those that nobody holds.
+    """
+    tasks = {demand.key: demand.tasks for demand in demands}
+    left = idle_gpus
+    for demand in sorted(demands, key=lambda one: (one.started_s, one.key)):
+        more = min(demand.most_tasks - demand.tasks, left // demand.gpus_per_task)
+        tasks[demand.key] += more
+        left -= more * demand.gpus_per_task
+    return tasks

@@ -1,0 +1,71 @@
+"""The multiple-choice knapsack problem, exactly, by dynamic programming (Lyra §5.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cluster_manager.capacity.tables import Integers, Reals
+from cluster_manager.kernels.compiled import compiled
+
+
+class WeightedValue(NamedTuple):
+    """What choosing an item takes of the capacity (0 or more), and what it is worth (any finite number)."""
+
+    weight: int
+    value: float
+
+
+def best_choice(groups: Sequence[Sequence[WeightedValue]], capacity: int) -> tuple[int, ...]:
+    """For each group the place of the item that is chosen: together of the most value that the capacity allows.
+
+    Of equal values those of the first items are chosen, groups from the last to the first. Raises ValueError when the
+    lightest items of all groups are too heavy together, and for a group without items.
+
+    It takes time in proportion to items times capacity; weights that have a common divisor are divided by it.
+    """
+    if not groups:
+        return ()
+    if any(not group for group in groups):
+        raise ValueError("a group without items: there is nothing to choose")
+    needed = sum(min(item.weight for item in group) for group in groups)
+    if needed > capacity:
+        raise ValueError(f"the lightest items of all groups weigh {needed} together, more than the capacity {capacity}")
+    heaviest = sum(max(item.weight for item in group) for group in groups)
+    weights = np.array([item.weight for group in groups for item in group], np.int64)
+    divisor = max(1, math.gcd(*weights.tolist()))
+    first = np.cumsum([0, *map(len, groups)])
+    values = np.array([item.value for group in groups for item in group], np.float64)
+    chosen = np.zeros(len(groups), np.int64)
+    choose_items(first, weights // divisor, values, min(capacity, heaviest) // divisor, chosen)
+    return tuple(chosen.tolist())
+
+
+@compiled
+def choose_items(first: Integers, weights: Integers, values: Reals, capacity: int, chosen: Integers) -> None:
+    """Fills `chosen[group]` with the place of the chosen item in its group; items of a group are first[group:group + 2].
+
+    There must be a choice that the capacity allows.
+    """
+    groups = len(chosen)
+    # The value of the best choice from the groups so far, by what it may weigh at most.
+    best = np.zeros(capacity + 1, np.float64)
+    before = np.zeros(capacity + 1, np.float64)
+    places = np.zeros((groups, capacity + 1), np.int32)
+    for group in range(groups):
+        before, best = best, before
+        best[:] = -np.inf
+        for item in range(first[group], first[group + 1]):
+            weight, value = weights[item], values[item]
+            for room in range(weight, capacity + 1):
+                total = before[room - weight] + value
+                if total > best[room]:
+                    best[room] = total
+                    places[group, room] = item - first[group]
+    room = capacity
+    for group in range(groups - 1, -1, -1):
+        chosen[group] = places[group, room]
+        room -= weights[first[group] + chosen[group]]

@@ -1,0 +1,35 @@
+"""Lyra's second phase (§5.2): flexible tasks go where completions come earlier by the most seconds in all.
+
+Rule: a multiple-choice knapsack in each cluster. A job is a group; each number of tasks that it may have is an item, whose
+weight is the GPUs of its flexible tasks and whose value the seconds by which it completes earlier than with its base
+tasks; the capacity is what is idle or held by flexible tasks. It is solved exactly, by dynamic programming. A job is
+resized for no less than `resize_pause_s`. Base tasks, the first phase, are the queue's (shortest job first) and come before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from cluster_manager.elastic.allocation import most_reduction
+from domain.scaling import LINEAR_SCALING, Scaling
+from regional_scheduler.adjustment import AdjustableAttempt, Resize
+from regional_scheduler.elastic.resizing import resizes
+from regional_scheduler.region_capacity import RegionCapacity
+
+
+@dataclass(frozen=True, slots=True)
+class LyraElastic:
+    """Run times must be known or estimated: see `candidates.expected_remaining_s`."""
+
+    scaling: Scaling = LINEAR_SCALING
+    resize_pause_s: float = 1.0
+    """For how long a resize stops the work of a job."""
+    name: str = "lyra"
+
+    def resize(
+        self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float, *, anything_waits: bool
+    ) -> Sequence[Resize]:
+        allocate = partial(most_reduction, resize_pause_s=self.resize_pause_s)
+        return resizes(region, attempts, self.scaling, now, allocate, redistributes=True)

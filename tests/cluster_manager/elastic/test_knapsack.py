@@ -1,0 +1,75 @@
+"""The multiple-choice knapsack, beside trying everything and beside the same recursion in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster_manager.elastic.knapsack import WeightedValue, best_choice
+
+ITEMS = st.builds(WeightedValue, st.integers(0, 6), st.integers(-5, 20).map(float))
+GROUPS = st.lists(st.lists(ITEMS, min_size=1, max_size=4), max_size=5)
+
+
+def weight_and_value(groups: Sequence[Sequence[WeightedValue]], chosen: Sequence[int]) -> tuple[int, float]:
+    items = [group[place] for group, place in zip(groups, chosen, strict=True)]
+    return sum(item.weight for item in items), sum(item.value for item in items)
+
+
+def best_by_trying(groups: Sequence[Sequence[WeightedValue]], capacity: int) -> float | None:
+    """The value of the best of all choices; None where each is too heavy."""
+    choices = itertools.product(*(range(len(group)) for group in groups))
+    weighed = [weight_and_value(groups, choice) for choice in choices]
+    return max((value for weight, value in weighed if weight <= capacity), default=None)
+
+
+def plain_choice(groups: Sequence[Sequence[WeightedValue]], capacity: int) -> tuple[int, ...]:
+    """What the kernel decides, by the same recursion over tuples."""
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * (capacity + 1)
+    for group in groups:
+        following: list[tuple[float, tuple[int, ...]]] = []
+        for room in range(capacity + 1):
+            found: tuple[float, tuple[int, ...]] = (-float("inf"), ())
+            for place, item in enumerate(group):
+                if item.weight <= room and best[room - item.weight][0] + item.value > found[0]:
+                    before = best[room - item.weight]
+                    found = (before[0] + item.value, (*before[1], place))
+            following.append(found)
+        best = following
+    return best[capacity][1]
+
+
+@given(GROUPS, st.integers(0, 20))
+def test_never_less_than_the_best_and_never_too_heavy(groups: list[list[WeightedValue]], capacity: int) -> None:
+    best = best_by_trying(groups, capacity)
+    if best is None:
+        with pytest.raises(ValueError, match="the lightest items of all groups weigh"):
+            best_choice(groups, capacity)
+        return
+    chosen = best_choice(groups, capacity)
+    weight, value = weight_and_value(groups, chosen)
+    assert (weight <= capacity, value) == (True, best)
+    assert chosen == plain_choice(groups, capacity)
+
+
+@given(GROUPS, st.integers(0, 20), st.integers(2, 8))
+def test_never_another_choice_when_all_is_so_many_times_as_heavy(
+    groups: list[list[WeightedValue]], capacity: int, times: int
+) -> None:
+    if best_by_trying(groups, capacity) is not None:
+        heavier = [[WeightedValue(item.weight * times, item.value) for item in group] for group in groups]
+        assert best_choice(heavier, capacity * times + times - 1) == best_choice(groups, capacity)
+
+
+def test_nothing_to_choose_from() -> None:
+    assert best_choice([], 3) == ()
+    with pytest.raises(ValueError, match="a group without items"):
+        best_choice([[]], 3)
+
+
+def test_only_what_weighs_nothing() -> None:
+    assert best_choice([[WeightedValue(0, 1.0), WeightedValue(0, 2.0)]], 0) == (1,)
