@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from cluster_manager.elastic.demand import ElasticDemand
-from cluster_manager.elastic.knapsack import WeightedValue, best_choice
+from cluster_manager.elastic.knapsack import best_choice
 from domain.placement import AttemptKey
 
 
@@ -21,10 +21,8 @@ def most_reduction(
 
     A number of tasks that differs from the present one costs its job `resize_pause_s`: nothing is resized for less.
     """
-    items = [demand.items(resize_pause_s) for demand in demands]
-    groups = [[WeightedValue(item.gpus, item.reduction_s) for item in group] for group in items]
-    chosen = best_choice(groups, gpus)
-    return {demand.key: items[number][chosen[number]].tasks for number, demand in enumerate(demands)}
+    chosen = best_choice([demand.items(resize_pause_s) for demand in demands], gpus)
+    return {demand.key: demand.base_tasks + more for demand, more in zip(demands, chosen, strict=True)}
 
 
 def greatest_marginal_throughput(demands: Sequence[ElasticDemand], gpus: int) -> Mapping[AttemptKey, int]:

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from cluster_manager.elastic.knapsack import WeightedValue
 from domain.placement import AttemptKey
 from domain.scaling import LINEAR_SCALING, Scaling
-
-
-class Item(NamedTuple):
-    """One possible number of tasks of a job."""
-
-    tasks: int
-    gpus: int
-    """Of its flexible tasks: the item's weight."""
-    reduction_s: float
-    """Seconds by which its completion comes earlier than with the base tasks alone: the item's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +36,16 @@ class ElasticDemand:
         """Seconds by which the job completes earlier with so many tasks until its end than with the base tasks."""
         return self.remaining_s - self.remaining_s / self.rate(tasks)
 
-    def items(self, resize_pause_s: float = 0.0) -> tuple[Item, ...]:
-        """All that it may have, base tasks alone first; another number than now costs it the pause, in seconds."""
-        return tuple(
-            [
-                Item(tasks, self.gpus(tasks), self.reduction_s(tasks) - resize_pause_s * (tasks != self.tasks))
-                for tasks in range(self.base_tasks, self.most_tasks + 1)
-            ]
-        )
+    def items(self, resize_pause_s: float = 0.0) -> list[WeightedValue]:
+        """A group of the knapsack: the items are all numbers of tasks from the base tasks alone on.
+
+        Each weighs the GPUs of its flexible tasks and is worth `reduction_s`; another number than now costs the pause, in seconds.
+        """
+        gpus, remaining_s, base, rate = self.gpus_per_task, self.remaining_s, self.base_tasks, self.scaling.rate
+        items = [
+            WeightedValue((tasks - base) * gpus, remaining_s - remaining_s / rate(base, tasks) - resize_pause_s)
+            for tasks in range(base, self.most_tasks + 1)
+        ]
+        now = items[self.tasks - base]
+        items[self.tasks - base] = WeightedValue(now.weight, now.value + resize_pause_s)
+        return items

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,14 +28,14 @@ def best_choice(groups: Sequence[Sequence[WeightedValue]], capacity: int) -> tup
     """
     if not groups:
         return ()
-    if any(not group for group in groups):
+    if not all(groups):
         raise ValueError("a group without items: there is nothing to choose")
-    needed = sum(min(item.weight for item in group) for group in groups)
+    of_groups = [[item.weight for item in group] for group in groups]
+    needed, heaviest = sum(map(min, of_groups)), sum(map(max, of_groups))
     if needed > capacity:
         raise ValueError(f"the lightest items of all groups weigh {needed} together, more than the capacity {capacity}")
-    heaviest = sum(max(item.weight for item in group) for group in groups)
-    weights = np.array([item.weight for group in groups for item in group], np.int64)
-    divisor = max(1, math.gcd(*weights.tolist()))
+    weights = np.array([weight for group in of_groups for weight in group], np.int64)
+    divisor = max(1, int(np.gcd.reduce(weights)))
     first = np.cumsum([0, *map(len, groups)])
     values = np.array([item.value for group in groups for item in group], np.float64)
     chosen = np.zeros(len(groups), np.int64)

@@ -10,9 +10,8 @@ Invariant: nothing is preempted as long as machines without base tasks suffice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
@@ -36,9 +35,12 @@ class LeastPreemptionCost:
         return reclaim_of([on_loan[place] for place in sorted(chosen)])
 
 
-def preemption_cost(attempts: Sequence[AttemptOnMachine]) -> Fraction:
-    """Of a machine with these attempts: the sum of the shares that it is of their machines."""
-    return sum((Fraction(1, attempt.machines) for attempt in attempts if attempt.has_base_tasks), Fraction(0))
+def preemption_cost(attempts: Iterable[AttemptOnMachine]) -> float:
+    """Of a machine with these attempts: the sum of the shares that it is of their machines.
+
+    Rounded, so that equal sums of shares are equal in whatever order they are added.
+    """
+    return round(sum(1.0 / attempt.machines for attempt in attempts if attempt.has_base_tasks), 9)
 
 
 class _Costs:
@@ -55,8 +57,9 @@ class _Costs:
 
     def cheapest(self, left: int) -> int:
         """The place of the next machine, when so many are still to be chosen."""
-        least = min(self._cost[place] for place in self._open)
-        tied = [place for place in self._open if self._cost[place] == least]
+        cost = self._cost
+        least = min([cost[place] for place in self._open])
+        tied = [place for place in self._open if cost[place] == least]
         if least == 0:
             return min(tied, key=lambda place: (self._flexible_gpus(place), place))
         return min(tied, key=lambda place: (self._collateral_gpus(place, left), self._flexible_gpus(place), place))
@@ -69,7 +72,7 @@ class _Costs:
                 continue
             for other in self._places[key]:
                 del self._attempts[other][key]
-                self._cost[other] = preemption_cost(list(self._attempts[other].values()))
+                self._cost[other] = preemption_cost(self._attempts[other].values())
 
     def _flexible_gpus(self, place: int) -> int:
         return sum(attempt.gpus for attempt in self._attempts[place].values() if not attempt.has_base_tasks)
