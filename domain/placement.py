@@ -103,6 +103,14 @@ class Holding(NamedTuple):
     tenant: TenantId = NO_TENANT
     """Whose it is: what its tenant has beyond its fair share of opportunistic use leaves first (HiveD §3.3)."""
 
+    @property
+    def flexible(self) -> tuple[TaskPlacement, ...]:
+        """The tasks that it can go on without (Lyra §5.2), in the order in which it holds them."""
+        if not self.base_tasks:
+            return ()
+        base_tasks = dict(self.base_tasks)
+        return tuple([one for one in self.placements if one.task >= base_tasks.get(one.job, one.task + 1)])
+
 
 class Score(NamedTuple):
     """How good a plan is; smaller is better; field order is the order of importance (design §4).

@@ -58,12 +58,8 @@ class FlexibleTasks:
     """The flexible tasks of elastic jobs: what was added last goes first."""
 
     def releases_of(self, holding: Holding) -> Iterable[VoluntaryRelease]:
-        if not holding.base_tasks:
-            return
-        base_tasks = dict(holding.base_tasks)
-        for placement in reversed(holding.placements):
-            if placement.task >= base_tasks.get(placement.job, placement.task + 1):
-                yield VoluntaryRelease(holding.key, placement, None)
+        for placement in reversed(holding.flexible):
+            yield VoluntaryRelease(holding.key, placement, None)
 
 
 FLEXIBLE_TASKS = FlexibleTasks()

@@ -87,7 +87,7 @@ def _try(
     added: dict[AttemptKey, tuple[TaskPlacement, ...]] = {one.demand.key: () for one in growing}
     with region.tentatively():
         apply_actions(region, scale_ins, now)
-        for closed in _closed_one_after_the_other(region, position, attempts) if growing else ():
+        for closed in _closed_one_after_the_other(region, position) if growing else ():
             more = _grow(region, position, growing, wanted, added, closed, now)
             apply_actions(region, [ScaleOut(key, placements) for key, placements in more.items()], now)
             for key, placements in more.items():
@@ -148,9 +148,7 @@ def _place(
     return ()
 
 
-def _closed_one_after_the_other(
-    region: RegionCapacity, position: int, attempts: Sequence[ElasticAttempt]
-) -> tuple[tuple[MachineId, ...], ...]:
+def _closed_one_after_the_other(region: RegionCapacity, position: int) -> tuple[tuple[MachineId, ...], ...]:
     """Which machines take no flexible tasks at first, and in the end: none do not."""
     cluster = region.clusters[position]
     on_loan = [
@@ -158,12 +156,10 @@ def _closed_one_after_the_other(
     ]
     if not on_loan:
         return ((),)
-    flexible = {(one.demand.key, name) for one in attempts for name in one.flexible}
     with_base_tasks = {
         placement.machine
         for holding, _ in cluster.held()
-        for placement in holding.placements
-        if (holding.key, (placement.job, placement.task)) not in flexible
+        for placement in set(holding.placements).difference(holding.flexible)
     }
     closed = tuple([machine for machine in on_loan if machine in with_base_tasks])
     return (closed, ()) if closed else ((),)

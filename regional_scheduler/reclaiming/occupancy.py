@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from domain.identifiers import MachineId
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.placement_changes import name_of
-from domain.workload import JobSpecification
 from regional_scheduler.reclaiming.policy import AttemptOnMachine, MachineOnLoan
 from regional_scheduler.region_capacity import RegionCapacity
 
-JobsOf: TypeAlias = Callable[[AttemptKey], Sequence[JobSpecification]]
-"""The jobs of an attempt's workload: they say which of its tasks are flexible."""
 
-
-def machines_on_loan(
-    inventory: RegionCapacity, machines: Sequence[MachineId], jobs_of: JobsOf
-) -> tuple[MachineOnLoan, ...]:
+def machines_on_loan(inventory: RegionCapacity, machines: Sequence[MachineId]) -> tuple[MachineOnLoan, ...]:
     """These machines, in this order, each with the attempts that hold anything on it."""
     attempts: dict[MachineId, list[AttemptOnMachine]] = {machine: [] for machine in machines}
     leaving: dict[MachineId, list[AttemptKey]] = {machine: [] for machine in machines}
@@ -30,16 +23,14 @@ def machines_on_loan(
             for machine in here:
                 leaving[machine].append(holding.key)
             continue
-        for machine, part in _parts(holding, here, jobs_of(holding.key)):
+        for machine, part in _parts(holding, here):
             attempts[machine].append(part)
     return tuple(MachineOnLoan(machine, tuple(attempts[machine]), tuple(leaving[machine])) for machine in machines)
 
 
-def _parts(
-    holding: Holding, machines: Sequence[MachineId], jobs: Sequence[JobSpecification]
-) -> list[tuple[MachineId, AttemptOnMachine]]:
+def _parts(holding: Holding, machines: Sequence[MachineId]) -> list[tuple[MachineId, AttemptOnMachine]]:
     """What the attempt has to do with each of these machines, where it holds something."""
-    base_tasks = {job.name: job.tasks for job in jobs}
+    flexible_tasks = set(holding.flexible)
     gpus = 0
     held: dict[MachineId, int] = dict.fromkeys(machines, 0)
     flexible: dict[MachineId, list[TaskPlacement]] = {machine: [] for machine in machines}
@@ -49,7 +40,7 @@ def _parts(
         gpus += count
         if machine in held:
             held[machine] += count
-        if placement.task < base_tasks[placement.job]:
+        if placement not in flexible_tasks:
             base_machines.add(machine)
         elif machine in flexible:
             flexible[machine].append(placement)

@@ -9,7 +9,6 @@ from domain.identifiers import ClusterId
 from domain.machine_life_cycle import MACHINE_EVENTS
 from domain.placement import AttemptKey
 from domain.plan import ScaleIn
-from domain.workload import JobSpecification
 from regional_scheduler.loaning import Lender, LoanAction, MachineChange
 from regional_scheduler.reclaiming.occupancy import machines_on_loan
 from regional_scheduler.region_capacity import RegionCapacity
@@ -47,7 +46,7 @@ class Loans:
         actions = lender.lend(
             step.machines,
             inventory.machine_state,
-            lambda machines: machines_on_loan(inventory, machines, self._jobs_of),
+            lambda machines: machines_on_loan(inventory, machines),
             world.policy.reclaiming,
             world.rng,
         )
@@ -80,9 +79,6 @@ class Loans:
             # What a running attempt gives up is free at once here: no process has to be asked.
             for position, lender in self._lenders.values():
                 self._carry_out(position, lender.scaled_in(scaled_in, self._inventory(position).machine_state))
-
-    def _jobs_of(self, attempt: AttemptKey) -> tuple[JobSpecification, ...]:
-        return self._attempts.workload_of(attempt).workload.specification.jobs
 
     def _inventory(self, region: int) -> RegionCapacity:
         return self._world.regions.members[region].inventory

@@ -84,7 +84,9 @@ class ElasticWorld:
         attempt = AdjustableAttempt(
             key, specification, tuple(placements), True, Standing(3, 0), float(len(self.attempts)), remaining_s
         )
-        self.region.hold(Holding(key, attempt.standing, attempt.started_s, attempt.placements))
+        self.region.hold(
+            Holding(key, attempt.standing, attempt.started_s, attempt.placements, base_tasks=specification.base_tasks)
+        )
         self.attempts[name] = attempt
 
     def _task(self, machine: MachineId, number: int, gpus: int, own: Sequence[TaskPlacement]) -> TaskPlacement:
