@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,13 +14,6 @@ from cluster_manager.tuning.round_arrays import NOT_PLACED, RoundArrays, arrays_
 
 Share: TypeAlias = Callable[[RoundArrays, Integers], None]
 """Decides what the jobs in the second argument, by falling demand, hold; they hold their base when it is called."""
-
-
-class _Use(NamedTuple):
-    """What the jobs use of the machines, [machine, GPUS | MILLICPUS | MEBIBYTES]."""
-
-    free: Integers
-    members: list[list[int]]
 
 
 def retuned_in_place(jobs: Sequence[PlacedJob], machines: Sequence[MachineRoom], share_out: Share) -> list[GpuAmounts]:

@@ -219,12 +219,27 @@ def place_tuning(arrays: RoundArrays, order: Integers) -> None:
             put(arrays, job, 0, count)
 
 
-@compiled
-def grant_best(arrays: RoundArrays, order: Integers) -> None:
-    """Gives jobs that are placed with their base the best demand, in this order, where it fits."""
+@compiled_part
+def give(arrays: RoundArrays, order: Integers, options: Integers) -> None:
+    """Gives jobs that are placed these options, in this order, where they fit."""
     for job in order:
-        if arrays.level[job] != NOT_PLACED and can_change(arrays, job, arrays.best[job]):
-            change(arrays, job, arrays.best[job])
+        if arrays.level[job] != NOT_PLACED and can_change(arrays, job, options[job]):
+            change(arrays, job, options[job])
+
+
+@compiled
+def grant(arrays: RoundArrays, order: Integers, options: Integers) -> None:
+    """As `give`."""
+    give(arrays, order, options)
+
+
+@compiled
+def place_with_base(arrays: RoundArrays, order: Integers) -> None:
+    """Places each job with its base where it fits, on the tightest machines, in this order."""
+    for job in order:
+        count = choose(arrays, job, 0, False)
+        if count:
+            put(arrays, job, 0, count)
 
 
 @compiled

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster_manager.capacity.tables import Integers, Reals
-from cluster_manager.tuning.demand import Demand
+from cluster_manager.tuning.demand import Demand, GpuAmounts
 from cluster_manager.tuning.mechanism import JobAllocation, MachineRoom, Part, PlacedJob, RunnableJob
 
 NOT_PLACED = -1
@@ -65,20 +65,41 @@ def arrays_of(jobs: Sequence[RunnableJob] | Sequence[PlacedJob], machines: Seque
 
 def allocations_of(arrays: RoundArrays, jobs: Sequence[RunnableJob]) -> list[JobAllocation | None]:
     """What the arrays say of each job."""
-    levels = arrays.level.tolist()
-    counts = arrays.parts.tolist()
+    levels, counts = arrays.level.tolist(), arrays.parts.tolist()
+    most = max(counts, default=0)
+    machines, gpus = arrays.part_machine[:, :most].tolist(), arrays.part_gpus[:, :most].tolist()
+    known: dict[tuple[int, int], tuple[GpuAmounts, float]] = {}
     found: list[JobAllocation | None] = []
     for index, job in enumerate(jobs):
-        option = levels[index]
+        option, parts = levels[index], counts[index]
         if option == NOT_PLACED:
             found.append(None)
             continue
-        parts = counts[index]
-        machines = arrays.part_machine[index, :parts].tolist()
-        gpus = arrays.part_gpus[index, :parts].tolist()
-        placed = tuple([Part(machine, share) for machine, share in sorted(zip(machines, gpus, strict=True))])
-        found.append(JobAllocation(placed, job.demand.amounts(option), float(job.demand.speeds[option])))
+        held = known.get((id(job.demand), option))
+        if held is None:
+            held = known[id(job.demand), option] = job.demand.amounts(option), float(job.demand.speeds[option])
+        placed = tuple(map(Part, machines[index][:parts], gpus[index][:parts]))
+        found.append(JobAllocation(placed if parts == 1 else tuple(sorted(placed)), *held))
     return found
+
+
+def copied(arrays: RoundArrays) -> RoundArrays:
+    """The same round, to try something else in. What nothing changes is shared."""
+    return arrays._replace(
+        level=arrays.level.copy(),
+        free=arrays.free.copy(),
+        parts=arrays.parts.copy(),
+        part_machine=arrays.part_machine.copy(),
+        part_gpus=arrays.part_gpus.copy(),
+        members=arrays.members.copy(),
+        member=arrays.member.copy(),
+    )
+
+
+def speed_of(arrays: RoundArrays) -> float:
+    """The speeds of all jobs that are placed."""
+    placed = np.flatnonzero(arrays.level != NOT_PLACED)
+    return float(arrays.speeds[arrays.first[placed] + arrays.level[placed]].sum())
 
 
 def runnable(jobs: Sequence[RunnableJob], machines: Sequence[MachineRoom]) -> list[int]:
