@@ -11,12 +11,13 @@ task or exceeds a job's bounds (I2), and nothing is given out twice (I1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from domain.placement_changes import check_gang
 from domain.plan import Action, Retune, ScaleIn, ScaleOut
 from domain.rank import Standing
+from domain.tuned_speed import ProfilesOfJobs
 from regional_scheduler.plan_application import apply_actions
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import AttemptToChange
@@ -32,6 +33,8 @@ class AdjustableAttempt(AttemptToChange):
     started_s: float
     remaining_s: float
     """Seconds of work that are left, at the speed of its base tasks with proportional shares; infinity: not known."""
+    profiles: ProfilesOfJobs = field(default_factory=dict)
+    """How sensitive its jobs are to CPUs and memory."""
 
 
 class ElasticPolicy(Protocol):
@@ -101,12 +104,4 @@ def _as_held(region: RegionCapacity, attempt: AdjustableAttempt) -> AdjustableAt
     """The attempt with what it holds in the region now."""
     holding = region.holding(attempt.key)
     placements = () if holding is None else holding.placements
-    return AdjustableAttempt(
-        attempt.key,
-        attempt.specification,
-        placements,
-        attempt.guaranteed,
-        attempt.standing,
-        attempt.started_s,
-        attempt.remaining_s,
-    )
+    return replace(attempt, placements=placements)

@@ -171,11 +171,14 @@ class RegionCapacity(NeverCopied):
         self._set_held(key, _Held(holding, tuple([cluster for cluster, _ in parts])))
         self.voluntary.begins_change(key)
 
-    def change_carried_out(self, key: AttemptKey) -> None:
-        """The last change of what the attempt holds is carried out, where that takes time: it may be changed again."""
-        if self.voluntary.change_carried_out(key):
+    def change_carried_out(self, key: AttemptKey) -> bool:
+        """The last change of what the attempt holds is carried out, where that takes time: it may be changed again. Whether there
+        is anything that it can do without."""
+        releases = self.voluntary.change_carried_out(key)
+        if releases:
             for cluster in self._find_held(key).parts:
                 cluster.tell_of(key)
+        return releases
 
     def replace_cells(self, key: AttemptKey, cells: CellsOfJobs) -> None:
         """The attempt's jobs use these cells from now on: see `ClusterCapacity.replace_cells`."""
@@ -251,6 +254,10 @@ class RegionCapacity(NeverCopied):
     def idle(self, machine: MachineId) -> tuple[int, int, int]:
         """GPUs, thousandths of a CPU and MiB that are free there, whatever its state. Raises UnknownMachine."""
         return self.clusters[self._position(machine)].idle(machine)
+
+    def capacity_of(self, machine: MachineId) -> tuple[int, int, int]:
+        """GPUs, thousandths of a CPU and MiB that it has. Raises UnknownMachine."""
+        return self.clusters[self._position(machine)].capacity_of(machine)
 
     @property
     def idle_gpus(self) -> int:

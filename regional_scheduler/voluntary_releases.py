@@ -105,6 +105,10 @@ class VoluntaryReleases:
         self._changing.add(key)
         self._region.shared.undo_log.note(partial(self._changing.discard, key))
 
+    def will_begin(self, key: AttemptKey) -> None:
+        """The attempt is about to be dispatched: it gives up nothing before it runs, as `change_carried_out` says then."""
+        self._changing.add(key)
+
     def change_carried_out(self, key: AttemptKey) -> bool:
         """The attempt's last change is carried out; whether it can do without anything again."""
         if key not in self._changing:

@@ -32,6 +32,8 @@ _NOT_OURS = {
     "region_choice": "it binds workloads to a region at submission ({name}), but in a service the auctions choose the"
     " region",
     "reclaiming": "it chooses which loaned machines go back ({name}), which is not a matter of the queue",
+    "elastic": "it resizes what runs ({name}), which is not a matter of the queue",
+    "tuning": "it shares out CPUs and memory ({name}), which is not a matter of the queue",
 }
 """By the point of the policy: why a service cannot follow it."""
 
@@ -81,7 +83,7 @@ def why_not_live(policy: Policy) -> str | None:
     ours = type(policy)("", "", policy.ordering)
     for point, why in _NOT_OURS.items():
         its = getattr(policy, point)
-        if its.name == _OURS_TOO.get(point):
+        if its is None or its.name == _OURS_TOO.get(point):
             continue
         if its != getattr(ours, point):
             return why.format(name=its.name)

@@ -223,6 +223,12 @@ class ClusterCapacity(NeverCopied):
         gpus, millicpus, mebibytes = np.maximum(free, 0).tolist()
         return gpus, millicpus, mebibytes
 
+    def capacity_of(self, machine: MachineId) -> tuple[int, int, int]:
+        """GPUs, thousandths of a CPU and MiB that it has. Raises UnknownMachine."""
+        arrays = self.layout.arrays
+        gpus, millicpus, mebibytes = arrays.shapes[arrays.fixed[self.number_of(machine), SHAPE]].tolist()[:RESOURCES]
+        return gpus, millicpus, mebibytes
+
     def number_of(self, machine: MachineId) -> int:
         """The machine's row in the tables. Raises UnknownMachine."""
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.baselines.conservative_backfill import CONSERVATIVE_BACKFILL
 from simulator.baselines.drf import DRF
+from simulator.baselines.drf_packing import DRF_PACKING
 from simulator.baselines.easy_backfill import EASY_BACKFILL
 from simulator.baselines.fair_share import FAIR_SHARE
 from simulator.baselines.federated import FEDERATED
@@ -18,7 +19,8 @@ from simulator.baselines.sf import SF
 from simulator.baselines.sjf import SJF
 from simulator.baselines.srsf import SRSF
 from simulator.baselines.srtf import SRTF
-from simulator.baselines.synergy import SYNERGY_PROPORTIONAL
+from simulator.baselines.synergy import SYNERGY_GREEDY, SYNERGY_OPT, SYNERGY_PROPORTIONAL, SYNERGY_TUNE
+from simulator.baselines.tetris_packing import TETRIS_PACKING
 from simulator.baselines.tiresias import TIRESIAS_GITTINS, TIRESIAS_LAS
 from simulator.policies.policy import Policy
 
@@ -44,5 +46,10 @@ BASELINES: tuple[Policy, ...] = (
     EASY_BACKFILL,
     CONSERVATIVE_BACKFILL,
     SYNERGY_PROPORTIONAL,
+    SYNERGY_GREEDY,
+    SYNERGY_TUNE,
+    SYNERGY_OPT,
+    DRF_PACKING,
+    TETRIS_PACKING,
 )
 """All of them; names are unique."""

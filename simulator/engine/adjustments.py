@@ -10,6 +10,7 @@ import math
 
 from domain.life_cycle import State
 from regional_scheduler.adjustment import AdjustableAttempt, adjust
+from regional_scheduler.tuning import TunedInPlace
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
 from simulator.engine.world import World
@@ -22,7 +23,9 @@ class Adjustments:
         self._world = world
         self._attempts = attempts
         self._start_s = start_s
-        self._adjusts = world.policy.elastic is not None or world.policy.tuning is not None
+        mechanism = world.policy.tuning
+        self._tuning = None if mechanism is None else TunedInPlace(mechanism)
+        self._adjusts = world.policy.elastic is not None or self._tuning is not None
         self._scheduled = False
         self._due = False
 
@@ -50,7 +53,7 @@ class Adjustments:
             attempts = self._adjustable(region, now)
             if attempts:
                 waits = len(world.queue) > 0
-                elastic, tuning = world.policy.elastic, world.policy.tuning
+                elastic, tuning = world.policy.elastic, self._tuning
                 actions = adjust(member.inventory, attempts, elastic, tuning, now, anything_waits=waits)
                 if actions:
                     self._attempts.carry_out(region, actions)
@@ -77,6 +80,7 @@ class Adjustments:
                         work.standing,
                         work.started_s,
                         remaining_s,
+                        world.speed.profiles_of(work.workload.specification),
                     )
                 )
         return found

@@ -312,6 +312,7 @@ class Attempts:
         world.recorder.started(work, now)
         inventory = world.regions.members[work.region].inventory
         inventory.begin_run(work.key, now)
+        world.news |= inventory.change_carried_out(work.key)
         self._await_evictable(work)
         if world.log is not None:
             holding = inventory.holding(work.key)

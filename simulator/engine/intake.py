@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -13,7 +13,7 @@ from domain.affinity import JobAffinity
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
 from domain.resources import TaskResources
 from domain.tenant import Tenant, quota_charges
-from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, TableInput, Workload, emulated_work_s
+from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, TableInput, Workload, WorkloadSpecification, emulated_work_s
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from regional_scheduler.refusals.entries import Scope
@@ -25,6 +25,9 @@ from simulator.policies.placement import GangShape, PlacementPolicy, SkewDecisio
 
 JobShapes: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity], ...]
 """What each job asks for: so many tasks, each of which takes so much, and where they must be."""
+
+
+Ask: TypeAlias = Callable[[WorkloadSpecification], WorkloadSpecification]
 
 
 class _Eligible(NamedTuple):
@@ -54,8 +57,11 @@ class Intake:
         tenants_apart: bool,
         trace_regions_bind: bool,
         charged: bool = True,
+        ask: Ask,
     ) -> None:
-        """`charged`: whether it matters what workloads take of a quota; `waits_for`: see `consolidated`."""
+        """`charged`: whether it matters what workloads take of a quota; `waits_for`: see `consolidated`; `ask` says what
+        workloads ask for instead of what they say."""
+        self._ask = ask
         self._charged = charged
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
@@ -95,6 +101,7 @@ class Intake:
                 replace(job, consolidate=shape.consolidate, fills_fragments=shape.fills) for job in specification.jobs
             )
             specification = replace(specification, jobs=jobs)
+        specification = self._ask(specification)
         entry = specification.jobs[0].entry_point
         return self._simulated(
             Workload(row.workload_id, specification, row.submit_s),
@@ -106,7 +113,7 @@ class Intake:
 
     def workload_as_described(self, workload: Workload, index: int, work_s: float) -> SimulatedWorkload:
         """A workload cut into jobs and tasks already, of so many seconds of work; all its jobs are emulated."""
-        placed = consolidated(workload.specification, {}, self._skew.limit, self._waits_for)
+        placed = consolidated(self._ask(workload.specification), {}, self._skew.limit, self._waits_for)
         if placed is not workload.specification:
             workload = replace(workload, specification=placed)
         jobs = tuple(

@@ -14,6 +14,7 @@ from domain.rank import Standing
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import plan_workload
 from regional_scheduler.rounds import Lot
+from simulator.engine.asked_capacity import AskedCapacity
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queues import WorkloadQueue
 from simulator.engine.regions import SimulatedRegions, Win
@@ -31,6 +32,7 @@ class QueuePassFacts:
     fleet_gpus: int
     fleet_cpus: float
     costs: CostSettings
+    asked: AskedCapacity
 
 
 class SimulatedQueuePass:
@@ -183,6 +185,17 @@ class SimulatedQueuePass:
     @property
     def fleet_cpus(self) -> float:
         return self._facts.fleet_cpus
+
+    # What is asked for.
+
+    def dominant_share(self, work: Work) -> float:
+        return self._facts.asked.dominant_share(cast(SimulatedWorkload, work))
+
+    def size(self, work: Work) -> float:
+        return self._facts.asked.size(cast(SimulatedWorkload, work))
+
+    def alignment(self, work: Work) -> float | None:
+        return self._facts.asked.alignment(cast(SimulatedWorkload, work))
 
     # What regions have.
 

@@ -16,6 +16,7 @@ from domain.tenant import Tenant
 from formats.trace_workload import greatest_gpus_per_machine
 from global_scheduler.scan_settings import QueueRule
 from global_scheduler.service_history import ServiceHistory
+from simulator.engine.asked_capacity import AskedCapacity
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue
@@ -28,6 +29,7 @@ from simulator.engine.regions import SimulatedRegions
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
+from simulator.engine.tuned_starts import add_reverts, tuned_asks, tuned_dispatch
 from simulator.engine.work_speed import NO_MODELS, WorkSpeed
 from simulator.engine.world import World
 from simulator.policies.policy import Policy
@@ -78,6 +80,7 @@ def make_world(
         eviction_rule=rule,
         tenant_gpus=[0] * len(tenants),
     )
+    add_reverts(world)
     world.clock.advance_to(start_s)
     return world
 
@@ -120,6 +123,7 @@ def make_intake(world: World) -> Intake:
         tenants_apart=policy.tenants_apart,
         trace_regions_bind=settings.trace_regions_bind,
         charged=policy.scans,
+        ask=tuned_asks(world),
     )
 
 
@@ -130,7 +134,7 @@ def make_queue_pass(world: World, attempts: Attempts) -> SimulatedQueuePass:
         world.queue,
         world.regions,
         world.one,
-        attempts.dispatch,
+        tuned_dispatch(world, attempts.dispatch),
         lambda: list(world.live.values()),
         world.tenant_gpus,
         QueuePassFacts(
@@ -138,5 +142,6 @@ def make_queue_pass(world: World, attempts: Attempts) -> SimulatedQueuePass:
             sum(machine.gpus for machine in machines),
             sum(machine.cpus for machine in machines),
             world.settings.costs,
+            AskedCapacity(world.regions, machines),
         ),
     )

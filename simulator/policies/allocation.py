@@ -96,6 +96,19 @@ class QueuePass(Protocol):
     @property
     def fleet_cpus(self) -> float: ...
 
+    def dominant_share(self, work: Work) -> float:
+        """The largest part that it asks for of all GPUs, CPUs or memory of the fleet."""
+        ...
+
+    def size(self, work: Work) -> float:
+        """What it asks for in parts of the largest machine, GPUs, CPUs and memory added up."""
+        ...
+
+    def alignment(self, work: Work) -> float | None:
+        """The greatest inner product of what one task of it asks for and what is free on a machine that has it, both in parts
+        of the largest machine; None: no machine has it."""
+        ...
+
     def idle_gpus(self, region: int) -> int:
         """GPUs that no attempt holds on machines that take work."""
         ...

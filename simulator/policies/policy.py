@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster_manager.tuning.mechanism import TuningMechanism
 from domain.eviction import DEFAULT_RULE, EvictionRule
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering.policy import OrderingPolicy
-from regional_scheduler.adjustment import ElasticPolicy, RegionTuning
+from regional_scheduler.adjustment import ElasticPolicy
 from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
 from regional_scheduler.reclaiming.policy import ReclaimingPolicy
 from simulator.policies.allocation import AllocationPolicy, FirstThatFits
@@ -35,8 +36,9 @@ class Policy:
     reclaiming: ReclaimingPolicy = FewestWorkloadsFirst()
     elastic: ElasticPolicy | None = None
     """None: attempts have their base tasks."""
-    tuning: RegionTuning | None = None
-    """None: attempts hold the CPUs and the memory that they began with."""
+    tuning: TuningMechanism | None = None
+    """How CPUs and memory are shared out where workloads leave them open and have a profile; None: they hold their proportional
+    share."""
     eviction: EvictionRule = DEFAULT_RULE
     """How far evictions are bounded where the settings of the run, or of the service, do not say."""
     takes_ordering: bool = False

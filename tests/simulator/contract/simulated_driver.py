@@ -17,6 +17,7 @@ from global_scheduler.scan_settings import QueueRule
 from global_scheduler.service_history import ServiceHistory
 from regional_scheduler.plan_application import apply_plan
 from simulator.baselines.mast import MAST
+from simulator.engine.asked_capacity import AskedCapacity
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.queue_pass import QueuePassFacts, SimulatedQueuePass
 from simulator.engine.queues import ScannedQueue, WorkloadQueue
@@ -234,7 +235,7 @@ def auction_by_queue_pass(
         dispatch,
         list,
         [],
-        QueuePassFacts([], 0, 0.0, CostSettings()),
+        QueuePassFacts([], 0, 0.0, CostSettings(), AskedCapacity(regions, ())),
     )
     queue_pass.begin(now)
     MAST.allocation.allocate(queue_pass)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cluster_manager.capacity.errors import InventoryError, OverCommitted
+from cluster_manager.tuning.demand import Demand, GpuAmounts
+from cluster_manager.tuning.mechanism import JobAllocation, MachineRoom, PlacedJob, RunnableJob
 from domain.fleet import Fleet
 from domain.identifiers import TenantId, WorkloadId
-from domain.placement_changes import ImpossibleAction, name_of
-from domain.plan import Retune, ScaleIn, ScaleOut, TaskAmounts, TaskName
+from domain.placement_changes import ImpossibleAction
+from domain.plan import ScaleIn, ScaleOut, TaskName
 from formats.trace import TraceRow
 from formats.trace_workload import JOB_NAME
 from regional_scheduler.adjustment import AdjustableAttempt, Resize
@@ -20,7 +22,8 @@ from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import plan_resize
 from simulator.engine.settings import SimulationSettings
 from simulator.policies.registry import policies
-from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, machine, region, row
+from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, machine, region
+from tests.simulator.engine.profiled_run import ProfiledRun, profiled_run, trained
 
 FIFO = policies()["fifo"]
 ONE_MACHINE = Fleet((region("east", [machine("e0", 4)]),))
@@ -52,29 +55,32 @@ class AllThatFit:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Everybody's tasks hold the same amounts; remembers when it was asked, and what was held."""
+    """Everybody holds the same CPUs for each GPU; remembers whom it was asked about, and what was held."""
 
     millicpus: int
     asked: list[list[int]] = field(default_factory=list)
     name: str = "fixed"
+    reverts_others: bool = True
 
-    def retune(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt]) -> Sequence[Retune]:
-        self.asked.append([placement.millicpus for attempt in attempts for placement in attempt.placements])
-        return [
-            Retune(
-                attempt.key, tuple([TaskAmounts(name_of(p), self.millicpus, p.mebibytes) for p in attempt.placements])
-            )
-            for attempt in attempts
-            if any(placement.millicpus != self.millicpus for placement in attempt.placements)
-        ]
+    def allocate(self, jobs: Sequence[RunnableJob], machines: Sequence[MachineRoom]) -> list[JobAllocation | None]:
+        return [None] * len(jobs)
+
+    def retuned(self, jobs: Sequence[PlacedJob], machines: Sequence[MachineRoom]) -> list[GpuAmounts]:
+        self.asked.append([job.held.millicpus for job in jobs for _ in range(job.gpus)])
+        return [GpuAmounts(self.millicpus, job.held.mebibytes) for job in jobs]
+
+    def asks(self, demand: Demand) -> tuple[GpuAmounts, ...]:
+        return (demand.share,)
 
 
 def elastic_row(name: str, submit_s: float, duration_s: float) -> TraceRow:
     """One task of one GPU, up to four."""
-    return TraceRow(WorkloadId(name), TenantId("t"), submit_s, duration_s, gpus=1, tasks=1, min_tasks=1, max_tasks=4)
+    return TraceRow(
+        WorkloadId(name), TenantId("t"), submit_s, duration_s, gpus=1, tasks=1, min_tasks=1, max_tasks=4, model="lean"
+    )
 
 
-def events_of(run: CheckedRun, kind: str) -> list[float]:
+def events_of(run: CheckedRun | ProfiledRun, kind: str) -> list[float]:
     return [float(str(record["t"])) for record in run.log if record["event"] == kind]
 
 
@@ -88,8 +94,8 @@ def test_what_is_left_over_is_given_out_at_the_next_round() -> None:
 
 def test_rounds_come_at_multiples_of_the_period_after_something_happened() -> None:
     tuning = Fixed(2000)
-    rows = [row("a", 0.0, 1000.0), row("b", 70.0, 100.0)]
-    run = checked_run(replace(FIFO, tuning=tuning), rows, ONE_MACHINE, settings=EVERY_MINUTE)
+    rows = [trained("a", 0.0, 1000.0, "lean"), trained("b", 70.0, 100.0, "lean")]
+    run = profiled_run(replace(FIFO, tuning=tuning), rows, ONE_MACHINE, settings=EVERY_MINUTE)
     # After both have begun, and after the first has ended; between, nothing happens and no round is held.
     assert [len(held) for held in tuning.asked] == [1, 2, 1]
     assert events_of(run, "tuned") == [0.0, 120.0]
@@ -98,7 +104,7 @@ def test_rounds_come_at_multiples_of_the_period_after_something_happened() -> No
 def test_the_tuning_sees_what_the_elastic_policy_has_decided() -> None:
     tuning = Fixed(1000)
     policy = replace(FIFO, elastic=AllThatFit(), tuning=tuning)
-    run = checked_run(policy, [elastic_row("a", 0.0, 400.0)], ONE_MACHINE, settings=EVERY_MINUTE)
+    run = profiled_run(policy, [elastic_row("a", 0.0, 400.0)], ONE_MACHINE, settings=EVERY_MINUTE)
     assert [len(held) for held in tuning.asked][:1] == [4]
     assert events_of(run, "resized") == events_of(run, "tuned") == [0.0]
 
@@ -111,7 +117,7 @@ def test_a_policy_that_adjusts_nothing_has_no_rounds() -> None:
 
 def test_more_than_there_is_is_refused() -> None:
     with pytest.raises(OverCommitted):
-        checked_run(replace(FIFO, tuning=Fixed(10_000_000)), [row("a", 0.0, 10.0)], ONE_MACHINE)
+        profiled_run(replace(FIFO, tuning=Fixed(10_000_000)), [trained("a", 0.0, 10.0, "lean")], ONE_MACHINE)
 
 
 @dataclass(frozen=True, slots=True)

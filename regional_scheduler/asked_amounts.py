@@ -1,0 +1,64 @@
+"""With how much CPU and memory workloads seek a place, where a mechanism shares these out (Synergy §3.2, §4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cluster_manager.tuning.demand import Demand, DemandBook, GpuAmounts, most_per_gpu
+from cluster_manager.tuning.mechanism import TuningMechanism
+from domain.fleet import Fleet, Machine
+from domain.resources import capacity_mebibytes, capacity_millicpus
+from domain.tuned_speed import ProfilesOfJobs
+from domain.workload import JobSpecification, WorkloadSpecification
+from regional_scheduler.tuning import is_tunable
+
+
+class AskedAmounts:
+    """What a mechanism has workloads ask for, on the machine of a fleet that has the most GPUs.
+
+    Of machines with as many it is the one with the most CPUs, then memory, then the last by name.
+    """
+
+    def __init__(self, mechanism: TuningMechanism, fleet: Fleet) -> None:
+        machines = [machine for region in fleet.regions for machine in region.machines() if machine.gpus > 0]
+        self._machine = max(machines, key=_size, default=None)
+        self._mechanism = mechanism
+        self._book = DemandBook()
+
+    def of(self, specification: WorkloadSpecification, profiles: ProfilesOfJobs) -> Iterator[WorkloadSpecification]:
+        """The workload with each of the amounts in turn; nothing for one that leaves nothing open, or has no profile."""
+        tunable = [job for job in specification.jobs if is_tunable(job, profiles)]
+        if self._machine is None or not tunable:
+            return
+        asks = {job.name: self._mechanism.asks(self._demand_of(job, self._machine, profiles)) for job in tunable}
+        for turn in range(max(len(amounts) for amounts in asks.values())):
+            yield replace(
+                specification,
+                jobs=tuple(
+                    _asking(job, asks[job.name][min(turn, len(asks[job.name]) - 1)]) if job.name in asks else job
+                    for job in specification.jobs
+                ),
+            )
+
+    def last(self, specification: WorkloadSpecification, profiles: ProfilesOfJobs) -> WorkloadSpecification:
+        """The workload with the least that it may start with."""
+        asked = [specification, *self.of(specification, profiles)]
+        return asked[-1]
+
+    def _demand_of(self, job: JobSpecification, machine: Machine, profiles: ProfilesOfJobs) -> Demand:
+        millicpus, mebibytes = capacity_millicpus(machine.cpus), capacity_mebibytes(machine.memory_gib)
+        share = GpuAmounts(millicpus // machine.gpus, mebibytes // machine.gpus)
+        most = most_per_gpu(job.resources.gpus, machine.gpus, millicpus, mebibytes)
+        return self._book.of(profiles[job.name], share, most)
+
+
+def _asking(job: JobSpecification, amounts: GpuAmounts) -> JobSpecification:
+    """The job with so much for each GPU of a task."""
+    gpus, per_gpu = job.resources.gpus, amounts.per_gpu
+    resources = job.resources._replace(cpus=per_gpu.cpus * gpus, memory_gib=per_gpu.memory_gib * gpus)
+    return replace(job, resources=resources)
+
+
+def _size(machine: Machine) -> tuple[int, float, float, str]:
+    return machine.gpus, machine.cpus, machine.memory_gib, machine.machine
