@@ -53,6 +53,8 @@ class StoredAttempt:
     placements: tuple[TaskPlacement, ...]
     specification: bytes
     cells: CellsOfJobs = ()
+    profiles_revision: int = 0
+    """Of the sensitivity profiles, when it was dispatched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class NewAttempt:
     charges: Mapping[str, int]
     placements: tuple[TaskPlacement, ...]
     cells: CellsOfJobs = ()
+    profiles_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
         """SELECT a.workload, a.attempt, a.tenant, a.state, a.priority, a.level, a.within_quota, a.guaranteed, w.submitted_s,
                   a.dispatched_s, a.started_s, a.eviction, a.progress_at_start, a.progress, a.checkpoint_progress,
                   (SELECT max(c.saved_s) FROM checkpoints c WHERE c.workload = a.workload AND c.attempt = a.attempt),
-                  w.failures, a.charges, w.specification
+                  w.failures, a.charges, w.specification, a.profiles_revision
              FROM attempts a JOIN workloads w USING (workload)
             WHERE a.region = %s AND a.ended_s IS NULL
             ORDER BY a.workload, a.attempt""",
@@ -125,6 +128,7 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
             placements=tuple(placements.get((row[0], row[1]), ())),
             specification=bytes(row[18]),
             cells=cells.get(AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])), ()),
+            profiles_revision=row[19],
         )
         for row in await cursor.fetchall()
     ]
@@ -157,7 +161,8 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
     async with connection.cursor() as cursor:
         async with cursor.copy(
             """COPY attempts (workload, attempt, tenant, region, state, priority, level, within_quota, guaranteed, gpus,
-                              cpus, charges, dispatched_s, progress_at_start, progress, checkpoint_progress) FROM STDIN"""
+                              cpus, charges, dispatched_s, progress_at_start, progress, checkpoint_progress, profiles_revision)
+               FROM STDIN"""
         ) as copy:
             for attempt in attempts:
                 await copy.write_row(
@@ -177,6 +182,7 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
                         attempt.progress_at_start,
                         attempt.progress_at_start,
                         attempt.progress_at_start,
+                        attempt.profiles_revision,
                     )
                 )
         await write_placements(connection, [(attempt.key, attempt.placements) for attempt in attempts])

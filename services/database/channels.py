@@ -23,4 +23,4 @@ FLEET_CHANNEL = "topmast_fleet"
 """The fleet or the tenants were replaced."""
 
 CATALOG_CHANNEL = "topmast_catalog"
-"""Tables came, went or moved."""
+"""Tables came, went or moved, or there are new sensitivity profiles."""

@@ -1,4 +1,4 @@
-"""The revisions of what is replaced as a whole: `fleet`, `tenants`, `catalog`. Each grows with every change."""
+"""The revisions of what is replaced as a whole: `fleet`, `tenants`, `catalog`, `profiles`. Each grows with every change."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Subject(StrEnum):
     FLEET = "fleet"
     TENANTS = "tenants"
     CATALOG = "catalog"
+    PROFILES = "profiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Revisions:
     fleet: int
     tenants: int
     catalog: int
+    profiles: int = 0
 
 
 async def lock_revision(connection: AnyConnection, subject: Subject) -> int:
@@ -66,7 +68,7 @@ async def load_revisions(connection: AnyConnection) -> Revisions:
     """All present revisions, as of one statement."""
     cursor = await execute(connection, select(REVISIONS.c.subject, REVISIONS.c.revision))
     present = {str(subject): int(revision) for subject, revision in await cursor.fetchall()}
-    return Revisions(*(present.get(subject.value, 0) for subject in (Subject.FLEET, Subject.TENANTS, Subject.CATALOG)))
+    return Revisions(*(present.get(subject.value, 0) for subject in Subject))
 
 
 def _present(subject: Subject) -> Select[int]:

@@ -27,7 +27,6 @@ from domain.snapshot import (
     Snapshot,
     UseStretch,
 )
-from domain.work_rate import work_rate
 from domain.workload import Workload, WorkloadSpecification, emulated_work_s
 from services.database import (
     attempt_store,
@@ -42,11 +41,13 @@ from services.database.connection import AnyConnection
 from services.database.eviction_guard import preempted_within_the_hour
 from services.database.large_results import all_rows
 from services.database.placement_change_store import StoredRevision
+from services.database.sensitivity_store import load_since
 from services.database.snapshot_skews import with_known_skews
 from services.database.state_guards import quoted
 from services.database.tables.queue import QUEUE_ENTRIES
 from services.database.tables.workloads import WORKLOADS
 from services.database.usage_store import UNCOUNTED_USE
+from services.tuned_work import TunedWork, TunedWorks
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
@@ -95,11 +96,13 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
     }
     preempted_s = await preempted_within_the_hour(connection, now)
     received = await _load_received(connection)
-    stored: list[tuple[RegionId, StoredAttempt, StoredRevision | None]] = []
+    profiles = await load_since(connection, -1)
+    stored: list[tuple[RegionId, StoredAttempt, StoredRevision | None, TunedWorks]] = []
     for region in fleet.regions:
+        works = TunedWorks(region.machines(), profiles)
         revisions = await placement_change_store.load_revisions(connection, region.region)
         live = await attempt_store.load_live(connection, region.region)
-        stored += [(region.region, attempt, revisions.get(attempt.key)) for attempt in live]
+        stored += [(region.region, attempt, revisions.get(attempt.key), works) for attempt in live]
 
     def running() -> tuple[RunningAttempt, ...]:
         found = [
@@ -108,9 +111,10 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
                 received[attempt.key],
                 revision,
                 next_places.get(attempt.key),
+                works.of(_specification(attempt.specification), attempt.profiles_revision),
                 now,
             )
-            for region, attempt, revision in stored
+            for region, attempt, revision, works in stored
         ]
         return tuple(sorted(found, key=lambda one: (one.workload.submitted_s, one.workload.workload)))
 
@@ -156,13 +160,14 @@ def _as_now(
     received: _Received,
     revision: StoredRevision | None,
     next_place: NextPlace | None,
+    tuned: TunedWork,
     now: float,
 ) -> RunningAttempt:
-    return replace(attempt, changed=_changed(attempt, received, revision, now), next_place=next_place)
+    return replace(attempt, changed=_changed(attempt, received, revision, tuned, now), next_place=next_place)
 
 
 def _changed(
-    attempt: RunningAttempt, received: _Received, revision: StoredRevision | None, now: float
+    attempt: RunningAttempt, received: _Received, revision: StoredRevision | None, tuned: TunedWork, now: float
 ) -> AttemptSoFar | None:
     """What it had come to at its last change; one that is still being carried out counts as done now."""
     if attempt.started_s is None:
@@ -171,7 +176,7 @@ def _changed(
     if attempt.leaving is not None and received.leaving_s is not None:
         to_s, progress = received.leaving_s, attempt.progress
     elif revision is not None and revision.change is not None:
-        to_s, progress = now, _progress_at(attempt, since, revision.change, now)
+        to_s, progress = now, _progress_at(attempt, since, revision.change, tuned, now)
     elif since:
         to_s, progress = max(at_s for at_s, _ in since), min(reached for _, reached in since)
     else:
@@ -181,7 +186,7 @@ def _changed(
 
 
 def _progress_at(
-    attempt: RunningAttempt, since: Sequence[tuple[float, float]], change: PlacementChange, now: float
+    attempt: RunningAttempt, since: Sequence[tuple[float, float]], change: PlacementChange, tuned: TunedWork, now: float
 ) -> float:
     """Emulated work goes on, until the change is carried out, as fast as what it held before makes it."""
     specification = attempt.workload.specification
@@ -189,7 +194,7 @@ def _progress_at(
         return attempt.progress
     at_s = max((at_s for at_s, _ in since), default=attempt.started_s)
     reached = min((reached for _, reached in since), default=attempt.progress_at_start)
-    return max(attempt.progress, reached + max(0.0, now - at_s) * work_rate(specification.jobs, change.before))
+    return max(attempt.progress, reached + max(0.0, now - at_s) * tuned.rate(specification, change.before))
 
 
 async def _load_queue(

@@ -25,6 +25,7 @@ from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
 from services.database.revision_store import Revisions, load_revisions
+from services.database.sensitivity_store import StoredProfile, load_since
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.order_sender import OrderSender
@@ -43,10 +44,11 @@ class _Newer:
     """As it is stored: without its virtual clusters."""
     tenants: tuple[Tenant, ...] | None
     catalog: CatalogChange
+    profiles: tuple[StoredProfile, ...]
 
 
 class AppliedChanges:
-    """Fleet, tenants and tables of which the database has newer revisions than the region's memory."""
+    """Fleet, tenants, tables and sensitivity profiles of which the database has newer revisions than the region's memory."""
 
     def __init__(
         self, database: Database, memory: RegionMemory, inbox: Inbox, absent: AbsentClusters, sender: OrderSender
@@ -84,6 +86,7 @@ class AppliedChanges:
         if newer.region is not None:
             await self._exchange_machines(*newer.region, now_real_s)
         memory.catalog.apply(newer.catalog)
+        memory.works.take_over(newer.profiles, newer.revisions.profiles)
         memory.revisions = newer.revisions
         _log.info(
             "took over what was applied",
@@ -110,6 +113,7 @@ class AppliedChanges:
             raise SessionOver(str(error)) from error
         memory.region, memory.inventory, memory.bidder = region, inventory, bidder
         memory.specifications.machines_changed(region)
+        memory.works.machines_changed(region.machines())
         self._absent.machines_changed(now_real_s)
         self._sender.clusters_changed(region)
 
@@ -133,7 +137,8 @@ async def _load_newer(
         if not fleet.regions:
             raise SessionOver(f"the fleet has no region {region} any more")
         machines = (fleet.regions[0], states)
-    return _Newer(revisions, machines, tenants, await catalog_store.load_changes(connection, known.catalog))
+    catalog = await catalog_store.load_changes(connection, known.catalog)
+    return _Newer(revisions, machines, tenants, catalog, await load_since(connection, known.profiles))
 
 
 def _share_otherwise(tenants: Sequence[Tenant] | None, known: Sequence[Tenant]) -> bool:

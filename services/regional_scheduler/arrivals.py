@@ -47,7 +47,7 @@ class Arrivals:
         """Takes in attempts that another region has ended and that go on here, and lets go of what is not kept."""
         for attempt in stored:
             if self._memory.live.get(attempt.key) is None:
-                self.admit(live_attempt_of(attempt), preempted_s)
+                self.admit(live_attempt_of(attempt, self._memory.works), preempted_s)
         kept: dict[AttemptKey, ReservedPlace] = {place.key: place for place in reserved}
         for key in [key for key in self._memory.reserved if key not in kept]:
             self.withdraw(key.workload)

@@ -32,6 +32,7 @@ from services.regional_scheduler.migration import new_attempt
 from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.specifications import SpecificationCache
+from services.tuned_work import UNTUNED, TunedWorks
 
 AWARDS_AT_ONCE = 256
 
@@ -63,8 +64,9 @@ async def dispatch_awards(
     tenants: Mapping[TenantId, Tenant],
     live: RegionAttempts,
     clock: Clock,
+    works: TunedWorks | None = None,
 ) -> Dispatched:
-    """Dispatches what the region has won, in queue order.
+    """Dispatches what the region has won, in queue order. `works` says how fast they work; None: whatever they hold.
 
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
     Raises SessionOver when the database shows that it must in any case, and VictimsChanged.
@@ -96,7 +98,7 @@ async def dispatch_awards(
     )
     by_name = {award.position.workload: award for award in awards}
     dispatched = Dispatched(
-        tuple(_live_attempt(dispatch, charges, by_name, now) for dispatch in dispatches),
+        tuple(_live_attempt(dispatch, charges, by_name, now, works) for dispatch in dispatches),
         _planned_writes(region, dispatches, live, now),
         given_back=len(awards) - len(dispatches),
     )
@@ -180,7 +182,11 @@ def _planned_writes(
 
 
 def _live_attempt(
-    dispatch: Dispatch, charges: Mapping[WorkloadId, Mapping[str, int]], awards: Mapping[WorkloadId, Award], now: float
+    dispatch: Dispatch,
+    charges: Mapping[WorkloadId, Mapping[str, int]],
+    awards: Mapping[WorkloadId, Award],
+    now: float,
+    works: TunedWorks | None,
 ) -> LiveAttempt:
     lot = dispatch.lot
     name = lot.workload.workload
@@ -197,6 +203,7 @@ def _live_attempt(
         charges=charges[name],
         placements=dispatch.plan.placements,
         cells=dispatch.plan.cells,
+        tuned=UNTUNED if works is None else works.beginning(specification),
     )
 
 

@@ -28,6 +28,7 @@ from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.database.profile_store import ReportedProfile
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
+from services.tuned_work import UNTUNED, TunedWork
 
 _Name = TypeVar("_Name", AttemptKey, MachineId)
 
@@ -48,6 +49,8 @@ class LiveAttempt:
     placements: tuple[TaskPlacement, ...]
     cells: CellsOfJobs = ()
     """Of its jobs that use cells of a virtual cluster."""
+    tuned: TunedWork = UNTUNED
+    """How fast it works by the CPUs and memory that it holds."""
     revision: int = 0
     """How often its placements have changed since it was dispatched."""
     change: PlacementChange | None = None

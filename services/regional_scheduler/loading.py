@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from cluster_manager.attempt_run.run import facts_of, run_from_record
@@ -32,9 +32,11 @@ from services.database.eviction_guard import preemptions
 from services.database.placement_change_store import StoredRevision
 from services.database.reservation_store import ReservedPlace
 from services.database.revision_store import Revisions, load_revisions
+from services.database.sensitivity_store import StoredProfile, load_since
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.specifications import SpecificationCache
+from services.tuned_work import TunedWorks
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
@@ -56,7 +58,10 @@ async def load_memory(
     catalog = await catalog_store.load_catalog(connection)
     workloads = [str(attempt.key.workload) for attempt in stored]
     preempted_s = await preemptions(connection, rule, workloads, now)
-    memory = make_memory(revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, placement)
+    profiles = await load_since(connection, -1)
+    memory = make_memory(
+        revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, placement, profiles
+    )
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
         for place in await reservation_store.in_region(connection, region):
@@ -91,6 +96,7 @@ def make_memory(
     rule: EvictionRule = DEFAULT_RULE,
     preempted_s: Mapping[str, tuple[float, ...]] = NO_PREEMPTIONS,
     placement: PlacementSection | None = None,
+    profiles: Sequence[StoredProfile] = (),
 ) -> RegionMemory | None:
     """The memory that belongs to these rows; None when the fleet has no such region.
 
@@ -106,7 +112,8 @@ def make_memory(
     by_order = sorted(
         stored, key=lambda one: order_of_holding(one.key, one.dispatched_s, one.state is State.PREEMPTING)
     )
-    live = {attempt.key: live_attempt_of(attempt) for attempt in stored}
+    works = TunedWorks(region.machines(), profiles, revisions.profiles)
+    live = {attempt.key: live_attempt_of(attempt, works) for attempt in stored}
     for attempt in by_order:
         inventory.hold(holding_of(live[attempt.key], rule, preempted_s))
         if attempt.state is State.PREEMPTING:
@@ -123,6 +130,7 @@ def make_memory(
         tenants={tenant.tenant: tenant for tenant in tenants},
         live=RegionAttempts(live.values()),
         specifications=specifications,
+        works=works,
     )
 
 
@@ -144,7 +152,7 @@ def holding_of(attempt: LiveAttempt, rule: EvictionRule, preempted_s: Mapping[st
     )
 
 
-def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
+def live_attempt_of(stored: StoredAttempt, works: TunedWorks) -> LiveAttempt:
     """The attempt as a session knows it that has not heard of it from any cluster."""
     specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored.specification))
     run = run_from_record(
@@ -167,6 +175,7 @@ def live_attempt_of(stored: StoredAttempt) -> LiveAttempt:
         charges=stored.charges,
         placements=stored.placements,
         cells=stored.cells,
+        tuned=works.of(specification, stored.profiles_revision),
     )
     attempt.perhaps_known.update(attempt.clusters)
     return attempt

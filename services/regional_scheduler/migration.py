@@ -29,6 +29,7 @@ def successor_attempt(
         dispatched_s=max(now, end.ended_s),
         charges=stands.charges,
         placements=place.placements,
+        tuned=attempt.tuned,
     )
 
 
@@ -66,4 +67,5 @@ def new_attempt(attempt: LiveAttempt) -> NewAttempt:
         charges=attempt.charges,
         placements=attempt.placements,
         cells=attempt.cells,
+        profiles_revision=attempt.tuned.revision,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from domain.identifiers import ClusterId
-from domain.work_rate import work_rate
 from services.regional_scheduler.live_attempts import LiveAttempt, Order
 from services.wire.workloads import placement_to_proto, specification_to_proto
 from topmast.v1 import cluster_manager_pb2
@@ -25,7 +24,7 @@ def attempt_plan(attempt: LiveAttempt, cluster: ClusterId) -> cluster_manager_pb
         revision=attempt.revision if attempt.change is None else attempt.revision - 1,
         changed_s=changed_s,
         changed_progress=changed_progress,
-        work_rate=work_rate(attempt.specification.jobs, placements),
+        work_rate=attempt.tuned.rate(attempt.specification, placements),
     )
 
 
@@ -36,5 +35,5 @@ def resize_request(attempt: LiveAttempt, cluster: ClusterId) -> cluster_manager_
         attempt=attempt.key.attempt,
         placements=[placement_to_proto(p) for p in attempt.placements if p.cluster == cluster],
         revision=attempt.revision,
-        work_rate=work_rate(attempt.specification.jobs, attempt.placements),
+        work_rate=attempt.tuned.rate(attempt.specification, attempt.placements),
     )

@@ -14,7 +14,6 @@ from domain.identifiers import ANY_GPU_MODEL, ClusterId, RegionId
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
-from domain.work_rate import work_rate
 from domain.workload import WorkloadSpecification
 from formats.event_details import placement_details
 from services.database import (
@@ -275,7 +274,7 @@ def _changed_event(region: RegionId, attempt: LiveAttempt, since: Changed) -> Ev
         raise ValueError(f"{attempt.key} was not to be changed")
     details: dict[str, JsonValue] = {"placement": placement_details(attempt.placements)}
     if attempt.specification.emulated:
-        details["speed"] = work_rate(attempt.specification.jobs, attempt.placements)
+        details["speed"] = attempt.tuned.rate(attempt.specification, attempt.placements)
     since_s = max(since_s for since_s, _ in since.values())
     return _attempt_event(region, attempt, attempt.standing, since_s, EventKind(attempt.change.kind.value), details)
 

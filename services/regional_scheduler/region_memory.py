@@ -16,6 +16,7 @@ from services.database.reservation_store import ReservedPlace
 from services.database.revision_store import Revisions
 from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.specifications import SpecificationCache
+from services.tuned_work import TunedWorks
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class RegionMemory:
     tenants: dict[TenantId, Tenant]
     live: RegionAttempts
     specifications: SpecificationCache
+    works: TunedWorks
+    """How fast attempts work by the CPUs and memory that they hold."""
     steady: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a thread plans on the inventory or reads it, and while a call reads it beside the session's loop: a plan for
     several jobs charges one after the other while it looks for the next."""

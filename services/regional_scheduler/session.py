@@ -220,6 +220,7 @@ class RegionSession:
                     memory.tenants,
                     memory.live,
                     self._clock,
+                    memory.works,
                 )
         self._victims_changed = False
         for attempt in dispatched.attempts:

@@ -16,6 +16,7 @@ from services.database.tables import (
     queue,
     skew,
     tenants,
+    tuning,
     workloads,
 )
 from services.database.tables.definition import METADATA
@@ -31,5 +32,6 @@ __all__ = [
     "queue",
     "skew",
     "tenants",
+    "tuning",
     "workloads",
 ]

@@ -61,6 +61,8 @@ ATTEMPTS: Final = Table(
     optional("received_to_s", Float),
     # When it was asked to leave for another one; stays when it then leaves for another cause.
     optional("preempted_s", Float),
+    # Of the sensitivity profiles, when it was dispatched.
+    required("profiles_revision", BigInteger, server_default=text("0")),
     Index("attempts_live", "region", postgresql_where=text("ended_s IS NULL")),
     Index(
         "attempts_uncounted",
