@@ -22,6 +22,7 @@ from services.command_line.commands import (
     logs,
     mechanisms,
     policies,
+    profile,
     queue,
     report,
     run,
@@ -76,6 +77,7 @@ _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
 app.add_typer(snapshot.app, rich_help_panel=_SERVICE)
+app.add_typer(profile.app, rich_help_panel=_WORKLOADS)
 _add(_WORKLOADS, "submit", submit.submit)
 _add(_WORKLOADS, "run", run.run, run.CONTEXT_SETTINGS)
 _add(_WORKLOADS, "list", listing.list_workloads)

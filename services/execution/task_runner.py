@@ -22,9 +22,9 @@ from pathlib import Path
 import ray
 
 from domain.placement import TaskPlacement
-from domain.workload import Command, Emulated, EntryPoint, PythonCallable
 from services.execution import task_reaper
 from services.execution.cpu_affinity import limit_cpus
+from services.execution.entry_points import arguments_of
 from services.execution.executor import AttemptOrder
 from services.execution.task_environment import Rendezvous, task_environment, task_file
 from services.execution.task_paths import (
@@ -286,14 +286,3 @@ def _address_of_this_machine() -> str:
     own = ray.get_runtime_context().get_node_id()
     nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's own
     return str(next(node["NodeManagerAddress"] for node in nodes if node["NodeID"] == own))
-
-
-def arguments_of(entry_point: EntryPoint) -> list[str]:
-    """The command line of an entry point; raises ValueError for an emulated one, which has no process."""
-    match entry_point:
-        case Command(arguments):
-            return list(arguments)
-        case PythonCallable(target):
-            return [sys.executable, "-m", "topmast.training.run_callable", target]
-        case Emulated():
-            raise ValueError("an emulated job has no process")

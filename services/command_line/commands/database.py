@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +9,7 @@ import typer
 from services.command_line.failures import reported
 from services.command_line.options import DatabaseOption, HomeOption, JsonOption
 from services.command_line.output import show_json, show_line
+from services.command_line.reached_database import reached_database
 
 app = typer.Typer(name="db", help="The tables of the database.", no_args_is_help=True)
 
@@ -27,7 +24,7 @@ def upgrade(database_url: DatabaseOption = None, home: HomeOption = None, revisi
     from services.database.migrations_runner import current
     from services.database.migrations_runner import upgrade as bring_up
 
-    with _database(database_url, home) as url:
+    with reached_database(database_url, home) as url:
         before = current(url)
         bring_up(url, revision)
         after = current(url)
@@ -41,7 +38,7 @@ def downgrade(revision: RevisionArgument, database_url: DatabaseOption = None, h
     from services.database.migrations_runner import current
     from services.database.migrations_runner import downgrade as take_back
 
-    with _database(database_url, home) as url:
+    with reached_database(database_url, home) as url:
         take_back(url, revision)
         after = current(url)
     show_line(f"the database is at revision {after}" if after else "the database is empty")
@@ -54,27 +51,9 @@ def current(database_url: DatabaseOption = None, home: HomeOption = None, as_jso
     from services.database.migrations_runner import current as current_revision
     from services.database.migrations_runner import newest
 
-    with _database(database_url, home) as url:
+    with reached_database(database_url, home) as url:
         here = current_revision(url)
     if as_json:
         show_json({"current": here, "newest": newest()})
     else:
         show_line(f"the database is at revision {here or 'empty'}; this program needs {newest()}")
-
-
-@contextmanager
-def _database(said: str | None, home: Path | None) -> Iterator[str]:
-    """The URL of the database; an embedded server that no other process was using is stopped at the end."""
-    from services.database.embedded import is_running, stop_embedded
-    from services.database.server_address import URL_VARIABLE, resolve_database_url
-    from services.runtime.home import default_home
-
-    folder = (home or default_home()).expanduser().resolve()
-    was_running = is_running(folder)
-    url = resolve_database_url(folder, {URL_VARIABLE: said} if said else os.environ)
-    try:
-        yield url
-    finally:
-        embedded = not (said or os.environ.get(URL_VARIABLE, "").strip())
-        if embedded and not was_running:
-            stop_embedded(folder)
