@@ -78,8 +78,11 @@ def withdraw_wins(inventory: RegionCapacity, confirmations: Sequence[Confirmatio
     for victim in [victim for plan in plans for victim in plan.evictions]:
         holding = inventory.holding(victim)
         if holding is not None:
+            changing = inventory.voluntary.is_changing(victim)
             inventory.release(victim)
             inventory.hold(holding)
+            if changing:
+                inventory.voluntary.begins_change(victim)
     return True
 
 

@@ -19,6 +19,7 @@ def capacity_after_change(
     InventoryError when something is held on a machine that is gone or has become too small.
     """
     after = RegionCapacity(region, states, rule=before.rule)
+    after.voluntary.go_on_from(before.voluntary)
     holdings = before.holdings()
     for holding in sorted(
         holdings, key=lambda one: order_of_holding(one.key, one.started_s, before.is_leaving(one.key))

@@ -15,7 +15,7 @@ from domain.fleet import MachineState
 from domain.identifiers import ClusterId, JobName
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.placement_changes import ImpossibleAction, check_gang, name_of, placements_after
-from domain.plan import Action, Migrate, Plan, Retune, ScaleIn, ScaleOut, TaskAmounts, reclaim_class
+from domain.plan import Action, Migrate, Plan, Retune, ScaleIn, ScaleOut, Start, TaskAmounts, reclaim_class
 from domain.rank import Standing
 from domain.resources import request_mebibytes, request_millicpus
 from domain.tenant import LOWEST_PRIORITY
@@ -109,7 +109,7 @@ def plan_retune(
 def plan_migration(inventory: RegionCapacity, attempt: AttemptToChange, cluster: ClusterId | None, now: float) -> Plan:
     """All base tasks are to run in this cluster, or on any other machines of the region than now.
 
-    The attempt may be of another region. Raises ImpossibleAction, with the reason; so for clusters with cells: a place that is
+    Where other attempts can do without something there, they give it up for it. The attempt may be of another region. Raises ImpossibleAction, with the reason; so for clusters with cells: a place that is
     kept for an attempt that does not run yet would stand in the way of owners, who wait for nobody.
     """
     divided = [one for _, one in inventory.in_cells]
@@ -124,16 +124,22 @@ def plan_migration(inventory: RegionCapacity, attempt: AttemptToChange, cluster:
                 inventory.set_machine_state(machine, MachineState.DRAINING)
         if cluster is not None:
             placements = place_in(inventory, attempt, attempt.specification.jobs, cluster, now)
+            releases: tuple[Action, ...] = ()
             why = f"cluster {cluster} has no room for it"
         else:
             workload = Workload(attempt.key.workload, attempt.specification, now)
             found = plan_workload(inventory, workload, _EVICTS_NOTHING, now, within_quota=attempt.guaranteed)
             placements = () if isinstance(found, Refusal) else found.placements
+            releases = (
+                ()
+                if isinstance(found, Refusal)
+                else tuple([one for one in found.actions if not isinstance(one, Start)])
+            )
             why = found.sentence if isinstance(found, Refusal) else ""
     if not placements:
         raise ImpossibleAction(attempt.key, f"{attempt.key.workload} cannot go on elsewhere: {why}")
     check_gang(attempt.key, attempt.specification, placements)
-    return _plan(inventory, attempt, (Migrate(attempt.key, placements),))
+    return _plan(inventory, attempt, (*releases, Migrate(attempt.key, placements)))
 
 
 def _plan(inventory: RegionCapacity, attempt: AttemptToChange, actions: tuple[Action, ...]) -> Plan:

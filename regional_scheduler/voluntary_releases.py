@@ -95,8 +95,21 @@ class VoluntaryReleases:
                 held[key] = releases
             else:
                 held.pop(key, None)
-        if holding is None:
+        if holding is None and key in self._changing:
             self._changing.discard(key)
+            self._region.shared.undo_log.note(partial(self._changing.add, key))
+
+    def go_on_from(self, before: VoluntaryReleases) -> None:
+        """The region's capacity takes the place of another one: what attempts can do without is found in the same way, and
+        those that are changing still are. To be called while nothing is held."""
+        self.changes_take_time = before.changes_take_time
+        for source in before._sources[len(self._sources) :]:
+            self.add_source(source)
+        self._changing.update(before._changing)
+
+    def is_changing(self, key: AttemptKey) -> bool:
+        """Whether the attempt's last change is not carried out yet, where that takes time."""
+        return key in self._changing
 
     def begins_change(self, key: AttemptKey) -> None:
         """What the attempt holds was changed: where that takes time, it gives up nothing meanwhile."""

@@ -269,7 +269,8 @@ def test_what_is_won_is_placed_and_its_victims_are_told_to_leave() -> None:
     [confirmation] = bench.bidder.confirm([lot(0, 8)], 101.0)
     assert isinstance(confirmation, Dispatch)
     assert confirmation.plan.evictions == (victim,)
-    newcomer = Holding(lot(0, 8).key, Standing(1, 0), 101.0, confirmation.plan.placements)
+    tenant = lot(0, 8).workload.specification.tenant
+    newcomer = Holding(lot(0, 8).key, Standing(1, 0), 101.0, confirmation.plan.placements, tenant=tenant)
     assert bench.inventory.is_leaving(victim)
     assert bench.inventory.holding(newcomer.key) == newcomer
     bench.inventory.check()

@@ -163,7 +163,7 @@ def test_a_change_under_way_is_waited_for_where_that_takes_time() -> None:
     assert len(released(plan(inventory, job(2)))) == 1
 
 
-def apply(inventory: RegionCapacity, outcome: Plan | Refusal) -> None:
+def apply(inventory: RegionCapacity, outcome: Plan | Refusal, newcomer: str = "newcomer") -> None:
     """What the plan does to the capacity; the newcomer stands as it was asked for."""
     assert isinstance(outcome, Plan)
     for action in outcome.actions:
@@ -175,7 +175,7 @@ def apply(inventory: RegionCapacity, outcome: Plan | Refusal) -> None:
             case Evict(victim):
                 inventory.begin_eviction(victim)
             case Start(placements):
-                inventory.hold(Holding(key_of("newcomer"), EQUAL, 100.0, placements))
+                inventory.hold(Holding(key_of(newcomer), EQUAL, 100.0, placements))
             case _:
                 pytest.fail(f"nobody asked for {action}")
 
