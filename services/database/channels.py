@@ -8,7 +8,7 @@ AUCTION_CHANNEL = "topmast_auction"
 """A scan pass ended, or a round was opened, answered or closed."""
 
 SCAN_CHANNEL = "topmast_scan"
-"""Something happened that the next scan pass should see: a submission, an end, a change of tenants."""
+"""Something happened that the next scan pass should see: a submission, an end, a change of tenants, or of what attempts hold."""
 
 START_CHANNEL = "topmast_start"
 """Attempts have started: from now on they receive service, and may cross into other levels."""

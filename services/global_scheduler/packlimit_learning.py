@@ -29,6 +29,8 @@ class PacklimitLearning:
         self._needed = configuration.placement.packlimit is None
         self._history = PacklimitHistory()
         self._after = 0
+        self._learnt = True
+        """Whether the stored limit is that of the history."""
 
     async def run(self) -> None:
         """Where the limit is a fixed one there is nothing to do."""
@@ -45,11 +47,13 @@ class PacklimitLearning:
         """Fits the limit anew where anything has been measured since the last time, and stores it where it is another."""
         changed = await self._database.run(partial(load_changed_times, after=self._after), snapshot=True)
         self._after = changed.next_after
-        if not self._history.take(changed.sums):
+        if self._history.take(changed.sums):
+            self._learnt = False
+        if self._learnt:
             return
         # In a thread: the lease is kept meanwhile, and calls are answered.
         learnt = await asyncio.to_thread(self._history.fit)
-        if learnt == await self._database.run(load_packlimit):
-            return
-        await self._database.run(partial(store_packlimit, learnt=learnt, now=self._clock.now()))
-        _log.info("PACKLIMIT learnt", packlimit=learnt.limit, jobs=learnt.learnt_from, misplaced=learnt.misplaced)
+        if learnt != await self._database.run(load_packlimit):
+            await self._database.run(partial(store_packlimit, learnt=learnt, now=self._clock.now()))
+            _log.info("PACKLIMIT learnt", packlimit=learnt.limit, jobs=learnt.learnt_from, misplaced=learnt.misplaced)
+        self._learnt = True

@@ -30,7 +30,8 @@ from domain.plan import (
 from domain.rank import Standing
 from services.database import placement_change_store, reservation_store
 from services.database.cell_store import write_cells
-from services.database.connection import AnyConnection
+from services.database.channels import SCAN_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
 from services.database.reservation_store import ReservedPlace
 from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.machine_states import record_machine_happening
@@ -168,6 +169,9 @@ async def write_changes(connection: AnyConnection, region: RegionId, writes: Pla
             connection, new.key, new.revision, new.placements, new.change, now
         ):
             raise SessionOver(f"{new.key} does not run in the database, or was changed meanwhile")
+    if any(new.change.released for new in writes.changes):
+        # What is given up may be more than what it was given up for.
+        wake_after_commit(connection, SCAN_CHANNEL)
     await write_cells(connection, [(new.key, new.cells) for new in writes.cells])
     for place in writes.reservations:
         if not await reservation_store.reserve(connection, place):

@@ -97,7 +97,8 @@ async def record_reports(
             *(migrated_event(elsewhere, successor) for elsewhere, successor in successors),
         ],
     )
-    if recorded.ended:
+    # An attempt whose change is carried out may give up something again.
+    if recorded.ended or recorded.changed:
         wake_after_commit(connection, SCAN_CHANNEL)
     if recorded.started:
         wake_after_commit(connection, START_CHANNEL)

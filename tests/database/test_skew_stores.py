@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from psycopg.errors import UndefinedTable
 
 from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT, PackLimit
 from cluster_manager.skew.packlimit_history import PacklimitHistory
@@ -145,6 +146,25 @@ def test_the_limit_is_kept_up_to_date_only_where_it_is_learnt(database_url: str)
             async with database.transaction() as connection:
                 assert (await load_packlimit(connection)).learnt_from == 0
             learning = PacklimitLearning(database, CLOCK, Configuration())
+            await learning.learn()
+            async with database.transaction() as connection:
+                assert (await load_packlimit(connection)).learnt_from == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_could_not_be_stored_is_learnt_the_next_time(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                both = [time_of("a", spread=True, mean_s=2.0), time_of("a", spread=False, mean_s=1.0)]
+                await add_iteration_times(connection, both)
+                await connection.execute("ALTER TABLE packlimits RENAME TO gone")
+            learning = PacklimitLearning(database, CLOCK, Configuration())
+            with pytest.raises(UndefinedTable):
+                await learning.learn()
+            async with database.transaction() as connection:
+                await connection.execute("ALTER TABLE gone RENAME TO packlimits")
             await learning.learn()
             async with database.transaction() as connection:
                 assert (await load_packlimit(connection)).learnt_from == 1

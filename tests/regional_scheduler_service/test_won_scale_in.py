@@ -14,10 +14,13 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.database import attempt_store, fleet_store, placement_change_store
-from services.database.connection import AnyConnection
+from services.database.channels import SCAN_CHANNEL
+from services.database.connection import AnyConnection, PooledConnection
 from services.database.engine import Database
+from services.execution.executor import AttemptPhase, AttemptStatus
 from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
 from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, placement, specification, submission, submit
@@ -105,5 +108,46 @@ def test_what_a_won_plan_scales_in_is_waited_for(database_url: str, restarted: b
             assert NEWCOMER in memory.live.end_change(FIRST, {cluster: (NOW_S + 5.0, 100.0)})
             assert not memory.live.blocked(newcomer)
             assert not memory.inventory.voluntary.all(), "only base tasks are left"
+
+    asyncio.run(scenario())
+
+
+def test_what_is_given_up_is_news_for_those_who_wait(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            async with database.transaction() as connection:
+                await set_up(connection)
+            async with database.transaction() as connection:
+                memory = await loaded(connection)
+                await dispatch_awards(
+                    connection,
+                    EAST,
+                    memory.bidder,
+                    memory.specifications,
+                    memory.tenants,
+                    memory.live,
+                    ManualClock(NOW_S),
+                )
+                assert isinstance(connection, PooledConnection)
+                assert SCAN_CHANNEL in connection.channels_to_wake
+            async with database.transaction() as connection:
+                memory = await loaded(connection)
+                shrinking = memory.live.get(FIRST)
+                assert shrinking is not None
+                shrinking.reports[shrinking.clusters[0]] = AttemptStatus(
+                    FIRST,
+                    AttemptPhase.RUNNING,
+                    NOW_S,
+                    progress=100.0,
+                    emulated=True,
+                    started_s=2100.0,
+                    revision=1,
+                    changed_s=NOW_S,
+                    changed_progress=100.0,
+                )
+                recorded = await record_reports(connection, EAST, [shrinking], (), NOW_S)
+                assert [key for key, _ in recorded.changed] == [FIRST]
+                assert isinstance(connection, PooledConnection)
+                assert SCAN_CHANNEL in connection.channels_to_wake
 
     asyncio.run(scenario())
