@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from domain.cells import ClusterCells
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
+from domain.inference import InferenceSide
 
 NO_GPU_MODEL = GpuModel("")
 DEFAULT_MECHANISM = "packing"
@@ -55,6 +56,11 @@ class MachineState(StrEnum):
         return self in _LENT
 
     @property
+    def is_of_inference(self) -> bool:
+        """Whether it is a machine of an inference cluster, wherever it is."""
+        return self in _OF_INFERENCE
+
+    @property
     def counts_for_training(self) -> bool:
         """Whether it works and is training's to use, if only until what runs on it has left."""
         return self in _FOR_TRAINING
@@ -73,6 +79,7 @@ _FAILED = frozenset(
 _LENT = frozenset(
     {MachineState.ON_LOAN, MachineState.ON_LOAN_DOWN, MachineState.RETURNING, MachineState.RETURNING_DOWN}
 )
+_OF_INFERENCE = _LENT | {MachineState.SERVING, MachineState.SERVING_DOWN}
 _FOR_TRAINING = _TAKING_WORK | {MachineState.DRAINING, MachineState.RETURNING}
 
 
@@ -103,6 +110,8 @@ class Cluster:
     """What places jobs in it: a name of `cluster_manager.mechanisms`."""
     cells: ClusterCells = ClusterCells()
     """How it is divided, for the mechanism that places jobs in cells."""
+    inference: InferenceSide | None = None
+    """Its machines serve inference, which lends them to training; None: they are for training."""
 
     @property
     def has_cells(self) -> bool:

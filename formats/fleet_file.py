@@ -26,6 +26,7 @@ from domain.fleet import (
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel, MachineId, RackId, RegionId, TableId
 from domain.table import Table
 from formats.cell_hierarchies import ClusterCellsSchema, cell_hierarchy_problems, cells_document, cluster_cells
+from formats.inference_side import InferenceSchema, inference_document, inference_problems, inference_side
 from formats.mechanism_names import mechanism_names
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import (
@@ -76,6 +77,7 @@ class ClusterSchema(Schema):
     cluster: Name
     mechanism: Name = DEFAULT_MECHANISM
     cells: ClusterCellsSchema | None = None
+    inference: InferenceSchema | None = None
     racks: list[RackSchema] = []
     machine_groups: list[MachineGroupSchema] = []
 
@@ -124,7 +126,11 @@ def parse_fleet_file(text: str, source: str = "fleet.yaml") -> FleetFile:
 def fleet_file_from_document(document: object, source: str = "fleet") -> FleetFile:
     """The same of a parsed document (nested mappings and lists); raises FormatError with every problem."""
     schema = parse_schema(FleetSchema, document, source)
-    problems = _size_problems(schema) or _machine_problems(schema) + _cells_problems(schema)
+    problems = _size_problems(schema) or [
+        *_machine_problems(schema),
+        *_cells_problems(schema),
+        *_inference_problems(schema),
+    ]
     if problems:
         raise FormatError(source, problems)
     fleet = Fleet(tuple(_region(region) for region in schema.regions))
@@ -253,6 +259,15 @@ def _cells_problems(schema: FleetSchema) -> list[FieldProblem]:
     ]
 
 
+def _inference_problems(schema: FleetSchema) -> list[FieldProblem]:
+    return [
+        problem
+        for r, region in enumerate(schema.regions)
+        for c, cluster in enumerate(region.clusters)
+        for problem in inference_problems(cluster.inference, f"regions[{r}].clusters[{c}].inference")
+    ]
+
+
 def _gpu_problems(machine: MachineSchema | MachineGroupSchema, field: str) -> list[FieldProblem]:
     if machine.gpus > 0 and machine.gpu_model is None:
         return [FieldProblem(f"{field}.gpu_model", f"is missing; say which model the {machine.gpus} GPUs are")]
@@ -288,7 +303,13 @@ def _cluster(schema: ClusterSchema) -> Cluster:
             in_rack = min(group.machines_per_rack, group.count - first)
             machines = tuple(_machine(f"{rack_name}-m{index:02d}", group) for index in range(1, in_rack + 1))
             racks.append(Rack(RackId(rack_name), machines))
-    return Cluster(ClusterId(schema.cluster), tuple(racks), schema.mechanism, cluster_cells(schema.cells))
+    return Cluster(
+        ClusterId(schema.cluster),
+        tuple(racks),
+        schema.mechanism,
+        cluster_cells(schema.cells),
+        inference_side(schema.inference),
+    )
 
 
 def _machine(name: str, schema: MachineSchema | MachineGroupSchema) -> Machine:
@@ -311,6 +332,8 @@ def _cluster_document(cluster: Cluster) -> dict[str, object]:
         document["mechanism"] = cluster.mechanism
     if cluster.cells.hierarchies:
         document["cells"] = cells_document(cluster.cells)
+    if cluster.inference is not None:
+        document["inference"] = inference_document(cluster.inference)
     return document | {"racks": racks}
 
 

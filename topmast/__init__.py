@@ -30,6 +30,7 @@ from topmast.fleets import (
     CellLevel,
     Cluster,
     Fleet,
+    InferenceSide,
     Machine,
     OwnedCells,
     PinnedCell,
@@ -39,6 +40,7 @@ from topmast.fleets import (
     Tenant,
     VirtualCluster,
 )
+from topmast.loans import ClusterLoans, ReturningMachine
 from topmast.logs import LogChunk
 from topmast.specifications import (
     Affinity,
@@ -80,6 +82,7 @@ __all__ = [
     "Change",
     "Client",
     "Cluster",
+    "ClusterLoans",
     "Consolidation",
     "DeadlineError",
     "Diagnosis",
@@ -87,6 +90,7 @@ __all__ = [
     "Emulated",
     "Event",
     "Fleet",
+    "InferenceSide",
     "InvalidArgumentError",
     "JobCells",
     "JobSpecification",
@@ -106,6 +110,7 @@ __all__ = [
     "RegionStatus",
     "ResourceExhaustedError",
     "RetryPolicy",
+    "ReturningMachine",
     "Status",
     "Submission",
     "Table",

@@ -17,6 +17,7 @@ from topmast.connection import Connection, MessageStream
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
 from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenants_to_proto
+from topmast.loans import ClusterLoans, loans_from_proto
 from topmast.log_reader import LogReader
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
 from topmast.reconnection import Patience
@@ -241,6 +242,11 @@ class Client:
         request = global_scheduler_pb2.GetVirtualClustersRequest(tenant=tenant, cluster=cluster)
         answer = self._connection.call(self._scheduler.GetVirtualClusters, request, self._peer)
         return virtual_clusters_from_proto(answer)
+
+    def loans(self, *, cluster: str = "") -> tuple[ClusterLoans, ...]:
+        """The machines that inference clusters lend to training; "": of all such clusters."""
+        request = global_scheduler_pb2.GetLoansRequest(cluster=cluster)
+        return loans_from_proto(self._connection.call(self._scheduler.GetLoans, request, self._peer))
 
     def logs(
         self,

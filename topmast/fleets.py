@@ -44,6 +44,21 @@ class CellHierarchy:
     """Empty: all machines of the GPU model."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceSide:
+    """Who serves inference on a cluster's machines, and how these are lent to training. Give `address` or `series`."""
+
+    address: str = ""
+    """host:port of its InferenceScheduler."""
+    series: str = ""
+    """A CSV file with the load over time, which is played instead; on the machine of the regional scheduler."""
+    headroom: float = 0.02
+    """The share of the machines that is never lent."""
+    look_every_s: float = 300.0
+    forecast: str = "autoregressive"
+    reclaiming: str = "least_preemption_cost"
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """`mechanism` is what places jobs in it: "packing", or "cells" for virtual clusters."""
@@ -53,6 +68,8 @@ class Cluster:
     mechanism: str = "packing"
     hierarchies: Sequence[CellHierarchy] = ()
     """With "cells"; GPU models without one get what machines and racks suggest."""
+    inference: InferenceSide | None = None
+    """None: its machines are for training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +175,21 @@ def _region_to_proto(region: Region) -> fleet_pb2.Region:
                 racks=[_rack_to_proto(rack) for rack in cluster.racks],
                 mechanism=cluster.mechanism,
                 cells=_cells_to_proto(cluster.hierarchies) if cluster.hierarchies else None,
+                inference=_inference_to_proto(cluster.inference) if cluster.inference is not None else None,
             )
             for cluster in region.clusters
         ],
+    )
+
+
+def _inference_to_proto(side: InferenceSide) -> fleet_pb2.InferenceSide:
+    return fleet_pb2.InferenceSide(
+        address=side.address,
+        series=side.series,
+        headroom=side.headroom,
+        look_every_s=side.look_every_s,
+        forecast=side.forecast,
+        reclaiming=side.reclaiming,
     )
 
 

@@ -24,6 +24,8 @@ class Eviction(NamedTuple):
     """When it migrates: the machines that are kept for its successor."""
     own_cells: bool = False
     """The attempt that it makes room for owns the cells that it uses opportunistically: nothing bounds that."""
+    overdue: bool = False
+    """The machine should be back with inference already: there is no more time to save anything."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """As details of an event, and as it is stored."""
@@ -35,6 +37,8 @@ class Eviction(NamedTuple):
             document["by_level"] = self.by_standing.level
             if self.own_cells:
                 document["own_cells"] = True
+        if self.overdue:
+            document["overdue"] = True
         if self.to:
             document["to"] = list(self.to)
         return document
@@ -45,7 +49,8 @@ class Eviction(NamedTuple):
         cause = EvictionCause(str(document["cause"]))
         if "by" not in document:
             to = document.get("to", ())
-            return Eviction(cause, to=tuple(MachineId(str(name)) for name in to) if isinstance(to, list) else ())
+            machines = tuple(MachineId(str(name)) for name in to) if isinstance(to, list) else ()
+            return Eviction(cause, to=machines, overdue=document.get("overdue") is True)
         return Eviction(
             cause,
             AttemptKey(WorkloadId(str(document["by"])), AttemptNumber(int(str(document["by_attempt"])))),
@@ -72,6 +77,12 @@ class LeaveAsked(NamedTuple):
 
 class MachineLost(NamedTuple):
     """A machine under it is gone, and with it what was not saved: it stops at once."""
+
+    at_s: float
+
+
+class GraceOver(NamedTuple):
+    """It is leaving, and a machine under it should be back with inference already: it has no more time to save anything."""
 
     at_s: float
 
@@ -148,6 +159,7 @@ AttemptEvent: TypeAlias = (
     PlaceFreed
     | LeaveAsked
     | MachineLost
+    | GraceOver
     | CancellationNoted
     | Resized
     | Started

@@ -35,6 +35,7 @@ from cluster_manager.attempt_run.events import (
     Completed,
     Eviction,
     Gone,
+    GraceOver,
     LeaveAsked,
     MachineLost,
     PlaceFreed,
@@ -86,6 +87,8 @@ TABLE: MappingProxyType[tuple[Phase, type[AttemptEvent]], Phase] = MappingProxyT
         (Phase.RUNNING, MachineLost): Phase.LEAVING,
         (Phase.LEAVING, MachineLost): Phase.LEAVING,
         (Phase.BROKEN, MachineLost): Phase.LEAVING,
+        # What is on a machine that should be back with inference is stopped at once (regional scheduler).
+        (Phase.LEAVING, GraceOver): Phase.LEAVING,
         # The user cancelled while it was live: asked to leave for it, or found out when its end is recorded.
         (Phase.DISPATCHED, CancellationNoted): Phase.DISPATCHED,
         (Phase.STARTING, CancellationNoted): Phase.STARTING,
@@ -161,6 +164,9 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
             return _end(run, event, _ended_as(run))
         case MachineLost():
             return _leave(run, event, Eviction(EvictionCause.MACHINE_LOST), phase)
+        case GraceOver():
+            eviction = run.eviction or Eviction(EvictionCause.RECLAIMED)
+            return _leave(run, event, eviction._replace(overdue=True), phase)
         case Progressed():
             progress, saved = _reached(run, event)
             advanced = run._replace(progress=progress, checkpoint_progress=saved, throughput=event.throughput)
@@ -222,7 +228,7 @@ def _save(run: AttemptRun, event: CheckpointSaved) -> Step:
     return saved, (RecordCheckpoint(run.key, event.progress, event.at_s),)
 
 
-def _leave(run: AttemptRun, event: LeaveAsked | MachineLost, eviction: Eviction, phase: Phase) -> Step:
+def _leave(run: AttemptRun, event: LeaveAsked | MachineLost | GraceOver, eviction: Eviction, phase: Phase) -> Step:
     """It leaves from now on; one that is leaving or broken is being stopped already."""
     cancelled = run.cancelled or eviction.cause is EvictionCause.CANCELLED
     moved = run._replace(phase=phase, eviction=eviction, cancelled=cancelled, history=(*run.history, event))

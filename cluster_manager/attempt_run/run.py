@@ -77,9 +77,10 @@ class AttemptRun(NamedTuple):
 
 def stop_grace_s(run: AttemptRun) -> float:
     """The seconds that it has to save its work once it is stopped; 0 where there is nothing to wait for: a machine under
-    it is lost, or something of it has ended badly."""
-    lost = run.eviction is not None and run.eviction.cause is EvictionCause.MACHINE_LOST
-    return 0.0 if lost or run.phase is Phase.BROKEN else run.facts.stop_grace_s
+    it is lost, or something of it has ended badly; or no time: a machine under it should be back with inference."""
+    eviction = run.eviction
+    at_once = eviction is not None and (eviction.cause is EvictionCause.MACHINE_LOST or eviction.overdue)
+    return 0.0 if at_once or run.phase is Phase.BROKEN else run.facts.stop_grace_s
 
 
 def new_run(facts: AttemptFacts) -> AttemptRun:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
-HEADROOM: Final = 0.02
-"""Of an inference cluster's machines, the share that is never lent (Lyra §7.1)."""
-LOOK_EVERY_S: Final = 300.0
-"""So often Lyra's orchestrator runs, and so far ahead the forecast looks (§6, §7.1)."""
+from domain.inference import DEFAULT_HEADROOM, DEFAULT_LOOK_EVERY_S
+
+HEADROOM: Final = DEFAULT_HEADROOM
+LOOK_EVERY_S: Final = DEFAULT_LOOK_EVERY_S
 _ROUNDING: Final = 1e-9
 
 

@@ -18,7 +18,9 @@ from services.command_line.commands import (
     down,
     events,
     get,
+    inference,
     listing,
+    loans,
     logs,
     mechanisms,
     policies,
@@ -72,6 +74,8 @@ _add(_SERVICE, "down", down.down)
 _add(_SERVICE, "status", status.status)
 _add(_SERVICE, "apply", apply.apply)
 _add(_SERVICE, "virtual-clusters", virtual_clusters.virtual_clusters)
+_add(_SERVICE, "loans", loans.loans)
+_add(_SERVICE, "inference-scheduler", inference.inference_scheduler)
 _add(_SERVICE, "mechanisms", mechanisms.list_mechanisms)
 _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)

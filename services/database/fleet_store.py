@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, delete, func, not_, select
 
 from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 from formats.cell_hierarchies import cells_document, cells_from_document
+from formats.inference_side import inference_document, inference_from_document
 from services.database import channels
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, upsert_rows
@@ -54,18 +55,20 @@ class _MachineRow(NamedTuple):
     memory_gib: float
     rack: str
     position: int
+    is_inference: bool
+    """Its cluster serves inference."""
 
     @property
     def substance(self) -> tuple[object, ...]:
         """What running work relies on. The rack and the place in it may change under it."""
-        return self[1:7]
+        return *self[1:7], self.is_inference
 
 
 async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     """Replaces the fleet and returns its revision; applying the same one again changes nothing.
 
-    A machine of the same name keeps its state. A machine that changes region, cluster or hardware counts as one that
-    disappears and another one that comes. Regions take the change over as they work; only where a cluster moves from
+    A machine of the same name keeps its state. A machine that changes region, cluster or hardware, or from training to
+    inference or back, counts as one that disappears and another one that comes: that of inference begins by serving it. Regions take the change over as they work; only where a cluster moves from
     one region to another both schedulers start anew: its manager must learn whose orders count.
 
     Raises FleetRefused while an attempt is on a machine that would disappear, or a place is kept there for one. Names
@@ -130,7 +133,7 @@ async def load_fleet(
         for cluster, in_cluster in groupby(rows, key=lambda row: str(row[0]))
     }
     outline = (
-        select(REGIONS.c.region, CLUSTERS.c.cluster, CLUSTERS.c.mechanism, CLUSTERS.c.cells)
+        select(REGIONS.c.region, CLUSTERS.c.cluster, CLUSTERS.c.mechanism, CLUSTERS.c.cells, CLUSTERS.c.inference)
         .select_from(REGIONS.outerjoin(CLUSTERS))
         .where(*([] if region is None else [REGIONS.c.region == region]))
         .order_by(REGIONS.c.position, REGIONS.c.region, CLUSTERS.c.position)
@@ -139,15 +142,18 @@ async def load_fleet(
     regions = tuple(
         Region(
             RegionId(region),
-            tuple(
-                Cluster(ClusterId(cluster), racks.get(ClusterId(cluster), ()), mechanism, cells_from_document(cells))
-                for _, cluster, mechanism, cells in clusters
-                if cluster is not None
-            ),
+            tuple(_cluster_of_row(row, racks) for row in clusters if row[1] is not None),
         )
         for region, clusters in groupby(await cursor.fetchall(), key=lambda row: str(row[0]))
     )
     return Fleet(regions), {MachineId(row[2]): MachineState(row[7]) for row in rows}
+
+
+def _cluster_of_row(row: Sequence[Any], racks: Mapping[ClusterId, tuple[Rack, ...]]) -> Cluster:
+    _, name, mechanism, cells, inference = row
+    cluster = ClusterId(name)
+    side = inference_from_document(inference)
+    return Cluster(cluster, racks.get(cluster, ()), mechanism, cells_from_document(cells), side)
 
 
 async def states_of(connection: AnyConnection, machines: Sequence[MachineId]) -> dict[MachineId, MachineState]:
@@ -266,6 +272,7 @@ def _machine_rows(fleet: Fleet) -> Iterator[_MachineRow]:
                     machine.memory_gib,
                     rack,
                     position,
+                    cluster.inference is not None,
                 )
 
 
@@ -282,6 +289,7 @@ async def _load_machine_rows(connection: AnyConnection) -> list[_MachineRow]:
             MACHINES.c.memory_gib,
             MACHINES.c.rack,
             MACHINES.c.position,
+            CLUSTERS.c.inference.is_not(None),
         )
         .select_from(MACHINES.join(CLUSTERS))
         .order_by(MACHINES.c.machine),
@@ -296,15 +304,23 @@ async def _store_outline(
     before = await _load_outline(connection)
     regions = [(region.region, position) for position, region in enumerate(fleet.regions)]
     clusters = [
-        (cluster.cluster, region.region, position, cluster.mechanism, cells_document(cluster.cells))
+        (
+            cluster.cluster,
+            region.region,
+            position,
+            cluster.mechanism,
+            cells_document(cluster.cells),
+            None if cluster.inference is None else inference_document(cluster.inference),
+        )
         for region in fleet.regions
         for position, cluster in enumerate(region.clusters)
     ]
     await execute(connection, upsert_rows(REGIONS, ("region", "position"), regions))
-    columns = ("cluster", "region", "position", "mechanism", "cells")
+    columns = ("cluster", "region", "position", "mechanism", "cells", "inference")
     await execute(connection, upsert_rows(CLUSTERS, columns, clusters))
     await execute(connection, delete(MACHINES).where(any_of(MACHINES.c.machine, gone)))
     await _store_machines(connection, changed)
+    await _begin_on_their_side(connection)
     await execute(connection, delete(CLUSTERS).where(not_(any_of(CLUSTERS.c.cluster, [row[0] for row in clusters]))))
     await execute(connection, delete(REGIONS).where(not_(any_of(REGIONS.c.region, [row[0] for row in regions]))))
     return before != await _load_outline(connection)
@@ -320,6 +336,7 @@ async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
             CLUSTERS.c.position,
             CLUSTERS.c.mechanism,
             CLUSTERS.c.cells,
+            CLUSTERS.c.inference,
         )
         .select_from(REGIONS.outerjoin(CLUSTERS))
         .order_by(REGIONS.c.region, CLUSTERS.c.cluster),
@@ -330,4 +347,24 @@ async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
 async def _store_machines(connection: AnyConnection, rows: Sequence[_MachineRow]) -> None:
     """A machine that is already known keeps its state."""
     names = ("machine", "cluster", "gpu_model", "gpus", "cpus", "memory_gib", "rack", "position")
-    await execute(connection, upsert_rows(MACHINES, names, [(row.machine, *row[2:]) for row in rows]))
+    await execute(connection, upsert_rows(MACHINES, names, [(row.machine, *row[2:9]) for row in rows]))
+
+
+async def _begin_on_their_side(connection: AnyConnection) -> None:
+    """Machines that are new on their side, be it training or inference, begin there; one that is down stays so."""
+    await connection.execute(
+        """UPDATE machines m
+              SET state = CASE WHEN m.state = ANY (%(failed)s)
+                               THEN CASE WHEN c.inference IS NULL THEN %(down)s ELSE %(serving_down)s END
+                               ELSE CASE WHEN c.inference IS NULL THEN %(up)s ELSE %(serving)s END END
+             FROM clusters c
+            WHERE c.cluster = m.cluster AND (c.inference IS NOT NULL) <> (m.state = ANY (%(of_inference)s))""",
+        {
+            "failed": [state.value for state in MachineState if state.is_down],
+            "of_inference": [state.value for state in MachineState if state.is_of_inference],
+            "up": MachineState.UP.value,
+            "down": MachineState.DOWN.value,
+            "serving": MachineState.SERVING.value,
+            "serving_down": MachineState.SERVING_DOWN.value,
+        },
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.fleet import DEFAULT_MECHANISM
+from domain.inference import DEFAULT_FORECAST, DEFAULT_HEADROOM, DEFAULT_LOOK_EVERY_S, DEFAULT_RECLAIMING
 from domain.tenant import CPU_BUCKET, Tenant
 from formats.fleet_file import GREATEST_MACHINES, FleetFile, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError
@@ -97,6 +98,18 @@ def _cluster_document(message: fleet_pb2.Cluster) -> dict[str, object]:
             for rack in message.racks
         ],
         "cells": _cells_document(message.cells) if message.HasField("cells") else None,
+        "inference": _inference_document(message.inference) if message.HasField("inference") else None,
+    }
+
+
+def _inference_document(message: fleet_pb2.InferenceSide) -> dict[str, object]:
+    return {
+        "address": message.address or None,
+        "series": message.series or None,
+        "headroom": message.headroom if message.HasField("headroom") else DEFAULT_HEADROOM,
+        "look_every_s": message.look_every_s or DEFAULT_LOOK_EVERY_S,
+        "forecast": message.forecast or DEFAULT_FORECAST,
+        "reclaiming": message.reclaiming or DEFAULT_RECLAIMING,
     }
 
 

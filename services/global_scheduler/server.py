@@ -16,6 +16,7 @@ from services.database.engine import Database
 from services.database.workload_reader import BadPageToken
 from services.global_scheduler.cancellation import cancel_workload
 from services.global_scheduler.event_stream import event_stream
+from services.global_scheduler.loan_look import loans
 from services.global_scheduler.overview import load_overview, overview_message
 from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.region_calls import call_region, destination, region_of
@@ -162,6 +163,9 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         self, request: messages.GetVirtualClustersRequest, context: Context
     ) -> messages.GetVirtualClustersResponse:
         return await self._snapshot(lambda connection: virtual_clusters(connection, request.tenant, request.cluster))
+
+    async def GetLoans(self, request: messages.GetLoansRequest, context: Context) -> messages.GetLoansResponse:
+        return await self._snapshot(lambda connection: loans(connection, request.cluster))
 
     # ------------------------------------------------------------ watch
 

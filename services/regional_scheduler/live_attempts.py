@@ -14,7 +14,7 @@ from operator import or_
 from typing import TypeVar
 
 from cluster_manager.attempt_run.actions import AttemptAction
-from cluster_manager.attempt_run.events import AttemptEvent, Eviction, LeaveAsked, MachineLost, Resized
+from cluster_manager.attempt_run.events import AttemptEvent, Eviction, GraceOver, LeaveAsked, MachineLost, Resized
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.making_room import is_in_the_way
 from cluster_manager.attempt_run.run import AttemptRun, Phase, stop_grace_s
@@ -237,7 +237,8 @@ class RegionAttempts:
     def begin_eviction(self, key: AttemptKey, eviction: Eviction, now: float) -> None:
         """It has to leave from now on; with its machine it may be lost while it is leaving already."""
         attempt = self._attempts[key]
-        attempt.take(leave_event(eviction, now))
+        is_late = eviction.overdue and attempt.run.phase is Phase.LEAVING
+        attempt.take(GraceOver(now) if is_late else leave_event(eviction, now))
         self._dispatched.pop(key, None)
         self._note_leaving(attempt)
 

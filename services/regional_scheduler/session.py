@@ -32,6 +32,7 @@ from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
+from services.regional_scheduler.live_loans import LiveLoans
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.mechanism_failures import MechanismFailures
 from services.regional_scheduler.order_sender import OrderSender
@@ -83,6 +84,9 @@ class RegionSession:
         )
         self._cells = CellChanges(database, lease, memory, self._eviction_writer, clock)
         self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
+        self._loans = LiveLoans(
+            database, lease, memory, self._eviction_writer, self._absent, self._arrivals, inbox, clock
+        )
         self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
@@ -99,6 +103,7 @@ class RegionSession:
             await until_one_ends(self._loop(), self._sender.run())
         finally:
             self.inbox.close()
+            await self._loans.close()
 
     async def _loop(self) -> None:
         for attempt in self.memory.live:
@@ -122,6 +127,7 @@ class RegionSession:
         self._absent.close(self._now_real_s())
         await self._look_at_time()
         await self._cells.look()
+        await self._loans.look()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top.
         dispatched = await self._dispatch_or_look_again()
         # 6. Move the auction on: answer, close, or open a round.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from domain.cells import ClusterCells
 from domain.declared_cells import DeclaredVirtualCluster
 from domain.fleet import Cluster, Fleet, Machine
+from domain.inference import InferenceSide
 from domain.table import Table
 from domain.tenant import Tenant
 from topmast.v1 import fleet_pb2
@@ -37,6 +38,18 @@ def _cluster_to_proto(cluster: Cluster) -> fleet_pb2.Cluster:
         ],
         mechanism=cluster.mechanism,
         cells=_cells_to_proto(cluster.cells) if cluster.cells.hierarchies else None,
+        inference=_inference_to_proto(cluster.inference) if cluster.inference is not None else None,
+    )
+
+
+def _inference_to_proto(side: InferenceSide) -> fleet_pb2.InferenceSide:
+    return fleet_pb2.InferenceSide(
+        address=side.address,
+        series=side.series,
+        headroom=side.headroom,
+        look_every_s=side.look_every_s,
+        forecast=side.forecast,
+        reclaiming=side.reclaiming,
     )
 
 

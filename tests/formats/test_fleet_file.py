@@ -182,3 +182,27 @@ def test_a_cluster_names_its_mechanism_and_an_unknown_one_is_refused() -> None:
     assert problems_of(text.format(mechanism="packin")) == {
         "regions[0].clusters[0].mechanism": "there is no placement mechanism packin; did you mean packing?"
     }
+
+
+def inference_problems(inference: str) -> dict[str, str]:
+    return problems_of(
+        "regions: [{region: east, clusters: [{cluster: c, inference: {"
+        + inference
+        + "}, machine_groups: [{count: 1, cpus: 8, memory_gib: 8}]}]}]"
+    )
+
+
+def test_inference_clusters_say_who_serves_there_and_how_machines_are_lent() -> None:
+    at = "regions[0].clusters[0].inference"
+    remedy = "must say who serves inference; give either address (host:port of its InferenceScheduler) or series (a CSV file to play)"
+    assert inference_problems("headroom: 0.1") == {at: remedy}
+    assert inference_problems("address: 'a:1', series: /load.csv") == {at: remedy}
+    assert inference_problems("address: serving") == {f"{at}.address": "must be host:port, not serving"}
+    assert inference_problems("series: load.csv") == {
+        f"{at}.series": "must be an absolute path where the service runs, not load.csv"
+    }
+    assert "there is no forecast autoregresive; did you mean autoregressive?" in str(
+        inference_problems("address: 'a:1', forecast: autoregresive")
+    )
+    assert f"{at}.reclaiming" in inference_problems("address: 'a:1', reclaiming: dearest")
+    assert f"{at}.headroom" in inference_problems("address: 'a:1', headroom: 1.0")

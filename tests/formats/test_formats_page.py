@@ -30,6 +30,8 @@ def block(language: str, first_line: str = "") -> str:
 def test_the_yaml_examples_are_valid() -> None:
     fleet = parse_fleet_file(block("yaml", "# fleet\n")).fleet
     assert [len(list(region.machines())) for region in fleet.regions] == [9]
+    (serving,) = parse_fleet_file(block("yaml", "# inference\n")).fleet.regions[0].clusters
+    assert serving.inference is not None
     tenants = parse_tenants(block("yaml", "# tenants\n"))
     assert [tenant.quota.gpus_in(tenant.quota.bucket("V100")) for tenant in tenants] == [8, 16]  # type: ignore[arg-type]  # plain name
     workloads = parse_workloads(block("yaml", "# workload\n"))

@@ -162,6 +162,7 @@ class Cluster(_message.Message):
     RACKS_FIELD_NUMBER: _builtins.int
     MECHANISM_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
+    INFERENCE_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     mechanism: _builtins.str
     """What places jobs in it. Empty: packing."""
@@ -169,6 +170,10 @@ class Cluster(_message.Message):
     def racks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rack]: ...
     @_builtins.property
     def cells(self) -> Global___ClusterCells: ...
+    @_builtins.property
+    def inference(self) -> Global___InferenceSide:
+        """Its machines serve inference, which lends them to training. Not set: they are for training."""
+
     def __init__(
         self,
         *,
@@ -176,14 +181,59 @@ class Cluster(_message.Message):
         racks: _abc.Iterable[Global___Rack] | None = ...,
         mechanism: _builtins.str = ...,
         cells: Global___ClusterCells | None = ...,
+        inference: Global___InferenceSide | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "inference", b"inference"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "cluster", b"cluster", "mechanism", b"mechanism", "racks", b"racks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "cluster", b"cluster", "inference", b"inference", "mechanism", b"mechanism", "racks", b"racks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Cluster: _TypeAlias = Cluster  # noqa: Y015
+
+@_typing.final
+class InferenceSide(_message.Message):
+    """One of `address` and `series` is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    HEADROOM_FIELD_NUMBER: _builtins.int
+    LOOK_EVERY_S_FIELD_NUMBER: _builtins.int
+    FORECAST_FIELD_NUMBER: _builtins.int
+    RECLAIMING_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """host:port of its InferenceScheduler."""
+    series: _builtins.str
+    """A CSV file with the load over time, which is played instead; on the machine of the regional scheduler."""
+    headroom: _builtins.float
+    """The share of the machines that is never lent. Not set: 0.02."""
+    look_every_s: _builtins.float
+    """0: 300."""
+    forecast: _builtins.str
+    """Empty: autoregressive."""
+    reclaiming: _builtins.str
+    """Which machines go back. Empty: least_preemption_cost."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        series: _builtins.str = ...,
+        headroom: _builtins.float | None = ...,
+        look_every_s: _builtins.float = ...,
+        forecast: _builtins.str = ...,
+        reclaiming: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "headroom", b"headroom"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "address", b"address", "forecast", b"forecast", "headroom", b"headroom", "look_every_s", b"look_every_s", "reclaiming", b"reclaiming", "series", b"series"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__headroom: _TypeAlias = _typing.Literal["headroom"]  # noqa: Y015
+    _WhichOneofArgType__headroom: _TypeAlias = _typing.Literal["_headroom", b"_headroom"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom) -> _WhichOneofReturnType__headroom | None: ...
+
+Global___InferenceSide: _TypeAlias = InferenceSide  # noqa: Y015
 
 @_typing.final
 class Region(_message.Message):

@@ -524,6 +524,151 @@ class ApplyTenantsResponse(_message.Message):
 Global___ApplyTenantsResponse: _TypeAlias = ApplyTenantsResponse  # noqa: Y015
 
 @_typing.final
+class GetLoansRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Empty: of all inference clusters."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLoansRequest: _TypeAlias = GetLoansRequest  # noqa: Y015
+
+@_typing.final
+class ReturningMachine(_message.Message):
+    """A machine that inference wants back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINE_FIELD_NUMBER: _builtins.int
+    ASKED_BACK_S_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    machine: _builtins.str
+    asked_back_s: _builtins.float
+    """Not set: an operator has asked for it."""
+    deadline_s: _builtins.float
+    """From then on what is still on it is ended. Not set: it may take its time."""
+    def __init__(
+        self,
+        *,
+        machine: _builtins.str = ...,
+        asked_back_s: _builtins.float | None = ...,
+        deadline_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_asked_back_s", b"_asked_back_s", "_deadline_s", b"_deadline_s", "asked_back_s", b"asked_back_s", "deadline_s", b"deadline_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_asked_back_s", b"_asked_back_s", "_deadline_s", b"_deadline_s", "asked_back_s", b"asked_back_s", "deadline_s", b"deadline_s", "machine", b"machine"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__asked_back_s: _TypeAlias = _typing.Literal["asked_back_s"]  # noqa: Y015
+    _WhichOneofArgType__asked_back_s: _TypeAlias = _typing.Literal["_asked_back_s", b"_asked_back_s"]  # noqa: Y015
+    _WhichOneofReturnType__deadline_s: _TypeAlias = _typing.Literal["deadline_s"]  # noqa: Y015
+    _WhichOneofArgType__deadline_s: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__asked_back_s) -> _WhichOneofReturnType__asked_back_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline_s) -> _WhichOneofReturnType__deadline_s | None: ...
+
+Global___ReturningMachine: _TypeAlias = ReturningMachine  # noqa: Y015
+
+@_typing.final
+class ClusterLoans(_message.Message):
+    """One inference cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    ON_LOAN_FIELD_NUMBER: _builtins.int
+    RETURNING_FIELD_NUMBER: _builtins.int
+    WANTED_ON_LOAN_FIELD_NUMBER: _builtins.int
+    NEEDED_MACHINES_FIELD_NUMBER: _builtins.int
+    FORECAST_FIELD_NUMBER: _builtins.int
+    SHORTFALL_FIELD_NUMBER: _builtins.int
+    ASKED_S_FIELD_NUMBER: _builtins.int
+    ANSWERED_S_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    cluster: _builtins.str
+    machines: _builtins.int
+    on_loan: _builtins.int
+    """On loan and not wanted back."""
+    wanted_on_loan: _builtins.int
+    """So many are to be on loan."""
+    needed_machines: _builtins.int
+    """That inference needs, as it said last."""
+    forecast: _builtins.float
+    """The share of the machines that it will need at the next look."""
+    shortfall: _builtins.int
+    """Machines that inference needs and the cluster does not have."""
+    asked_s: _builtins.float
+    """When its inference side was asked, and when it answered last. Not set: never."""
+    answered_s: _builtins.float
+    problem: _builtins.str
+    """Why no more is lent. Empty: nothing is wrong."""
+    @_builtins.property
+    def returning(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReturningMachine]: ...
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        machines: _builtins.int = ...,
+        on_loan: _builtins.int = ...,
+        returning: _abc.Iterable[Global___ReturningMachine] | None = ...,
+        wanted_on_loan: _builtins.int = ...,
+        needed_machines: _builtins.int = ...,
+        forecast: _builtins.float = ...,
+        shortfall: _builtins.int = ...,
+        asked_s: _builtins.float | None = ...,
+        answered_s: _builtins.float | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s", "_asked_s", b"_asked_s", "answered_s", b"answered_s", "asked_s", b"asked_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s", "_asked_s", b"_asked_s", "answered_s", b"answered_s", "asked_s", b"asked_s", "cluster", b"cluster", "forecast", b"forecast", "machines", b"machines", "needed_machines", b"needed_machines", "on_loan", b"on_loan", "problem", b"problem", "region", b"region", "returning", b"returning", "shortfall", b"shortfall", "wanted_on_loan", b"wanted_on_loan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answered_s: _TypeAlias = _typing.Literal["answered_s"]  # noqa: Y015
+    _WhichOneofArgType__answered_s: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s"]  # noqa: Y015
+    _WhichOneofReturnType__asked_s: _TypeAlias = _typing.Literal["asked_s"]  # noqa: Y015
+    _WhichOneofArgType__asked_s: _TypeAlias = _typing.Literal["_asked_s", b"_asked_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_s) -> _WhichOneofReturnType__answered_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__asked_s) -> _WhichOneofReturnType__asked_s | None: ...
+
+Global___ClusterLoans: _TypeAlias = ClusterLoans  # noqa: Y015
+
+@_typing.final
+class GetLoansResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterLoans]: ...
+    def __init__(
+        self,
+        *,
+        clusters: _abc.Iterable[Global___ClusterLoans] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLoansResponse: _TypeAlias = GetLoansResponse  # noqa: Y015
+
+@_typing.final
 class GetVirtualClustersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -112,6 +112,11 @@ class GlobalSchedulerStub:
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersResponse.FromString,
                 _registered_method=True)
+        self.GetLoans = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/GetLoans',
+                request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansResponse.FromString,
+                _registered_method=True)
         self.SaveSnapshot = channel.unary_stream(
                 '/topmast.v1.GlobalScheduler/SaveSnapshot',
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.SaveSnapshotRequest.SerializeToString,
@@ -227,6 +232,13 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetLoans(self, request, context):
+        """The machines that inference clusters lend to training, and what their inference sides said last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SaveSnapshot(self, request, context):
         """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md).
         """
@@ -311,6 +323,11 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     servicer.GetVirtualClusters,
                     request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersResponse.SerializeToString,
+            ),
+            'GetLoans': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLoans,
+                    request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansResponse.SerializeToString,
             ),
             'SaveSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.SaveSnapshot,
@@ -723,6 +740,33 @@ class GlobalScheduler:
             '/topmast.v1.GlobalScheduler/GetVirtualClusters',
             topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersRequest.SerializeToString,
             topmast_dot_v1_dot_global__scheduler__pb2.GetVirtualClustersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLoans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/GetLoans',
+            topmast_dot_v1_dot_global__scheduler__pb2.GetLoansRequest.SerializeToString,
+            topmast_dot_v1_dot_global__scheduler__pb2.GetLoansResponse.FromString,
             options,
             channel_credentials,
             insecure,

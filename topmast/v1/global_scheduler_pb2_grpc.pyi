@@ -68,6 +68,8 @@ class GlobalSchedulerStub:
     """Regions, machines, usage and health, in one look."""
     GetVirtualClusters: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetVirtualClustersRequest, _global_scheduler_pb2.GetVirtualClustersResponse]
     """Who owns and uses what in the clusters that are divided into cells."""
+    GetLoans: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetLoansRequest, _global_scheduler_pb2.GetLoansResponse]
+    """The machines that inference clusters lend to training, and what their inference sides said last."""
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -108,6 +110,8 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     """Regions, machines, usage and health, in one look."""
     GetVirtualClusters: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetVirtualClustersRequest, _global_scheduler_pb2.GetVirtualClustersResponse]  # type: ignore[assignment]
     """Who owns and uses what in the clusters that are divided into cells."""
+    GetLoans: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetLoansRequest, _global_scheduler_pb2.GetLoansResponse]  # type: ignore[assignment]
+    """The machines that inference clusters lend to training, and what their inference sides said last."""
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]  # type: ignore[assignment]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -235,6 +239,14 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_global_scheduler_pb2.GetVirtualClustersResponse, _abc.Awaitable[_global_scheduler_pb2.GetVirtualClustersResponse]]:
         """Who owns and uses what in the clusters that are divided into cells."""
+
+    @_abc_1.abstractmethod
+    def GetLoans(
+        self,
+        request: _global_scheduler_pb2.GetLoansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_global_scheduler_pb2.GetLoansResponse, _abc.Awaitable[_global_scheduler_pb2.GetLoansResponse]]:
+        """The machines that inference clusters lend to training, and what their inference sides said last."""
 
     @_abc_1.abstractmethod
     def SaveSnapshot(

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import CheckConstraint, Float, ForeignKey, Integer, SmallInteger, Table, text
 
 from domain.fleet import MachineState
-from services.database.tables.definition import DOCUMENT, METADATA, NAME, key, required
+from services.database.tables.definition import DOCUMENT, METADATA, NAME, key, optional, required
 
 REGIONS: Final = Table(
     "regions",
@@ -26,6 +26,8 @@ CLUSTERS: Final = Table(
     required("mechanism", NAME, server_default=text("'packing'")),
     # As in fleet.yaml (`formats.cell_hierarchies`).
     required("cells", DOCUMENT, server_default=text("""'{"hierarchies": []}'""")),
+    # As in fleet.yaml (`formats.inference_side`); null: its machines are for training.
+    optional("inference", DOCUMENT),
 )
 
 MACHINES: Final = Table(

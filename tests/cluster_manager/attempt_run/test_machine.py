@@ -26,6 +26,7 @@ from cluster_manager.attempt_run.events import (
     Completed,
     Eviction,
     Gone,
+    GraceOver,
     LeaveAsked,
     MachineLost,
     PlaceFreed,
@@ -205,6 +206,16 @@ def test_with_its_machine_it_loses_what_was_not_saved_and_has_no_time_to_save_it
     assert checked.take(MachineLost(30.0)) == (RecordLeaving(KEY, lost), Stop(KEY, grace_s=0.0))
     checked.take(Gone(30.0, START + 30.0, START + 20.0))
     assert (end_of(checked).end, end_of(checked).checkpoint_progress) == ("machine_lost", START + 20.0)
+
+
+def test_who_is_on_a_machine_that_should_be_back_has_no_more_time(new_attempt: NewAttempt) -> None:
+    checked = new_attempt()
+    reclaimed = Eviction(EvictionCause.RECLAIMED)
+    checked.take(PlaceFreed(0.0), Started(0.0), LeaveAsked(30.0, reclaimed))
+    assert checked.take(GraceOver(31.0)) == (Stop(KEY, grace_s=0.0),), "it is recorded as leaving already"
+    assert Eviction.from_json(reclaimed._replace(overdue=True).as_json()) == reclaimed._replace(overdue=True)
+    checked.take(Gone(31.0))
+    assert (end_of(checked).end, end_of(checked).next_state) == ("reclaimed", State.PENDING)
 
 
 def test_a_machine_that_is_lost_under_a_victim_is_why_it_ended(new_attempt: NewAttempt) -> None:

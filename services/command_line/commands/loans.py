@@ -1,0 +1,82 @@
+"""topmast loans: the machines that inference clusters lend to training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.command_line.connection import connect
+from services.command_line.options import AddressOption, JsonOption
+from services.command_line.output import TextTable, note, show, show_json
+from services.command_line.wording import moment
+
+if TYPE_CHECKING:
+    from topmast import ClusterLoans
+
+ClusterFilter = Annotated[str, typer.Option("--cluster", help="Only this cluster.")]
+
+
+def loans(cluster: ClusterFilter = "", address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """Show what inference clusters lend to training: machines on loan and on the way back, what inference needs and will need."""
+    with connect(address) as client:
+        found = client.loans(cluster=cluster)
+    if as_json:
+        for one in found:
+            show_json(one)
+    elif not found:
+        note(f"{cluster} is no inference cluster" if cluster else "no cluster of the fleet serves inference")
+    else:
+        show(*_tables(found))
+        for one in found:
+            if one.problem:
+                note(f"{one.cluster} lends no more: {one.problem}")
+
+
+def _tables(found: tuple[ClusterLoans, ...]) -> list[TextTable]:
+    tables = [
+        TextTable(
+            "Loans",
+            (
+                "cluster",
+                "region",
+                "machines",
+                "on loan",
+                "returning",
+                "wanted",
+                "needed",
+                "forecast",
+                "shortfall",
+                "answered",
+            ),
+            [
+                (
+                    one.cluster,
+                    one.region,
+                    str(one.machines),
+                    str(one.on_loan),
+                    str(len(one.returning)),
+                    str(one.wanted_on_loan),
+                    str(one.needed_machines),
+                    f"{one.forecast:.1%}",
+                    str(one.shortfall),
+                    "" if one.answered_s is None else moment(one.answered_s),
+                )
+                for one in found
+            ],
+            right=frozenset(range(2, 9)),
+        )
+    ]
+    returning = [
+        (
+            back.machine,
+            one.cluster,
+            "" if back.asked_back_s is None else moment(back.asked_back_s),
+            "" if back.deadline_s is None else moment(back.deadline_s),
+        )
+        for one in found
+        for back in one.returning
+    ]
+    if returning:
+        tables.append(TextTable("Returning", ("machine", "cluster", "asked back", "deadline"), returning))
+    return tables

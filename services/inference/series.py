@@ -1,0 +1,50 @@
+"""An inference side that plays a series: its load over time, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from domain.inference import InferenceDemand
+from formats.problems import FormatError
+from services.inference.demand import LendingCluster, NoDemand
+from simulator.inputs.loans import UtilisationPoint, read_utilisation
+
+_ROUNDING = 1e-9
+
+
+class SeriesDemand:
+    """Needs as many machines as the series (columns t_s, busy_pod_fraction) says of this time.
+
+    The series repeats: at time t the point is that of t modulo its length, so that one of a day is at its place in the day
+    and a restart changes nothing.
+    """
+
+    def __init__(self, file: Path, reclaim_within_s: float | None = None) -> None:
+        self._file = file
+        self._reclaim_within_s = reclaim_within_s
+        self._points: Sequence[UtilisationPoint] = ()
+
+    async def demand(self, about: LendingCluster, now: float) -> InferenceDemand:
+        if not self._points:
+            try:
+                self._points = await asyncio.to_thread(read_utilisation, self._file)
+            except (FormatError, OSError) as error:
+                raise NoDemand(f"the series {self._file} cannot be played: {error}") from error
+        load = load_at(self._points, now)
+        return InferenceDemand(math.ceil(load * about.machines - _ROUNDING), None, self._reclaim_within_s)
+
+    async def close(self) -> None:
+        pass
+
+
+def load_at(points: Sequence[UtilisationPoint], now: float) -> float:
+    """The load of the repeated series then. The last point lasts as long as the one before it."""
+    first_s = points[0].t_s
+    last_span_s = points[-1].t_s - points[-2].t_s if len(points) > 1 else 1.0
+    period_s = points[-1].t_s + last_span_s - first_s
+    place = bisect_right([point.t_s for point in points], first_s + (now - first_s) % period_s) - 1
+    return points[max(0, place)].busy_fraction

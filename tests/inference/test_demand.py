@@ -1,0 +1,105 @@
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+
+from domain.identifiers import ClusterId
+from domain.inference import FORECASTS, RECLAIMING_POLICIES, InferenceDemand, InferenceSide
+from regional_scheduler.forecasting import FORECASTERS
+from regional_scheduler.forecasting.history import LoadSample
+from regional_scheduler.loan_decision import LoanDecision, decide_loan
+from regional_scheduler.reclaiming import RECLAIMING
+from services.clock import SystemClock
+from services.inference.demand import LendingCluster, NoDemand, checked_demand
+from services.inference.ray_serve import DeploymentNeed, MachineSize, machines_for
+from services.inference.remote import RemoteDemand
+from services.inference.series import SeriesDemand, load_at
+from services.inference.server import inference_server
+from simulator.inputs.loans import UtilisationPoint
+
+ABOUT = LendingCluster(ClusterId("serving"), 10, 4, 1)
+SIDE = InferenceSide("localhost:1", headroom=0.1, forecast="persistence")
+
+
+@pytest.mark.parametrize(
+    ("demand", "says"),
+    [
+        (InferenceDemand(-1), "it needs -1 machines; that must be 0 or more"),
+        (InferenceDemand(1, 11), "it lends 11 machines, but the cluster has 10; it may lend 0 to 10"),
+        (InferenceDemand(1, -1), "it lends -1 machines"),
+        (InferenceDemand(1, None, math.nan), "back within nan s"),
+        (InferenceDemand(1, None, -1.0), "back within -1 s"),
+    ],
+)
+def test_what_cannot_be_is_refused(demand: InferenceDemand, says: str) -> None:
+    with pytest.raises(NoDemand, match=says):
+        checked_demand(demand, 10)
+
+
+def test_what_can_be_is_not() -> None:
+    for demand in (InferenceDemand(0), InferenceDemand(99, 10, 0.0)):
+        assert checked_demand(demand, 10) == demand
+
+
+def test_names_of_files_are_those_of_the_registries() -> None:
+    assert sorted(FORECASTERS) == sorted(FORECASTS)
+    assert sorted(RECLAIMING) == sorted(RECLAIMING_POLICIES)
+
+
+def test_lends_what_is_left_beside_need_and_headroom() -> None:
+    assert decide_loan(InferenceDemand(4), 10, SIDE, [], 300.0) == LoanDecision(0.4, 0.4, 5, 0)
+    assert decide_loan(InferenceDemand(4, 2), 10, SIDE, [], 300.0) == LoanDecision(0.4, 0.4, 2, 0)
+
+
+def test_more_than_there_are_is_a_shortfall() -> None:
+    past = [LoadSample(0.0, 0.5)]
+    assert decide_loan(InferenceDemand(13), 10, SIDE, past, 300.0) == LoanDecision(1.0, 1.0, 0, 3)
+
+
+def test_a_series_repeats(tmp_path: Path) -> None:
+    file = tmp_path / "load.csv"
+    file.write_text("t_s,busy_pod_fraction\n0,0.1\n300,0.55\n600,0\n", encoding="utf-8")
+    source = SeriesDemand(file, 60.0)
+    needs = [
+        asyncio.run(source.demand(ABOUT, now)).needed_machines for now in (0.0, 299.0, 300.0, 600.0, 900.0, 1_200.0)
+    ]
+    assert needs == [1, 1, 6, 0, 1, 6]
+    assert load_at([UtilisationPoint(0.0, 0.5)], 1e9) == 0.5
+
+
+def test_a_series_that_is_none_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "load.csv"
+    for content in (None, "t_s,busy_pod_fraction\n0,nan\n"):
+        if content is not None:
+            file.write_text(content, encoding="utf-8")
+        with pytest.raises(NoDemand, match="cannot be played"):
+            asyncio.run(SeriesDemand(file).demand(ABOUT, 0.0))
+
+
+def test_is_asked_over_the_wire(tmp_path: Path) -> None:
+    file = tmp_path / "load.csv"
+    file.write_text("t_s,busy_pod_fraction\n0,0.25\n", encoding="utf-8")
+
+    async def scenario() -> None:
+        server = inference_server(SeriesDemand(file, 60.0), SystemClock())
+        port = await server.start("127.0.0.1:0")
+        remote = RemoteDemand(f"127.0.0.1:{port}")
+        assert await remote.demand(ABOUT, 0.0) == InferenceDemand(3, None, 60.0)
+        file.unlink()
+        await server.stop(0.0)
+        with pytest.raises(NoDemand, match="does not answer"):
+            await remote.demand(ABOUT, 0.0)
+        await remote.close()
+
+    asyncio.run(scenario())
+
+
+def test_replicas_fill_machines_first_fit() -> None:
+    size = MachineSize(8, 64.0)
+    assert machines_for([], size) == 0
+    assert machines_for([DeploymentNeed("llm", 3, 4, 8), DeploymentNeed("small", 8, 0.5, 1)], size) == 2
+    assert machines_for([DeploymentNeed("llm", 3, 5, 8), DeploymentNeed("other", 3, 4, 8)], size) == 5
+    assert machines_for([DeploymentNeed("router", 65, 0, 1)], size) == 2
+    with pytest.raises(NoDemand, match="a replica of llm takes 16 GPUs and 1 CPUs, but a machine has 8 and 64"):
+        machines_for([DeploymentNeed("llm", 1, 16, 1)], size)
