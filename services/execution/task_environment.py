@@ -79,6 +79,7 @@ def task_file(order: AttemptOrder, placement: TaskPlacement, session_address: st
         "session_address": session_address,
         "rank": ranks.index(placement.task) if placement.task in ranks else len(ranks),
         "world_size": len(ranks),
+        "revision": order.revision,
         "cpus": placement.cpus,
         "memory_gib": placement.memory_gib,
     }

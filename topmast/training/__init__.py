@@ -13,7 +13,7 @@ with training.init() as session:
 """
 
 from topmast.training.checkpoints import StaleAttempt
-from topmast.training.session import Session, init
+from topmast.training.session import Membership, Session, init
 from topmast.training.state_format import State
 
-__all__ = ["Session", "StaleAttempt", "State", "init"]
+__all__ = ["Membership", "Session", "StaleAttempt", "State", "init"]

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from topmast.training.checkpoints import CheckpointStore, StaleAttempt, last_attempt
@@ -25,6 +25,7 @@ from topmast.training.task_environment import TaskEnvironment
 _log = logging.getLogger(__name__)
 
 _WAIT_FOR_WRITER_S = 60.0
+_LOOK_AGAIN_S = 0.05
 _FAREWELL_S = 2.0
 
 
@@ -46,6 +47,14 @@ def init(
     store = CheckpointStore(task.checkpoint_directory, task.attempt, keep)
     reporter = Reporter(task, heartbeat_interval_s) if task.current().session_address else None
     return Session(task, store, reporter)
+
+
+class Membership(NamedTuple):
+    """The tasks of a job at one time. `revision` grows with each change of the attempt."""
+
+    revision: int
+    rank: int
+    world_size: int
 
 
 class Session:
@@ -94,6 +103,28 @@ class Session:
         if self._reporter is not None:
             return self._reporter.world_size
         return self._task.world_size if self._task is not None else 1
+
+    @property
+    def membership(self) -> Membership:
+        """Rank and world size as of one revision: what a job of many tasks forms its group by, and compares with later."""
+        if self._task is None:
+            return Membership(0, 0, 1)
+        now = self._task.current()
+        return Membership(now.revision, now.rank, now.world_size)
+
+    def await_resize(self, joined: Membership, timeout_s: float = 60.0) -> Membership | None:
+        """The job's tasks after the next change; waits until all that stay know of it.
+
+        For those that have left a group because one of it is leaving or gone. None when this task is to stop itself
+        instead, or nothing has changed within the timeout.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while not self.should_stop and time.monotonic() < deadline_s:
+            now = self.membership
+            if now.revision > joined.revision:
+                return now
+            time.sleep(_LOOK_AGAIN_S)
+        return None
 
     @property
     def attempt(self) -> int:

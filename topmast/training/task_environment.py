@@ -65,6 +65,7 @@ class TaskEnvironment:
             session_address=str(written.get("session_address", self.session_address)),
             rank=int(written.get("rank", self.rank)),
             world_size=int(written.get("world_size", self.world_size)),
+            revision=int(written.get("revision", 0)),
         )
 
     def _mark(self, name: str) -> None:
@@ -79,3 +80,5 @@ class TaskNow:
     session_address: str
     rank: int
     world_size: int
+    revision: int
+    """Grows with each change of the attempt's tasks, CPUs and memory."""
