@@ -15,6 +15,7 @@ from cluster_manager.tuning.mechanism import MachineRoom, TuningMechanism
 from cluster_manager.tuning.retunes import TunableJob, TunableMachine, retunes
 from domain.fleet import MachineState
 from domain.identifiers import MachineId, RegionId
+from domain.placement import AttemptKey, TaskPlacement, machines_of
 from domain.plan import Retune
 from domain.tuned_speed import ProfilesOfJobs
 from domain.workload import JobSpecification
@@ -35,6 +36,8 @@ class TunedInPlace:
         self._mechanism = mechanism
         self._book = DemandBook()
         self._seen: dict[RegionId, dict[MachineId, _Sight]] = {}
+        self._jobs: dict[RegionId, dict[AttemptKey, tuple[tuple[TaskPlacement, ...], tuple[TunableJob, ...]]]] = {}
+        """Of the last round: what attempts held, and their tunable jobs."""
 
     @property
     def name(self) -> str:
@@ -42,7 +45,7 @@ class TunedInPlace:
 
     def retune(self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt]) -> tuple[Retune, ...]:
         """What is to be retuned, in an order in which each action is possible. The region is as before."""
-        jobs = _by_machine(attempts)
+        jobs = self._by_machine(region.region, attempts)
         being_left = _being_left(region)
         sights = {
             machine: _Sight(region.idle(machine), region.machine_state(machine), machine in being_left, tuple(there))
@@ -64,6 +67,21 @@ class TunedInPlace:
         }
         return retunes(self._mechanism, tuple(chosen), machines, self._book)
 
+    def _by_machine(self, region: RegionId, attempts: Sequence[AdjustableAttempt]) -> dict[MachineId, list[TunableJob]]:
+        """The tunable jobs on each machine that has any."""
+        before = self._jobs.get(region, {})
+        known: dict[AttemptKey, tuple[tuple[TaskPlacement, ...], tuple[TunableJob, ...]]] = {}
+        found: dict[MachineId, list[TunableJob]] = {}
+        for attempt in attempts:
+            last = before.get(attempt.key)
+            jobs = _tunable_jobs(attempt) if last is None or last[0] is not attempt.placements else last[1]
+            known[attempt.key] = attempt.placements, jobs
+            for job in jobs:
+                for machine in machines_of(job.placements):
+                    found.setdefault(machine, []).append(job)
+        self._jobs[region] = known
+        return found
+
 
 class _Sight(NamedTuple):
     """What of a machine decides how its jobs are tuned."""
@@ -74,20 +92,16 @@ class _Sight(NamedTuple):
     jobs: tuple[TunableJob, ...]
 
 
-def _by_machine(attempts: Sequence[AdjustableAttempt]) -> dict[MachineId, list[TunableJob]]:
-    """The tunable jobs on each machine that has any."""
-    found: dict[MachineId, list[TunableJob]] = {}
-    for attempt in attempts:
-        if not attempt.profiles:
-            continue
-        for job in attempt.specification.jobs:
-            if not is_tunable(job, attempt.profiles):
-                continue
+def _tunable_jobs(attempt: AdjustableAttempt) -> tuple[TunableJob, ...]:
+    """Its jobs whose CPUs and memory may be chosen."""
+    if not attempt.profiles:
+        return ()
+    jobs: list[TunableJob] = []
+    for job in attempt.specification.jobs:
+        if is_tunable(job, attempt.profiles):
             placements = tuple([placement for placement in attempt.placements if placement.job == job.name])
-            tunable = TunableJob(attempt.key, placements, attempt.profiles[job.name])
-            for machine in dict.fromkeys([placement.machine for placement in placements]):
-                found.setdefault(machine, []).append(tunable)
-    return found
+            jobs.append(TunableJob(attempt.key, placements, attempt.profiles[job.name]))
+    return tuple(jobs)
 
 
 def _being_left(region: RegionCapacity) -> frozenset[MachineId]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 
 from domain.life_cycle import State
+from domain.placement import TaskPlacement
 from regional_scheduler.adjustment import AdjustableAttempt, adjust
 from regional_scheduler.tuning import TunedInPlace
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
+from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
 
@@ -26,6 +28,8 @@ class Adjustments:
         mechanism = world.policy.tuning
         self._tuning = None if mechanism is None else TunedInPlace(mechanism)
         self._adjusts = world.policy.elastic is not None or self._tuning is not None
+        self._known: dict[int, AdjustableAttempt] = {}
+        """What the last round was told of attempts, by the index of their workload."""
         self._scheduled = False
         self._due = False
 
@@ -64,23 +68,36 @@ class Adjustments:
         """Those that run in the region, with what it says that they hold."""
         world = self._world
         inventory = world.regions.members[region].inventory
-        found: list[AdjustableAttempt] = []
+        found: dict[int, AdjustableAttempt] = {}
         for work in world.live.values():
             if work.region != region or work.state is not State.RUNNING or self._attempts.change_waits(work):
                 continue
             holding = inventory.holding(work.key)
             if holding is not None:
-                remaining_s = work.work_s - work.progress_at(now)
-                found.append(
-                    AdjustableAttempt(
-                        work.key,
-                        work.workload.specification,
-                        holding.placements,
-                        work.guaranteed,
-                        work.standing,
-                        work.started_s,
-                        remaining_s,
-                        world.speed.profiles_of(work.workload.specification),
-                    )
-                )
-        return found
+                found[work.index] = self._told(work, holding.placements, now)
+        self._known = found
+        return list(found.values())
+
+    def _told(self, work: SimulatedWorkload, placements: tuple[TaskPlacement, ...], now: float) -> AdjustableAttempt:
+        """What a round is told of it: what the last one was, if nothing is different."""
+        known = self._known.get(work.index)
+        if (
+            known is not None
+            and self._world.policy.elastic is None
+            and known.placements is placements
+            and known.key == work.key
+            and known.standing == work.standing
+        ):
+            return known
+        # Only elastic policies ask how much is left to do.
+        remaining_s = math.inf if self._world.policy.elastic is None else work.work_s - work.progress_at(now)
+        return AdjustableAttempt(
+            work.key,
+            work.workload.specification,
+            placements,
+            work.guaranteed,
+            work.standing,
+            work.started_s,
+            remaining_s,
+            self._world.speed.profiles_of(work.workload.specification),
+        )
