@@ -109,6 +109,10 @@ results-hived: $(INSTALLED) ## Show sharing safety on the Philly trace, and writ
 results-tiresias: $(INSTALLED) ## Compare Tiresias with other schedulers on two traces, and write docs/results/tiresias.md
 	@$(BIN)/python -m scripts.results.tiresias
 
+.PHONY: results-synergy
+results-synergy: $(INSTALLED) ## Share out CPUs and memory on derived traces, and write docs/results/synergy.md
+	@$(BIN)/python -m scripts.results.synergy
+
 .PHONY: constraints
 constraints: ## Pin the versions of a new, unconstrained installation
 	@test -n "$(PYTHON)" || { echo "Topmast needs Python 3.11 or newer" >&2; exit 1; }

@@ -1,0 +1,47 @@
+"""Writes docs/results/synergy.md and its picture: `python -m scripts.results.synergy`.
+
+Profiles and lists of jobs are in the folder that TOPMAST_TRACES names, else in ../shared/traces beside the checkout; without them
+it says so and writes nothing. What is measured is kept in docs/results/synergy/figures.json; `--redraw` makes picture and
+document from it without a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from scripts.results.side_by_side import run_side_by_side
+from scripts.results.synergy.cases import all_cases
+from scripts.results.synergy.document import write_pages
+from scripts.results.synergy.runs import ROOT, TRACE_FOLDER, missing_files, run_case
+
+RESULTS = ROOT / "docs" / "results"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs everything and writes, or writes again what was run before."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.results.synergy", description=__doc__)
+    parser.add_argument("--redraw", action="store_true", help="from the figures of the last run")
+    parser.add_argument("--processes", type=int, default=2, help="runs side by side (2)")
+    given = parser.parse_args(arguments)
+    kept = RESULTS / "synergy" / "figures.json"
+    if given.redraw:
+        if not kept.exists():
+            sys.exit(f"{kept} is not there: run without --redraw first")
+        write_pages(json.loads(kept.read_text()), RESULTS)
+        return
+    missing = missing_files()
+    if missing:
+        sys.exit(
+            f"{missing[0].name} is not in {TRACE_FOLDER}: name the folder of the public traces with TOPMAST_TRACES"
+        )
+    runs = run_side_by_side(run_case, all_cases(), given.processes)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("[\n" + ",\n".join(json.dumps(run) for run in runs) + "\n]\n")
+    write_pages(runs, RESULTS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
