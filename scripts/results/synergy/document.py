@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from domain.events import JsonValue
-from scripts.results.markdown import NOTHING, table, times
+from scripts.results.markdown import NOTHING, times
+from scripts.results.markdown import table as plain_table
 from scripts.results.synergy.cases import (
     DERIVED_MULTI,
     DERIVED_SINGLE,
@@ -81,7 +82,7 @@ def _beginning(runs: Sequence[KeptRun]) -> str:
     part = (
         ""
         if there == len(cases)
-        else f" This page has {there} of its {len(cases)} runs; `{NOTHING}` stands for the others."
+        else f" This page has {there} of its {len(cases)} runs; the others are left out, or stand as `{NOTHING}`."
     )
     return f"""
 # Synergy: CPUs and memory by sensitivity
@@ -123,11 +124,12 @@ one GPU each, or 1 to 16 as in the authors' own multi-GPU list. Profiles are tho
 everything is decided in rounds of 300 s, and the mean completion time is that of jobs 1000 to 1999 in the order of submission. `speed` is work done
 per GPU-second held, 1 with proportional shares.
 
-With `TOPMAST_TRACES` naming the folder of the public traces, one of these runs is
+With `TOPMAST_TRACES` naming the folder of the public traces, and a `fleet.yaml` of one region with such machines, one of these runs is
 
 ```sh
-topmast simulate --trace $TOPMAST_TRACES/peers/synergy_jobs_s20-70-10_l9_seed42_single.csv.gz --gpus 128 --fleet fleet.yaml \\
-  --profiles $TOPMAST_TRACES/synergy_profiles.csv --policy synergy_tune --set ordering=fifo --set round_s=300 --set auction_period_s=300
+topmast simulate --trace $TOPMAST_TRACES/peers/synergy_jobs_s20-70-10_l9_seed42_single.csv.gz --fleet fleet.yaml \\
+  --profiles $TOPMAST_TRACES/synergy_profiles.csv --policy synergy_tune --set ordering=fifo --set round_s=300 \\
+  --set auction_period_s=300 --set costs.container_start_s=0
 ```
 """
 
@@ -288,6 +290,11 @@ def _differences() -> str:
   factor over it is that of two points on two lines, and 3.4× is reached only where the one is just stable and the other is not.
 * **Philly's subrange** in the paper is not known; this one is public and not the same.
 """
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The rows of which anything was run."""
+    return plain_table(head, [row for row in rows if any(cell != NOTHING for cell in row[1:4])])
 
 
 def _best_gain(runs: Sequence[KeptRun], tuned: Sequence[Case], other: str = PROPORTIONAL) -> float | None:
