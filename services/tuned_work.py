@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain.fleet import Machine
 from domain.identifiers import JobName
@@ -86,8 +86,12 @@ class TunedWorks:
         self._revision = revision
 
     def machines_changed(self, machines: Iterable[Machine]) -> None:
-        """From now on these are the machines; attempts that run keep the shares that they began with."""
+        """From now on these are the machines: what was answered before is to be brought `on_present_machines`."""
         self.shares = ProportionalShares(machines)
+
+    def on_present_machines(self, tuned: TunedWork) -> TunedWork:
+        """The same profiles, with the shares of the machines that there are now."""
+        return replace(tuned, shares=self.shares) if tuned.profiles else tuned
 
     def beginning(self, specification: WorkloadSpecification) -> TunedWork:
         """Of an attempt that begins now."""

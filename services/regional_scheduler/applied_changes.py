@@ -111,9 +111,7 @@ class AppliedChanges:
             raise SessionOver(f"what the region holds does not fit its machines any more: {error}") from error
         except (NoMechanism, FormatError) as error:
             raise SessionOver(str(error)) from error
-        memory.region, memory.inventory, memory.bidder = region, inventory, bidder
-        memory.specifications.machines_changed(region)
-        memory.works.machines_changed(region.machines())
+        memory.exchange_machines(region, inventory, bidder)
         self._absent.machines_changed(now_real_s)
         self._sender.clusters_changed(region)
 

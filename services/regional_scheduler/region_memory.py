@@ -48,3 +48,12 @@ class RegionMemory:
             if machine in closed:
                 return closed[machine]
         return self.inventory.machine_state(machine)
+
+    def exchange_machines(self, region: Region, inventory: RegionCapacity, bidder: RegionBidder) -> None:
+        """The region has these machines from now on, and `inventory` what is held on them."""
+        self.region, self.inventory, self.bidder = region, inventory, bidder
+        self.specifications.machines_changed(region)
+        self.works.machines_changed(region.machines())
+        for attempt in self.live:
+            # They may come to hold something on machines that are new.
+            attempt.tuned = self.works.on_present_machines(attempt.tuned)
