@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.resources import proportional_part
 from domain.sensitivity import AmountsPerGpu, SensitivityProfile
 from simulator.validation.lives import AttemptLife, WorkloadLife
 from simulator.validation.machines import Claim
@@ -60,13 +59,10 @@ class TunedSpeeds:
 def _speed(profile: SensitivityProfile, tasks: Sequence[Claim]) -> float:
     """How many times as fast as with proportional shares on the same machines; the slowest task counts."""
     held = min(profile.throughput_with(_per_gpu(claim.millicpus, claim.mebibytes, len(claim.gpus))) for claim in tasks)
+    # Tuning gives what each GPU comes with in whole thousandths and MiB; a task of several may have begun with a little more.
     share = min(
         profile.throughput_with(
-            _per_gpu(
-                proportional_part(claim.machine.millicpus, len(claim.gpus), claim.machine.gpus),
-                proportional_part(claim.machine.mebibytes, len(claim.gpus), claim.machine.gpus),
-                len(claim.gpus),
-            )
+            _per_gpu(claim.machine.millicpus // claim.machine.gpus, claim.machine.mebibytes // claim.machine.gpus, 1)
         )
         for claim in tasks
     )

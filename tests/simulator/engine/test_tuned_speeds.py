@@ -84,6 +84,17 @@ def test_the_validator_finds_a_speed_that_no_profile_allows() -> None:
     assert report.violations_by_invariant == {Invariant.I9: 1}
 
 
+def test_shares_that_are_rounded_are_not_found_slower() -> None:
+    """A third of 16 CPUs is no whole number of thousandths: each GPU comes with the ones that are whole."""
+    fleet = Fleet((region("east", [replace(machine("e0", 3), cpus=16.0, memory_gib=64.0)]),))
+    rows = [replace(row("w", 0.0, 1000.0), gpus=3)]
+    given = SimulationInput("test", rows, fleet, unlimited(rows), profiles=PROFILES)
+    log: list[Record] = []
+    Simulation(given, policies()["synergy_tune"], NO_COSTS, 1, lambda event: log.append(event.as_json())).run()
+    report = validate(log, fleet, given.tenants, complete=True, profiles=PROFILES)
+    assert report.valid, str(report)
+
+
 def test_a_model_without_a_profile_is_refused_with_what_was_probably_meant() -> None:
     with pytest.raises(FormatError, match="model of w: 'hungri' has no sensitivity profile; did you mean hungry"):
         run([row("w", 0.0, 100.0, "hungri")])
