@@ -17,7 +17,7 @@ from domain.clock import Clock
 from domain.identifiers import ClusterId, JobName, MachineId, RegionId, WorkloadId
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey
-from domain.plan import Plan
+from domain.plan import Plan, Retune, ScaleIn
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from domain.workload import Workload, WorkloadSpecification
@@ -233,7 +233,16 @@ def _within_quota(standing: Standing, tenant: Tenant) -> bool:
 
 def _what_it_takes(plan: Plan) -> str:
     machines = len({placement.machine for placement in plan.placements})
-    if not plan.evictions:
-        return f"fits on {machines} machines without evicting anything"
-    victims = ", ".join(attempt_to_text(key) for key in plan.evictions)
-    return f"fits on {machines} machines after evicting {len(plan.evictions)} workloads: {victims}"
+    steps: list[str] = []
+    tasks = {action.attempt: len(action.released) for action in plan.actions if isinstance(action, ScaleIn)}
+    if tasks:
+        of_attempts = ", ".join(f"{count} of {attempt_to_text(key)}" for key, count in tasks.items())
+        steps.append(f"taking {sum(tasks.values())} flexible tasks: {of_attempts}")
+    tuned = [attempt_to_text(action.attempt) for action in plan.actions if isinstance(action, Retune)]
+    if tuned:
+        steps.append(f"taking CPUs or memory above their share from {', '.join(tuned)}")
+    if plan.evictions:
+        victims = ", ".join(attempt_to_text(key) for key in plan.evictions)
+        steps.append(f"evicting {len(plan.evictions)} workloads: {victims}")
+    what = f"after {'; '.join(steps)}" if steps else "without evicting anything"
+    return f"fits on {machines} machines {what}"
