@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from domain.workload import WorkloadSpecification
+from domain.identifiers import JobName
+from domain.resources import TaskResources
+from domain.workload import Command, JobSpecification, RetryPolicy, WorkloadSpecification
 from tests.live.real_service import PATIENCE_REAL_S, RealService, patiently, real_service
 from tests.live.real_workloads import CLOCK_SPEED, SMALL_FLEET, TWO_TENANTS, training
+from tests.live.world import A100, RANKING
 from topmast import Event
 
 pytestmark = pytest.mark.live
@@ -98,6 +102,59 @@ def test_training_migrates_with_its_work_whatever_dies_meanwhile(
         service.until_all_ended()
         report = service.check()
         assert report.attempts == 2
+
+
+def data_parallel() -> WorkloadSpecification:
+    """The example, on one task, up to three."""
+    example = Path(__file__).parents[2] / "examples" / "training" / "numpy_data_parallel.py"
+    options = ("--steps", "100000", "--seconds-per-step", "0.02", "--print-every", "10")
+    job = JobSpecification(
+        JobName("train"),
+        1,
+        TaskResources(gpus=1, gpu_model=A100),
+        Command(("python", str(example), *options)),
+        max_tasks=3,
+    )
+    return WorkloadSpecification("parallel", RANKING, (job,), retry=RetryPolicy(1, 10.0, 10.0))
+
+
+def until_logged(service: RealService, workload: str, words: str) -> str:
+    """Waits until rank 0 has printed that; returns all that it has printed."""
+    deadline_s = time.monotonic() + PATIENCE_REAL_S
+    while words not in (text := _log(service, workload)):
+        assert time.monotonic() < deadline_s, f"{words}: {text}"
+        time.sleep(0.1)
+    return text
+
+
+def _log(service: RealService, workload: str) -> str:
+    chunks = patiently(lambda: tuple(service.client.logs(workload)))
+    return b"".join(chunk.chunk for chunk in chunks if chunk.task == 0).decode()
+
+
+def _losses(log: str) -> list[float]:
+    return [float(line.split()[3]) for line in log.splitlines() if " loss " in line]
+
+
+def test_the_loss_goes_on_when_a_job_is_resized_and_a_task_is_lost() -> None:
+    with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
+        (workload,) = service.submit([data_parallel()])
+        service.until(has("started", workload), "runs")
+        until_logged(service, workload, "tasks 1")
+        patiently(lambda: service.client.resize(workload, "train", 3))
+        until_logged(service, workload, "tasks 3")
+        patiently(lambda: service.client.resize(workload, "train", 2))
+        before = _losses(until_logged(service, workload, "tasks 2"))
+        service.until(has("resized", workload, count=2), "shrunk")
+        os.kill(until_processes(service, workload, 2)[1], signal.SIGKILL)
+        service.until(has("started", workload, attempt=2), "goes on")
+        second = next(e for e in service.events if (e.event, e.attempt) == ("started", 2))
+        assert float(str(second.details["progress"])) > 0
+        after = _losses(until_logged(service, workload, "tasks 1"))
+        assert max(after) < before[0] / 2
+        patiently(lambda: service.client.cancel(workload))
+        service.until_all_ended()
+        service.check()
 
 
 def _machine(event: Event) -> str:
