@@ -30,7 +30,7 @@ from regional_scheduler.loaning import Lender, LoanAction, MachineChange
 from regional_scheduler.plan_application import apply_actions
 from regional_scheduler.reclaiming import RECLAIMING
 from regional_scheduler.reclaiming.occupancy import machines_on_loan
-from regional_scheduler.reclaiming.policy import MachineOnLoan
+from regional_scheduler.reclaiming.policy import AttemptOnMachine, MachineOnLoan
 from services.database import attempt_store, loan_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -43,6 +43,7 @@ from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.demand_watch import DemandAnswer, DemandWatch
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
+from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.machine_states import record_machine_happening
 from services.regional_scheduler.plan_writing import PlanWriting, write_changes
 from services.regional_scheduler.recording import begin_evictions
@@ -310,11 +311,23 @@ class LiveLoans:
         live = self._memory.live
         found: list[MachineOnLoan] = []
         for machine in machines_on_loan(self._memory.inventory, machines):
-            attempts = tuple([there for there in machine.attempts if live.get(there.key) is not None])
-            known = {*machine.leaving, *(there.key for there in attempts)}
-            scaling_in = tuple([key for key in live.on(machine.machine) if key not in known])
+            attempts = tuple(
+                [
+                    _as_it_may_change(there, known)
+                    for there in machine.attempts
+                    if (known := live.get(there.key)) is not None
+                ]
+            )
+            counted = {*machine.leaving, *(there.key for there in attempts)}
+            scaling_in = tuple([key for key in live.on(machine.machine) if key not in counted])
             found.append(MachineOnLoan(machine.machine, attempts, machine.leaving, scaling_in))
         return tuple(found)
+
+
+def _as_it_may_change(there: AttemptOnMachine, attempt: LiveAttempt) -> AttemptOnMachine:
+    """One whose last change is not carried out yet cannot be asked to scale in: it would have to leave. Inference does not
+    wait until it is."""
+    return there if attempt.change is None else replace(there, has_base_tasks=True)
 
 
 def _side_of(cluster: Cluster) -> InferenceSide:
