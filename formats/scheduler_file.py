@@ -91,6 +91,9 @@ class PlacementSection(Schema):
     """Jobs of a greater skew are. None, `auto` in the file: learnt from the history of placements and iteration times."""
     wait_for_consolidation: bool = False
     """True: a job of a greater skew waits until it can be on as few machines as it needs."""
+    trial_s: Positive | None = None
+    """So long an attempt runs that was placed when nothing was known of its models, before it is moved to fewer machines
+    if they turn out to need that. None: it stays where it is, and its next start follows what is known."""
 
 
 class DistributionSection(Schema):

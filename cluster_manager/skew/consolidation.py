@@ -111,8 +111,8 @@ _SOURCES = MappingProxyType(
 )
 
 
-def consolidation_sentence(decided: Consolidation, packlimit: float) -> str:
-    """For people: consolidated: its skew 0.715 (declared) is above PACKLIMIT 0.378."""
+def consolidation_sentence(decided: Consolidation, packlimit: float, trial_s: float | None = None) -> str:
+    """For people: consolidated: its skew 0.715 (declared) is above PACKLIMIT 0.378. `trial_s`: as in the settings."""
     known = decided.known
     skew = "" if known is None else f"its skew {known.skew:.3g} ({_SOURCES[known.source]})"
     match decided.reason:
@@ -121,7 +121,13 @@ def consolidation_sentence(decided: Consolidation, packlimit: float) -> str:
         case ConsolidationReason.ALONE:
             return "not consolidated: there are not several tasks with GPUs to bring together"
         case ConsolidationReason.UNKNOWN:
-            return "not consolidated: the skew of its model is not known yet"
+            unknown = "not consolidated: the skew of its model is not known yet"
+            if trial_s is None:
+                return unknown
+            return (
+                f"{unknown}; the attempt that reports it is its trial: after {trial_s:g} s it goes on on fewer machines "
+                f"if the skew is above PACKLIMIT {packlimit:.3g} and there is room"
+            )
         case ConsolidationReason.ABOVE:
             return f"consolidated: {skew} is above PACKLIMIT {packlimit:.3g}"
         case ConsolidationReason.BELOW:

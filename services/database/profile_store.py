@@ -37,13 +37,17 @@ _RECORD = """
              SELECT workload, job, largest_tensor_mib, model_mib, %s FROM u ORDER BY workload, job
              ON CONFLICT (workload, job) DO UPDATE SET largest_tensor_mib = excluded.largest_tensor_mib,
                                                        model_mib = excluded.model_mib,
-                                                       reported_s = excluded.reported_s)
+                                                       reported_s = excluded.reported_s
+             WHERE (reported_profiles.largest_tensor_mib, reported_profiles.model_mib)
+                   <> (excluded.largest_tensor_mib, excluded.model_mib))
     INSERT INTO profiles_of_names (tenant, name, job, largest_tensor_mib, model_mib, reported_s)
     SELECT DISTINCT ON (tenant, name, job) tenant, name, job, largest_tensor_mib, model_mib, %s::float8
       FROM u ORDER BY tenant, name, job, workload DESC
     ON CONFLICT (tenant, name, job) DO UPDATE SET largest_tensor_mib = excluded.largest_tensor_mib,
                                                   model_mib = excluded.model_mib,
-                                                  reported_s = excluded.reported_s"""
+                                                  reported_s = excluded.reported_s
+     WHERE (profiles_of_names.largest_tensor_mib, profiles_of_names.model_mib)
+           <> (excluded.largest_tensor_mib, excluded.model_mib)"""
 
 _KNOWN = """
     SELECT r.workload, r.job, least(r.largest_tensor_mib / r.model_mib, 1), true
@@ -55,11 +59,29 @@ _KNOWN = """
 
 
 async def record_profiles(connection: AnyConnection, profiles: Sequence[ReportedProfile], now: float) -> None:
-    """Keeps what was reported; newer reports replace older ones. Each job of a workload comes once."""
+    """Keeps what was reported, and since when it is known; newer reports replace older ones. Each job of a workload
+    comes once."""
     if not profiles:
         return
     columns = [list(column) for column in zip(*profiles, strict=True)]
     await connection.execute(_RECORD, (*columns, now, now))
+
+
+_UNKNOWN_AT = """
+    SELECT u.workload
+      FROM unnest(%s::text[], %s::text[], %s::text[], %s::float8[]) AS u (workload, tenant, name, at_s)
+     WHERE NOT EXISTS (SELECT FROM reported_profiles r WHERE r.workload = u.workload AND r.reported_s <= u.at_s)
+       AND NOT EXISTS (SELECT FROM profiles_of_names p
+                        WHERE p.tenant = u.tenant AND p.name = u.name AND p.reported_s <= u.at_s)"""
+
+
+async def unknown_at(connection: AnyConnection, wanted: Sequence[tuple[NamedWorkload, float]]) -> frozenset[WorkloadId]:
+    """Those of these workloads of whose jobs nothing that holds now had been reported by the time beside them."""
+    if not wanted:
+        return frozenset()
+    names = [list(column) for column in zip(*(named for named, _ in wanted), strict=True)]
+    cursor = await connection.execute(_UNKNOWN_AT, (*names, [at_s for _, at_s in wanted]))
+    return frozenset(WorkloadId(row[0]) for row in await cursor.fetchall())
 
 
 async def known_skews(

@@ -16,9 +16,9 @@ from topmast.v1 import workload_pb2
 
 
 async def consolidations(
-    connection: AnyConnection, stored: StoredWorkload, packlimit: float | None
+    connection: AnyConnection, stored: StoredWorkload, packlimit: float | None, trial_s: float | None = None
 ) -> list[workload_pb2.Consolidation]:
-    """Of its jobs of several tasks with GPUs; `packlimit` None: the one that was learnt last."""
+    """Of its jobs of several tasks with GPUs; `packlimit` None: the one that was learnt last; `trial_s` as in the settings."""
     specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored.specification))
     decided = {job.name: consolidation_of(job, None, 0.0) for job in specification.jobs}
     if all(one.reason is ConsolidationReason.ALONE for one in decided.values()):
@@ -39,7 +39,7 @@ async def consolidations(
                 skew=None if one.known is None else one.known.skew,
                 skew_source="" if one.known is None else one.known.source,
                 packlimit=limit,
-                sentence=consolidation_sentence(one, limit),
+                sentence=consolidation_sentence(one, limit, trial_s),
             )
         )
     return messages

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
+from formats.scheduler_file import PlacementSection
 from services.database import queue_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.queue_store import QueueLine
@@ -25,11 +26,11 @@ _ITS_TURN = "waits for its turn in the auctions"
 class QueueLook:
     """Answers of the reading calls. Every method wants a snapshot, so that states, ranks and counts agree."""
 
-    def __init__(self, explain: Callable[[WorkloadId], str], packlimit: float | None = None) -> None:
+    def __init__(self, explain: Callable[[WorkloadId], str], placement: PlacementSection | None = None) -> None:
         """`explain` says why the last scan pass put a workload within or over its quota; empty: it did not see it.
-        `packlimit` None: the one that was learnt last."""
+        `placement` None: the defaults."""
         self._explain = explain
-        self._packlimit = packlimit
+        self._placement = placement or PlacementSection()
 
     async def workload(self, connection: AnyConnection, workload: WorkloadId) -> workload_pb2.Workload | None:
         """The workload with its attempts; None when there is none of that name."""
@@ -39,7 +40,8 @@ class QueueLook:
         rank = NOT_RANKED if stored.position is None else await queue_store.rank_of(connection, stored.position)
         attempts = await workload_reader.load_attempts(connection, workload) if stored.attempt else []
         message = workload_message(stored, rank, self._why_pending(stored), attempts)
-        message.consolidations.extend(await consolidations(connection, stored, self._packlimit))
+        packlimit, trial_s = self._placement.packlimit, self._placement.trial_s
+        message.consolidations.extend(await consolidations(connection, stored, packlimit, trial_s))
         return message
 
     async def page(

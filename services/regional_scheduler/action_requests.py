@@ -45,6 +45,14 @@ class MigrateRequest:
 
 
 @dataclass(slots=True, kw_only=True)
+class TrialOverRequest:
+    """The workload's trial is over: it is to go on on fewer machines, if what it has reported says so and there is room."""
+
+    workload: WorkloadId
+    plan: asyncio.Future[Plan]
+
+
+@dataclass(slots=True, kw_only=True)
 class ReclaimRequest:
     """These machines, which are on loan, are wanted back. The workload names the request in its plan."""
 
@@ -53,5 +61,5 @@ class ReclaimRequest:
     plan: asyncio.Future[Plan]
 
 
-ActionRequest: TypeAlias = ResizeRequest | RetuneRequest | MigrateRequest | ReclaimRequest
+ActionRequest: TypeAlias = ResizeRequest | RetuneRequest | MigrateRequest | TrialOverRequest | ReclaimRequest
 """`plan` is answered with what was decided, once it is stored."""

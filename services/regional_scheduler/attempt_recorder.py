@@ -70,6 +70,7 @@ class AttemptRecorder:
         by_workload = {attempt.key.workload: attempt for attempt in reported}
         for profile in profiles:
             by_workload[profile.workload].profiles += (profile,)
+            self._memory.newly_reported.append(by_workload[profile.workload].key)
         for key, since in recorded.changed:
             self._memory.inventory.change_carried_out(key)
             for waiting in live.end_change(key, since):

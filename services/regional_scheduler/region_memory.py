@@ -39,6 +39,8 @@ class RegionMemory:
     closed: dict[ClusterId, dict[MachineId, MachineState]] = field(default_factory=dict)
     """The machines of clusters whose manager cannot be reached that would take work, and their true state: in the
     inventory they are draining meanwhile."""
+    newly_reported: list[AttemptKey] = field(default_factory=list)
+    """Attempts whose models have been reported and written down since trials were looked at."""
     reserved: dict[AttemptKey, ReservedPlace] = field(default_factory=dict)
     """Places that the region keeps for attempts that migrate here; the inventory holds them too."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cluster_manager.capacity.errors import InventoryError
+from cluster_manager.skew.spread import most_gpus_of_machines
 from domain.clock import Clock
 from domain.identifiers import MachineId
 from domain.life_cycle import State
@@ -17,6 +18,7 @@ from domain.placement_changes import ImpossibleAction
 from domain.plan import Plan, Reclaim
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
+from regional_scheduler.trial import plan_after_trial
 from services.database import attempt_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -29,6 +31,7 @@ from services.regional_scheduler.action_requests import (
     ReclaimRequest,
     ResizeRequest,
     RetuneRequest,
+    TrialOverRequest,
 )
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.eviction_writer import EvictionWriter
@@ -119,6 +122,12 @@ class RequestedActions:
                 if abandoned is not None:
                     raise ActionRefused(abandoned.sentence)
                 return plan_migration(inventory, attempt, cluster, now)
+            case TrialOverRequest(workload=workload):
+                placed_now = await self._memory.specifications.workloads(connection, [workload])
+                most_gpus = most_gpus_of_machines(self._memory.region.clusters)
+                return plan_after_trial(
+                    inventory, self._running(workload), placed_now[workload].specification, most_gpus, now
+                )
             case ReclaimRequest(machines=machines):
                 self._require_reached(machines)
                 keys = {key for machine in machines for key in self._memory.live.on(machine)}

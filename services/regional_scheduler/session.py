@@ -42,6 +42,7 @@ from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
 from services.regional_scheduler.session_over import SessionOver
+from services.regional_scheduler.trials import Trials
 from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
@@ -87,6 +88,7 @@ class RegionSession:
         self._loans = LiveLoans(
             database, lease, memory, self._eviction_writer, self._absent, self._arrivals, inbox, clock
         )
+        self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
         self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
@@ -121,6 +123,7 @@ class RegionSession:
         await self._machines.answer(self.inbox.take_machine_requests())
         await self._refused_changes.undo(self._reports.take_refused_changes())
         await self._actions.answer(self.inbox.take_action_requests())
+        await self._trials.look(self._clock.now())
         await self._look_at_attempts()
         # 4. Take over the fleet, tenants and tables that were applied meanwhile.
         await self._applied.take_over(self._now_real_s())

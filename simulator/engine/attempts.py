@@ -213,8 +213,7 @@ class Attempts:
             self.set_level(work)
             world.events.add(max(now, work.emulated.done_s), Happens.COMPLETION, work.index, work.token)
         elif not work.victims_left:
-            costs = world.settings.costs
-            set_up_s = costs.container_start_s + (costs.restore_s if work.progress > 0 else 0.0)
+            set_up_s = world.settings.costs.set_up_s(work.progress)
             world.events.add(max(now, work.dispatched_s + set_up_s), Happens.START, work.index, work.token)
 
     def tell_to_leave(self, work: SimulatedWorkload, cause: EvictionCause) -> None:
@@ -295,8 +294,7 @@ class Attempts:
     def _set_up(self, work: SimulatedWorkload, action: SetUp) -> None:
         """Containers start, and what was saved is read."""
         world, now = self._world, self._world.clock.now()
-        costs = world.settings.costs
-        ready_s = now + costs.container_start_s + (costs.restore_s if action.progress > 0 else 0.0)
+        ready_s = now + world.settings.costs.set_up_s(action.progress)
         if ready_s > now:
             world.events.add(ready_s, Happens.START, work.index, work.token)
         else:
@@ -319,6 +317,8 @@ class Attempts:
             world.log.started(work, holding.placements if holding is not None else (), now, speed)
         self.set_level(work)
         world.events.add(emulated.done_s, Happens.COMPLETION, work.index, work.token)
+        for observer in world.observers:
+            observer.started(work)
 
     def _record_sizes(self, work: SimulatedWorkload, action: RecordSizes) -> None:
         """What it holds and how fast it is from now on; what was expected of it is expected at another time."""

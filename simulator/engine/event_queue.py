@@ -35,9 +35,11 @@ class Happens(IntEnum):
     LOAN_CHANGE = 10
     ACTION = 11
     """What runs is to be resized, retuned or moved."""
-    SCAN_PASS = 12
-    AUCTION = 13
-    ROUND = 14
+    TRIAL_OVER = 12
+    """An attempt has run for so long that the skew of its model is known."""
+    SCAN_PASS = 13
+    AUCTION = 14
+    ROUND = 15
     """What runs may be resized and retuned."""
 
 

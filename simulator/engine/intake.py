@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob
-from cluster_manager.skew.consolidation import consolidated, is_sensitive
+from cluster_manager.skew.consolidation import consolidated, is_sensitive, may_be_consolidated
 from cluster_manager.skew.one_machine import OneMachine
 from domain.affinity import JobAffinity
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TenantId
@@ -25,6 +25,8 @@ from simulator.policies.placement import GangShape, PlacementPolicy, SkewDecisio
 
 JobShapes: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity], ...]
 """What each job asks for: so many tasks, each of which takes so much, and where they must be."""
+
+_ON_TRIAL = SkewDecision(None, waits=False, on_trial=True)
 
 
 Ask: TypeAlias = Callable[[WorkloadSpecification], WorkloadSpecification]
@@ -89,6 +91,10 @@ class Intake:
             return self.workload_as_described(what, index, emulated_work_s(what.specification) or 0.0)
         row = with_skew(what) if self._skew.draw_skews else what
         shape = self._shape_of(row)
+        # Its skew is unknown at first only where the policy heeds it.
+        on_trial = self._skew.trial_s is not None and (shape.consolidate or shape.fills)
+        if on_trial:
+            shape = self._placement.shape(row.gpus, self._greatest_of(row), _ON_TRIAL)
         specification = workload_of_row(
             row,
             self._greatest,
@@ -103,13 +109,26 @@ class Intake:
             specification = replace(specification, jobs=jobs)
         specification = self._ask(specification)
         entry = specification.jobs[0].entry_point
-        return self._simulated(
+        work = self._simulated(
             Workload(row.workload_id, specification, row.submit_s),
             index,
             work_s=entry.duration_s if isinstance(entry, Emulated) else row.duration_s,
             checkpoint_interval_s=row.checkpoint_s if row.checkpoint_s is not None else self._checkpoint_interval_s,
             own_region=row.region,
         )
+        work.on_trial = on_trial and may_be_consolidated(specification.jobs[0])
+        return work
+
+    def learn_skew(self, work: SimulatedWorkload) -> None:
+        """The skew of a workload that was made on trial is known: it is as consolidated from now on as that says."""
+        work.on_trial = False
+        before = work.workload.specification
+        placed = consolidated(before, {}, self._skew.limit, self._waits_for)
+        if placed is not before:
+            work.workload = replace(work.workload, specification=placed)
+            scopes = self._regions.scopes(placed, work.eligible)
+            work.shape = self._shape_number(_asked(work.workload), work.eligible, scopes, work.index)
+            work.kind = self._kind_of(work.shape, work.tenant)
 
     def workload_as_described(self, workload: Workload, index: int, work_s: float) -> SimulatedWorkload:
         """A workload cut into jobs and tasks already, of so many seconds of work; all its jobs are emulated."""
@@ -184,14 +203,16 @@ class Intake:
         return self._kinds.setdefault((shape, tenant), len(self._kinds)) if self._tenants_apart else shape
 
     def _shape_of(self, row: TraceRow) -> GangShape:
-        greatest = self._greatest.get(row.gpu_model) or self._greatest.get(ANY_GPU_MODEL, 0)
         sensitive = None if row.skew is None else is_sensitive(row.skew, self._skew.limit)
         key = (row.gpus, row.gpu_model, sensitive)
         shape = self._shapes.get(key)
         if shape is None:
             decision = SkewDecision(sensitive, self._skew.wait_for_consolidation)
-            shape = self._shapes[key] = self._placement.shape(row.gpus, greatest, decision)
+            shape = self._shapes[key] = self._placement.shape(row.gpus, self._greatest_of(row), decision)
         return shape
+
+    def _greatest_of(self, row: TraceRow) -> int:
+        return self._greatest.get(row.gpu_model) or self._greatest.get(ANY_GPU_MODEL, 0)
 
     def _eligible_for(self, workload: Workload, asked: JobShapes) -> _Eligible:
         """Where it may run, as all that ask for the same may."""

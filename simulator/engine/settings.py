@@ -35,6 +35,10 @@ class CostSettings(Schema):
     """Work between two periodic checkpoints, where the trace does not say; 0: only preemption saves work.
     What a lost machine costs is the work since the last one."""
 
+    def set_up_s(self, progress: float) -> float:
+        """From the moment when its place is free until an attempt works that goes on from there."""
+        return self.container_start_s + (self.restore_s if progress > 0 else 0.0)
+
 
 class FailureSettings(Schema):
     """Exponential times to failure and repair. 0 in place of a mean time to failure: that never happens.

@@ -31,7 +31,7 @@ from simulator.engine.snapshots import snapshot_of
 from simulator.engine.submission import ArrivalSubmission
 from simulator.engine.waiting import promotion_due
 from simulator.engine.workloads import SimulatedWorkload
-from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_world
+from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_trials, make_world
 from simulator.policies.orderings import with_order
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
@@ -125,6 +125,7 @@ class Simulation:
         self._machines = MachineFailures(self.world, self._attempts, self._loans, failures)
         self._bindings = Bindings(given.fleet, policy.region_choice, self.world.rng)
         intake = make_intake(self.world)
+        self._trials = make_trials(self.world, intake, self._attempts)
         if given.snapshot is not None:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
         self._submission = ArrivalSubmission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
@@ -246,6 +247,8 @@ class Simulation:
             self._loans.change(subject)
         elif kind == Happens.ACTION:
             self._requests.carry_out(subject, now)
+        elif kind == Happens.TRIAL_OVER and self._trials is not None:
+            self._trials.is_over(self.world.workloads[subject], token)
         elif kind == Happens.SCAN_PASS:
             self._scheduling.scan(now)
         elif kind == Happens.AUCTION:

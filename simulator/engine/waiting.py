@@ -14,6 +14,8 @@ from simulator.engine.world import World
 
 def enter_queue(world: World, work: SimulatedWorkload, now: float, *, since_s: float | None = None) -> None:
     """It waits from now on, or has waited since then."""
+    for observer in world.observers:
+        observer.comes_to_queue(work)
     work.queued_since_s = now if since_s is None else since_s
     if not world.policy.scans:
         work.standing = Standing(0, world.one.queued_level(work, now))

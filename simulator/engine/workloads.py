@@ -44,6 +44,8 @@ class SimulatedWorkload:
     """Its kind if tenants are not kept apart."""
     jobs: tuple[EmulatedJob, ...] = ()
     """Where there are several, the work of each; they advance together."""
+    on_trial: bool = False
+    """Whether the skew of its model is to be known only when an attempt has run for a while, and is not yet."""
     own_region: int = NO_REGION
     """Position of the region that its trace names."""
     state: State = State.PENDING

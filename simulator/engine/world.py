@@ -20,6 +20,7 @@ from domain.tenant import Tenant
 from global_scheduler.service_history import ServiceHistory
 from regional_scheduler.needless_victims import needless_eviction, needless_victims
 from regional_scheduler.region_capacity import RegionCapacity
+from simulator.engine.attempt_observer import AttemptObserver
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import EventQueue
@@ -62,6 +63,7 @@ class World:
     eviction_rule: EvictionRule
     tenant_gpus: list[int]
     """GPUs that live attempts of each tenant hold."""
+    observers: tuple[AttemptObserver, ...] = ()
     columns: WorkloadColumns | None = None
     """For scan passes; None when the policy makes none."""
     workloads: list[SimulatedWorkload] = field(default_factory=list)

@@ -29,6 +29,7 @@ from simulator.engine.regions import SimulatedRegions
 from simulator.engine.scanning import Scanner
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
+from simulator.engine.trials import Trials
 from simulator.engine.tuned_starts import add_reverts, tuned_asks, tuned_dispatch
 from simulator.engine.work_speed import NO_MODELS, WorkSpeed
 from simulator.engine.world import World
@@ -125,6 +126,16 @@ def make_intake(world: World) -> Intake:
         charged=policy.scans,
         ask=tuned_asks(world),
     )
+
+
+def make_trials(world: World, intake: Intake, attempts: Attempts) -> Trials | None:
+    """What shows the skews of rows after a while; None where they are known from the start."""
+    trial_s = world.settings.placement.trial_s
+    if trial_s is None:
+        return None
+    trials = Trials(world, attempts, intake.learn_skew, trial_s)
+    world.observers += (trials,)
+    return trials
 
 
 def make_queue_pass(world: World, attempts: Attempts) -> SimulatedQueuePass:

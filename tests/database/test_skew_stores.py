@@ -25,7 +25,7 @@ from services.database.packlimit_store import (
     load_packlimit,
     store_packlimit,
 )
-from services.database.profile_store import NamedWorkload, ReportedProfile, known_skews, record_profiles
+from services.database.profile_store import NamedWorkload, ReportedProfile, known_skews, record_profiles, unknown_at
 from services.database.snapshot_reader import load_snapshot
 from services.database.workload_store import NewWorkload
 from services.global_scheduler.consolidations import consolidations
@@ -78,6 +78,24 @@ def test_a_report_holds_for_the_workload_and_for_others_of_its_name(database_url
         }
         await record_profiles(connection, [profile(W1, 100.0)], 30.0)
         assert (await known_skews(connection, asked[:1]))[W1][TRAIN] == KnownSkew(1.0, SkewSource.REPORTED)
+
+    in_one_transaction(database_url, story)
+
+
+def test_a_workload_is_on_trial_that_was_dispatched_before_anything_was_known(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await submit(connection, [submission(1), submission(2), submission(3)])
+        one, two, three = NamedWorkload(W1, ADS, "vgg"), NamedWorkload(W2, ADS, "vgg"), NamedWorkload(W3, ADS, "other")
+        await record_profiles(connection, [profile(W1, 70.0)], 10.0)
+        # The same again, as after a restart: it is known since the first time.
+        await record_profiles(connection, [profile(W1, 70.0)], 20.0)
+        asked = [(one, 9.0), (two, 11.0), (three, 30.0)]
+        assert await unknown_at(connection, asked) == {W1, W3}
+        assert await unknown_at(connection, [(one, 11.0), (two, 9.0)]) == {W2}
+        assert await unknown_at(connection, []) == frozenset()
+        # What it says now it has not said before.
+        await record_profiles(connection, [profile(W1, 80.0)], 40.0)
+        assert await unknown_at(connection, [(one, 30.0), (one, 40.0)]) == {W1}
 
     in_one_transaction(database_url, story)
 

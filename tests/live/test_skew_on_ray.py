@@ -13,6 +13,8 @@ import pytest
 from domain.fleet import Cluster, Fleet, Rack, Region
 from domain.identifiers import ClusterId, RackId
 from domain.workload import PythonCallable, WorkloadSpecification
+from formats.scheduler_file import PlacementSection
+from services.configuration import Configuration
 from services.database.embedded import EmbeddedLayout
 from tests.cluster_manager.fleets import A100, gpu_machine
 from tests.live.real_service import RealService, real_service
@@ -39,6 +41,7 @@ FLEET = Fleet(
     )
 )
 """Three tasks fit into either rack, and on fewer machines in the second."""
+TRIAL_S = 120.0
 
 
 def skewed(release: Path, name: str = "vgg") -> WorkloadSpecification:
@@ -80,4 +83,26 @@ def test_the_attempt_after_the_report_is_consolidated_and_so_are_workloads_of_it
         service.until_all_ended()
         # Of three machines with one GPU each none could hold two tasks; two of two GPUs would have done.
         assert times_of(service) == [(False, 1), (True, 2)]
+        service.check()
+
+
+def test_after_its_trial_an_attempt_goes_on_on_fewer_machines(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    configuration = Configuration(placement=PlacementSection(trial_s=TRIAL_S))
+    with real_service(FLEET, TWO_TENANTS, CLOCK_SPEED, configuration) as service:
+        (workload,) = service.submit([skewed(release)])
+        (unknown,) = service.workload(workload).consolidations
+        assert "the attempt that reports it is its trial" in unknown.sentence
+        moved = service.until_workload(
+            workload, lambda now: len(now.attempts) == 2 and now.attempts[-1].started_s is not None, "is moved"
+        )
+        first, second = moved.attempts
+        assert first.started_s is not None
+        assert first.ended_s is not None
+        assert first.ended_s - first.started_s >= TRIAL_S
+        assert machines_of(moved) == {"two-0", "two-1"}
+        assert (moved.failures, first.end) == (0, "migrated")
+        assert second.progress_at_start > 0, "no work was lost"
+        release.touch()
+        service.until_all_ended()
         service.check()

@@ -141,3 +141,66 @@ def test_below_packlimit_it_fills_what_others_have_left_over() -> None:
     """8 GPUs are asked for: one is idle on each of four machines, and two machines are idle."""
     run = checked_run(BY_SKEW, [*HOLDERS, skewed("job", 1.0, 50.0, 8, 0.1)], one_region(6, 4))
     assert sorted(machines_of(run, "job").values()) == [1, 1, 1, 1, 4]
+
+
+def trial(**said: object) -> SimulationSettings:
+    return placement(trial_s=20.0, **said)
+
+
+IDLE_LATER = [row("h0", 0.0, 10_000.0, 3), row("h1", 0.0, 10_000.0, 3), row("h2", 0.0, 10.0, 4)]
+"""On three machines of 4 GPUs, of which the last is idle from 10 on."""
+
+
+def spans(run: CheckedRun, workload: str) -> list[tuple[float, float, int]]:
+    """Of each attempt: when it starts and ends, and on how many machines it is."""
+    attempts, machine = run.record.attempts, run.record.shares.machine
+    position = list(run.record.workloads.ids).index(workload)
+    return [
+        (
+            float(attempts.started_s[row]),
+            float(attempts.ended_s[row]),
+            len(set(machine[attempts.first_share[row] : attempts.first_share[row + 1]].tolist())),
+        )
+        for row in range(len(attempts))
+        if attempts.workload[row] == position
+    ]
+
+
+@pytest.mark.parametrize(
+    ("skew", "job_spans"),
+    [
+        (0.7, [(1.0, 21.0, 2), (21.0, 51.0, 1)]),  # moved when its trial is over, and no work is lost
+        (0.1, [(1.0, 51.0, 2)]),  # not above PACKLIMIT
+        (None, [(11.0, 61.0, 1)]),  # without a skew there is nothing to try: cut as ever
+    ],
+)
+def test_after_its_trial_a_job_of_high_skew_goes_on_on_fewer_machines(
+    skew: float | None, job_spans: list[tuple[float, float, int]]
+) -> None:
+    rows = [*IDLE_LATER, skewed("job", 1.0, 50.0, 2, skew)]
+    rows[-1] = rows[-1] if skew is not None else replace(rows[-1], submit_s=11.0)
+    run = checked_run(BY_SKEW, rows, one_region(3, 4), settings=trial())
+    assert spans(run, "job") == job_spans
+
+
+def test_without_room_for_that_it_stays_where_it_is() -> None:
+    rows = [row("h0", 0.0, 1e4, 3), row("h1", 0.0, 1e4, 3), skewed("job", 1.0, 50.0, 2, 0.7)]
+    run = checked_run(BY_SKEW, rows, one_region(2, 4), settings=trial())
+    assert spans(run, "job") == [(1.0, 51.0, 2)]
+
+
+def test_what_a_trial_shows_holds_for_others_of_the_model_that_wait_or_come() -> None:
+    holders = [row("h0", 0.0, 1e4, 3), row("h1", 0.0, 1e4, 3), row("h2", 0.0, 30.0, 4)]
+    vgg = [
+        replace(skewed(name, submit_s, 50.0, 2, 0.7), model="vgg")
+        for name, submit_s in [("first", 1.0), ("waits", 2.0), ("later", 90.0)]
+    ]
+    run = checked_run(BY_SKEW, [*holders, *vgg], one_region(3, 4), settings=trial())
+    assert spans(run, "first") == [(1.0, 51.0, 2)], "at 21 there was no machine for both of its tasks"
+    assert spans(run, "waits") == [(30.0, 80.0, 1)], "consolidated from its first start on"
+    assert spans(run, "later") == [(90.0, 140.0, 1)]
+
+
+def test_policies_that_do_not_look_at_the_skew_have_no_trials() -> None:
+    rows = [*IDLE_LATER, skewed("job", 1.0, 50.0, 2, 0.7)]
+    assert spans(checked_run(BEST_EFFORT, rows, one_region(3, 4), settings=trial()), "job") == [(1.0, 51.0, 2)]
