@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from domain.cells import CellUse
 from domain.events import EvictionCause
 from domain.fleet import Fleet, MachineState
 from domain.identifiers import JobName, MachineId, RegionId, TenantId
+from domain.iteration_times import RanOn, Sums
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import QueuePosition, Standing
@@ -124,6 +126,13 @@ class RunningAttempt:
     """Of its jobs that use cells of a virtual cluster, by name."""
 
 
+class CompletedService(NamedTuple):
+    """What a workload that has completed received."""
+
+    tenant: TenantId
+    gpu_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class UseStretch:
     """What a tenant held over a stretch of time, as if evenly."""
@@ -150,6 +159,10 @@ class Snapshot:
     """Up to `taken_s`, as far back as the usage window reaches; live attempts are part of it until then."""
     tables: tuple[Table, ...] = ()
     """Those of the catalog, by name."""
+    completed_service: tuple[CompletedService, ...] = ()
+    """In the order in which it was counted: what policies that go by the distribution of service go by."""
+    iteration_times: tuple[tuple[RanOn, Sums], ...] = ()
+    """What PACKLIMIT is learnt from, sorted."""
 
     def workloads(self) -> tuple[Workload, ...]:
         """All that have not ended, by (submit time, id)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -24,20 +24,23 @@ from formats.yaml_document import load_documents
 DEFAULT_ORDERING = "credit"
 NO_LEVELS = "none"
 AUTO = "auto"
+LEARNT: Literal["learnt"] = "learnt"
 _is_digit = re.compile("[0-9]", re.ASCII).fullmatch
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
 
 
-def _limit_or_auto(value: object) -> object:
+def _limit_or_how(value: object) -> object:
     if value == AUTO or value is None:
         return None
+    if value == LEARNT:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise PydanticCustomError("packlimit", "must be auto, or a number from 0 to 1")
+        raise PydanticCustomError("packlimit", "must be auto, learnt, or a number from 0 to 1")
     return value
 
 
-PackLimitSetting = Annotated[float | None, BeforeValidator(_limit_or_auto)]
+PackLimitSetting = Annotated[float | Literal["learnt"] | None, BeforeValidator(_limit_or_how)]
 
 
 class LevelParameters(Schema):
@@ -88,12 +91,18 @@ class PlacementSection(Schema):
     """Which jobs are consolidated by the skew of their models (Tiresias §3.3)."""
 
     packlimit: PackLimitSetting = None
-    """Jobs of a greater skew are. None, `auto` in the file: learnt from the history of placements and iteration times."""
+    """Jobs of a greater skew are. `learnt`: from the history of placements and iteration times. None, `auto` in the file:
+    learnt in a service; in a simulation that of the snapshot where it begins, if there is one, else the paper's."""
     wait_for_consolidation: bool = False
     """True: a job of a greater skew waits until it can be on as few machines as it needs."""
     trial_s: Positive | None = None
     """So long an attempt runs that was placed when nothing was known of its models, before it is moved to fewer machines
     if they turn out to need that. None: it stays where it is, and its next start follows what is known."""
+
+    @property
+    def fixed_packlimit(self) -> float | None:
+        """The limit where it is a number; None: it is learnt, or was."""
+        return None if self.packlimit == LEARNT else self.packlimit
 
 
 class DistributionSection(Schema):

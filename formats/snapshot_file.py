@@ -37,6 +37,12 @@ from formats.cell_use import CellUseSchema, cell_use, cell_use_document
 from formats.fleet_file import fleet_document, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
+from formats.snapshot_learnt import (
+    CompletedServiceSchema,
+    IterationTimesSchema,
+    completed_service_document,
+    iteration_times_documents,
+)
 from formats.tenants_file import tenants_document, tenants_from_document
 from formats.text_stream import read_text
 from formats.trace_cells import GREATEST_TIME_S
@@ -159,6 +165,9 @@ class SnapshotSchema(Schema):
     queue: list[QueuedSchema]
     running: list[RunningSchema]
     use: list[UseSchema]
+    completed_service: CompletedServiceSchema = CompletedServiceSchema()
+    iteration_times: list[IterationTimesSchema] = []
+    """Both empty in files from before they were written."""
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -211,6 +220,8 @@ def snapshot_from_document(document: object, source: str = "snapshot") -> Snapsh
             UseStretch(TenantId(use.tenant), use.start_s, use.end_s, use.gpu_seconds, use.cpu_seconds)
             for use in schema.use
         ),
+        completed_service=schema.completed_service.samples("completed_service", problems),
+        iteration_times=tuple(sorted(times.sums() for times in schema.iteration_times)),
     )
     problems += [FieldProblem(field, sentence) for field, sentence in contradictions(snapshot)]
     if problems:
@@ -238,6 +249,8 @@ def snapshot_document(snapshot: Snapshot) -> _Document:
             }
             for use in snapshot.use
         ],
+        "completed_service": completed_service_document(snapshot.completed_service),
+        "iteration_times": iteration_times_documents(snapshot.iteration_times),
     }
 
 

@@ -7,36 +7,11 @@ slowdown is the ratio of the two means.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from cluster_manager.skew.packlimit import PackLimit, fit_packlimit
-from domain.identifiers import GpuModel, JobName, TenantId
-
-
-class RanOn(NamedTuple):
-    """What ran, and how."""
-
-    tenant: TenantId
-    name: str
-    job: JobName
-    tasks: int
-    gpus: int
-    """Of each task."""
-    gpu_model: GpuModel
-    spread: bool
-    """On more machines than it needs."""
-
-
-class Sums(NamedTuple):
-    """Of the attempts that ran like that."""
-
-    skew: float
-    """Of the model, as known last."""
-    attempts: int
-    total_s: float
-    """The sum over the attempts of their mean time of an iteration, or of anything else that is as much slower."""
+from domain.iteration_times import RanOn, Sums
 
 
 class PacklimitHistory:
@@ -60,6 +35,10 @@ class PacklimitHistory:
         """One more attempt has ended."""
         before = self._sums.get(ran, Sums(skew, 0, 0.0))
         self._sums[ran] = Sums(skew, before.attempts + 1, before.total_s + mean_s)
+
+    def has_run_both_ways(self, ran: RanOn) -> bool:
+        """Whether it is a sample, for it has run consolidated and spread."""
+        return ran in self._sums and ran._replace(spread=not ran.spread) in self._sums
 
     def items(self) -> tuple[tuple[RanOn, Sums], ...]:
         """All of them, sorted."""

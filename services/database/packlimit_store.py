@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT, PackLimit
-from cluster_manager.skew.packlimit_history import RanOn, Sums
 from domain.identifiers import GpuModel, JobName, TenantId
+from domain.iteration_times import RanOn, Sums
 from services.database.connection import AnyConnection
 
 _SUBJECT = "gpus"

@@ -19,6 +19,7 @@ from domain.placement_changes import PlacementChange
 from domain.rank import QueuePosition, Standing
 from domain.snapshot import (
     AttemptSoFar,
+    CompletedService,
     Leaving,
     NextPlace,
     QueuedWorkload,
@@ -37,9 +38,11 @@ from services.database import (
     tenant_store,
 )
 from services.database.attempt_store import StoredAttempt
+from services.database.completed_store import load_samples
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import preempted_within_the_hour
 from services.database.large_results import all_rows
+from services.database.packlimit_store import load_changed_times
 from services.database.placement_change_store import StoredRevision
 from services.database.sensitivity_store import load_since
 from services.database.snapshot_skews import with_known_skews
@@ -128,6 +131,8 @@ async def load_snapshot(connection: AnyConnection, now: float) -> Snapshot:
         # In a thread, as the queue is: who reads this holds a lease, and answers calls.
         running=await asyncio.to_thread(running),
         use=await _load_use(connection, now),
+        completed_service=await _load_completed_service(connection),
+        iteration_times=(await load_changed_times(connection, 0)).sums,
     )
     return await with_known_skews(connection, snapshot)
 
@@ -297,6 +302,17 @@ def _specification(stored: bytes) -> WorkloadSpecification:
     specification = specification_from_proto(workload_pb2.WorkloadSpecification.FromString(stored))
     jobs = tuple(replace(job, environment=tuple(sorted(job.environment))) for job in specification.jobs)
     return replace(specification, jobs=jobs, labels=tuple(sorted(specification.labels)))
+
+
+async def _load_completed_service(connection: AnyConnection) -> tuple[CompletedService, ...]:
+    found: list[CompletedService] = []
+    last = 0
+    while True:
+        samples = await load_samples(connection, last)
+        if not samples.tenants:
+            return tuple(found)
+        found += map(CompletedService, samples.tenants, samples.gpu_s.tolist())
+        last = samples.last
 
 
 async def _load_use(connection: AnyConnection, now: float) -> tuple[UseStretch, ...]:

@@ -26,7 +26,7 @@ class PacklimitLearning:
     def __init__(self, database: Database, clock: Clock, configuration: Configuration) -> None:
         self._database = database
         self._clock = clock
-        self._needed = configuration.placement.packlimit is None
+        self._needed = configuration.placement.fixed_packlimit is None
         self._history = PacklimitHistory()
         self._after = 0
         self._learnt = True

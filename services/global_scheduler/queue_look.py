@@ -40,7 +40,7 @@ class QueueLook:
         rank = NOT_RANKED if stored.position is None else await queue_store.rank_of(connection, stored.position)
         attempts = await workload_reader.load_attempts(connection, workload) if stored.attempt else []
         message = workload_message(stored, rank, self._why_pending(stored), attempts)
-        packlimit, trial_s = self._placement.packlimit, self._placement.trial_s
+        packlimit, trial_s = self._placement.fixed_packlimit, self._placement.trial_s
         message.consolidations.extend(await consolidations(connection, stored, packlimit, trial_s))
         return message
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cluster_manager.skew.consolidation import declared_skew
-from cluster_manager.skew.spread import is_spread, most_gpus_of_machines
+from cluster_manager.skew.measured import ran_on
+from cluster_manager.skew.spread import most_gpus_of_machines
 from domain.fleet import Region
 from domain.identifiers import GpuModel, JobName, MachineId
 from domain.workload import JobSpecification
@@ -98,25 +99,9 @@ def _iteration_time(
 ) -> IterationTime | None:
     """None where it cannot be said what it was measured on: another size, machines that are gone, or of several kinds."""
     placed = [placement.machine for placement in attempt.placements if placement.job == job.name]
-    if len(placed) != job.tasks or not all(machine in models for machine in placed):
-        return None
-    kinds = {(models[machine], most_gpus[machine]) for machine in placed}
+    ran = ran_on(attempt.tenant, attempt.specification.name, job, placed, models, most_gpus)
     declared = declared_skew(job)
-    if len(kinds) != 1 or (declared is None and not measured.model_mib):
+    if ran is None or (declared is None and not measured.model_mib):
         return None
-    spread = is_spread(job.resources.gpus, placed, most_gpus)
-    if spread is None:
-        return None
-    ((gpu_model, _),) = kinds
     skew = measured.largest_tensor_mib / measured.model_mib if declared is None else declared.skew
-    return IterationTime(
-        attempt.tenant,
-        attempt.specification.name,
-        job.name,
-        job.tasks,
-        job.resources.gpus,
-        gpu_model,
-        spread,
-        min(1.0, skew),
-        measured.iteration_s,
-    )
+    return IterationTime(*ran, min(1.0, skew), measured.iteration_s)

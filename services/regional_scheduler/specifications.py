@@ -81,7 +81,7 @@ class SpecificationCache:
         known = await known_skews(connection, wanted)
         if not known and not any(job.profile for workload in asked for job in workload.specification.jobs):
             return
-        packlimit = self._placement.packlimit
+        packlimit = self._placement.fixed_packlimit
         if packlimit is None:
             packlimit = (await load_packlimit(connection)).limit
         for workload in asked:

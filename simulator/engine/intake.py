@@ -17,6 +17,7 @@ from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, TableInput, Workload
 from formats.trace import TraceRow
 from formats.trace_workload import workload_of_row
 from regional_scheduler.refusals.entries import Scope
+from simulator.engine.packlimit import SimulatedPacklimit
 from simulator.engine.regions import SimulatedRegions
 from simulator.engine.settings import CostSettings, PlacementSettings
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
@@ -26,7 +27,7 @@ from simulator.policies.placement import GangShape, PlacementPolicy, SkewDecisio
 JobShapes: TypeAlias = tuple[tuple[int, TaskResources, JobAffinity], ...]
 """What each job asks for: so many tasks, each of which takes so much, and where they must be."""
 
-_ON_TRIAL = SkewDecision(None, waits=False, on_trial=True)
+_DECIDED_LATE = SkewDecision(None, waits=False, decided_late=True)
 
 
 Ask: TypeAlias = Callable[[WorkloadSpecification], WorkloadSpecification]
@@ -54,6 +55,7 @@ class Intake:
         greatest_gpus_per_machine: Mapping[GpuModel, int],
         costs: CostSettings,
         skew: PlacementSettings,
+        packlimit: SimulatedPacklimit,
         *,
         waits_for: OneMachine | None = None,
         tenants_apart: bool,
@@ -70,6 +72,8 @@ class Intake:
         self._regions = regions
         self._placement = placement
         self._skew = skew
+        self._packlimit = packlimit
+        self._decides_late = skew.trial_s is not None or packlimit.learns
         self._waits_for = waits_for
         self._greatest = greatest_gpus_per_machine
         self._checkpoint_interval_s = costs.checkpoint_interval_s
@@ -91,10 +95,10 @@ class Intake:
             return self.workload_as_described(what, index, emulated_work_s(what.specification) or 0.0)
         row = with_skew(what) if self._skew.draw_skews else what
         shape = self._shape_of(row)
-        # Its skew is unknown at first only where the policy heeds it.
-        on_trial = self._skew.trial_s is not None and (shape.consolidate or shape.fills)
-        if on_trial:
-            shape = self._placement.shape(row.gpus, self._greatest_of(row), _ON_TRIAL)
+        # What is decided when it comes to the queue is so only where the policy heeds the skew.
+        decided_late = self._decides_late and (shape.consolidate or shape.fills)
+        if decided_late:
+            shape = self._placement.shape(row.gpus, self._greatest_of(row), _DECIDED_LATE)
         specification = workload_of_row(
             row,
             self._greatest,
@@ -116,15 +120,17 @@ class Intake:
             checkpoint_interval_s=row.checkpoint_s if row.checkpoint_s is not None else self._checkpoint_interval_s,
             own_region=row.region,
         )
-        work.on_trial = on_trial and may_be_consolidated(specification.jobs[0])
+        if decided_late and may_be_consolidated(specification.jobs[0]):
+            work.as_submitted, work.on_trial = specification, self._skew.trial_s is not None
         return work
 
-    def learn_skew(self, work: SimulatedWorkload) -> None:
-        """The skew of a workload that was made on trial is known: it is as consolidated from now on as that says."""
+    def decide(self, work: SimulatedWorkload) -> None:
+        """A workload that is decided late, and whose skew is known by now, is as consolidated from now on as that says."""
+        if work.as_submitted is None:
+            return
         work.on_trial = False
-        before = work.workload.specification
-        placed = consolidated(before, {}, self._skew.limit, self._waits_for)
-        if placed is not before:
+        placed = consolidated(work.as_submitted, {}, self._packlimit.limit, self._waits_for)
+        if placed is not work.workload.specification:
             work.workload = replace(work.workload, specification=placed)
             scopes = self._regions.scopes(placed, work.eligible)
             work.shape = self._shape_number(_asked(work.workload), work.eligible, scopes, work.index)
@@ -132,7 +138,8 @@ class Intake:
 
     def workload_as_described(self, workload: Workload, index: int, work_s: float) -> SimulatedWorkload:
         """A workload cut into jobs and tasks already, of so many seconds of work; all its jobs are emulated."""
-        placed = consolidated(self._ask(workload.specification), {}, self._skew.limit, self._waits_for)
+        described = self._ask(workload.specification)
+        placed = consolidated(described, {}, self._packlimit.limit, self._waits_for)
         if placed is not workload.specification:
             workload = replace(workload, specification=placed)
         jobs = tuple(
@@ -145,6 +152,8 @@ class Intake:
             workload, index, work_s=work_s, checkpoint_interval_s=jobs[0].checkpoint_interval_s, own_region=own
         )
         work.jobs = jobs if len(jobs) > 1 else ()
+        if self._packlimit.learns and any(job.profile and may_be_consolidated(job) for job in described.jobs):
+            work.as_submitted = described
         return work
 
     def _simulated(
@@ -203,7 +212,7 @@ class Intake:
         return self._kinds.setdefault((shape, tenant), len(self._kinds)) if self._tenants_apart else shape
 
     def _shape_of(self, row: TraceRow) -> GangShape:
-        sensitive = None if row.skew is None else is_sensitive(row.skew, self._skew.limit)
+        sensitive = None if row.skew is None else is_sensitive(row.skew, self._packlimit.limit)
         key = (row.gpus, row.gpu_model, sensitive)
         shape = self._shapes.get(key)
         if shape is None:

@@ -12,7 +12,6 @@ from typing import Annotated
 import yaml
 from pydantic import Field
 
-from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT
 from cluster_manager.skew.slowdown import SlowdownStep
 from domain.service_scope import DistributionScope
 from formats.problems import FieldProblem, FormatError, suggestion
@@ -70,11 +69,6 @@ class PlacementSettings(PlacementSection):
     one chosen by its checksum, or by that of the row's id."""
     spread_slowdown: list[SlowdownSetting] = Field(default_factory=list)
     """From each of these skews on, work on more machines than it needs takes so many times as long; empty: it never does."""
-
-    @property
-    def limit(self) -> float:
-        """Above which skew jobs are consolidated: `auto` is the paper's, for a trace does not show what a simulation assumes."""
-        return DEFAULT_PACKLIMIT if self.packlimit is None else self.packlimit
 
     def steps(self) -> tuple[SlowdownStep, ...]:
         """The table in ascending order of skew."""

@@ -113,6 +113,7 @@ class Simulation:
             sink,
             self._start_s,
             given.samples_gpu_s,
+            given.snapshot,
             given.profiles,
         )
         names = [str(workload.workload) for workload in there] + [str(arrival.workload) for arrival in arrivals]

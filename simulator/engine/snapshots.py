@@ -41,6 +41,8 @@ def snapshot_of(world: World) -> Snapshot:
             UseStretch(world.tenants[tenant].tenant, start_s, end_s, gpu_seconds, cpu_seconds)
             for tenant, start_s, end_s, gpu_seconds, cpu_seconds in world.tenant_use.stretches(now)
         ),
+        completed_service=tuple(world.completed_service),
+        iteration_times=world.packlimit.history.items(),
     )
 
 

@@ -60,6 +60,9 @@ class Trials:
             now = self._world.clock.now()
             self._world.events.add(now + self._trial_s, Happens.TRIAL_OVER, work.index, work.attempts)
 
+    def completed(self, work: SimulatedWorkload) -> None:
+        """It shows nothing any more."""
+
     def is_over(self, work: SimulatedWorkload, attempt: int) -> None:
         """That attempt has run for so long, if it still runs: the skew is known, and it may go on on fewer machines."""
         if work.attempts != attempt or work.state is not State.RUNNING:

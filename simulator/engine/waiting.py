@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from domain.rank import Standing
+from domain.snapshot import CompletedService
 from global_scheduler.knowledge import Knowledge
 from simulator.engine.event_queue import Happens
 from simulator.engine.workloads import SimulatedWorkload
@@ -47,8 +48,12 @@ def promote(world: World, work: SimulatedWorkload, standing: Standing, now: floa
 
 def learn_service(world: World, work: SimulatedWorkload, now: float) -> None:
     """It has completed: policies that go by the service of completed workloads may order the queue otherwise."""
+    for observer in world.observers:
+        observer.completed(work)
     if world.policy.ordering.needs is not Knowledge.COMPLETED:
         return
+    if work.service_gpu_s > 0:
+        world.completed_service.append(CompletedService(work.workload.specification.tenant, work.service_gpu_s))
     if world.service.completed(work.workload.specification.tenant, work.service_gpu_s):
         world.queue.rank_anew(now)
         world.news = True

@@ -13,7 +13,7 @@ from domain.life_cycle import Happening, State, next_state
 from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import QueuePosition, Standing
 from domain.snapshot import AttemptSoFar
-from domain.workload import Workload
+from domain.workload import Workload, WorkloadSpecification
 from regional_scheduler.rounds import Lot
 
 NO_REGION = -1
@@ -44,6 +44,8 @@ class SimulatedWorkload:
     """Its kind if tenants are not kept apart."""
     jobs: tuple[EmulatedJob, ...] = ()
     """Where there are several, the work of each; they advance together."""
+    as_submitted: WorkloadSpecification | None = None
+    """What was asked for, where it is decided anew whenever it comes to the queue whether its jobs are consolidated."""
     on_trial: bool = False
     """Whether the skew of its model is to be known only when an attempt has run for a while, and is not yet."""
     own_region: int = NO_REGION

@@ -16,6 +16,7 @@ from domain.identifiers import MachineId, RegionId
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening, next_machine_state
 from domain.placement import AttemptKey
 from domain.plan import Plan
+from domain.snapshot import CompletedService
 from domain.tenant import Tenant
 from global_scheduler.service_history import ServiceHistory
 from regional_scheduler.needless_victims import needless_eviction, needless_victims
@@ -25,6 +26,7 @@ from simulator.engine.columns import WorkloadColumns
 from simulator.engine.event_log import SimulatedEvents
 from simulator.engine.event_queue import EventQueue
 from simulator.engine.one_workload import OneWorkload
+from simulator.engine.packlimit import SimulatedPacklimit
 from simulator.engine.queues import WorkloadQueue
 from simulator.engine.recorder import Recorder
 from simulator.engine.regions import SimulatedRegions
@@ -58,12 +60,15 @@ class World:
     log: SimulatedEvents | None
     speed: WorkSpeed
     tenant_use: TenantUse
+    packlimit: SimulatedPacklimit
     service: ServiceHistory
     """Of workloads that have completed."""
     eviction_rule: EvictionRule
     tenant_gpus: list[int]
     """GPUs that live attempts of each tenant hold."""
     observers: tuple[AttemptObserver, ...] = ()
+    completed_service: list[CompletedService] = field(default_factory=list)
+    """What workloads that have completed received, in that order; only where the policy goes by it."""
     columns: WorkloadColumns | None = None
     """For scan passes; None when the policy makes none."""
     workloads: list[SimulatedWorkload] = field(default_factory=list)

@@ -12,6 +12,7 @@ from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.fleet import DEFAULT_MECHANISM, Fleet
 from domain.sensitivity import SensitivityProfile
+from domain.snapshot import Snapshot
 from domain.tenant import Tenant
 from formats.trace_workload import greatest_gpus_per_machine
 from global_scheduler.scan_settings import QueueRule
@@ -21,7 +22,9 @@ from simulator.engine.attempts import Attempts
 from simulator.engine.event_log import EventSink, SimulatedEvents
 from simulator.engine.event_queue import EventQueue
 from simulator.engine.intake import Intake
+from simulator.engine.measured_attempts import MeasuredAttempts
 from simulator.engine.one_workload import OneWorkload
+from simulator.engine.packlimit import SimulatedPacklimit
 from simulator.engine.queue_pass import QueuePassFacts, SimulatedQueuePass
 from simulator.engine.queues import RankedQueue, ScannedQueue
 from simulator.engine.recorder import Recorder
@@ -46,13 +49,16 @@ def make_world(
     sink: EventSink | None,
     start_s: float,
     samples_gpu_s: Sequence[float] = (),
+    snapshot: Snapshot | None = None,
     profiles: Mapping[str, SensitivityProfile] = NO_MODELS,
 ) -> World:
     """An empty world at `start_s`; `tenants` by name. Its queue is for a policy that makes no scan passes.
 
-    `samples_gpu_s` are the service of workloads that completed before the run, `profiles` those of the models that they name.
+    `samples_gpu_s` are the service of workloads that completed before the run, besides those of the snapshot; `profiles` those of the models that they name.
     """
     service = ServiceHistory(settings.distribution, samples_gpu_s)
+    for sample in snapshot.completed_service if snapshot is not None else ():
+        service.completed(*sample)
     one = OneWorkload(policy.ordering, policy.levels, service)
     rule = settings.eviction.rule(policy.eviction)
     world = World(
@@ -78,6 +84,8 @@ def make_world(
         speed=WorkSpeed(fleet, settings.placement, profiles),
         tenant_use=TenantUse(len(tenants), settings.usage_window_s, start_s),
         service=service,
+        packlimit=SimulatedPacklimit(settings.placement, snapshot.iteration_times if snapshot is not None else ()),
+        completed_service=list(snapshot.completed_service) if snapshot is not None else [],
         eviction_rule=rule,
         tenant_gpus=[0] * len(tenants),
     )
@@ -120,6 +128,7 @@ def make_intake(world: World) -> Intake:
         greatest_gpus_per_machine(world.fleet),
         settings.costs,
         settings.placement,
+        world.packlimit,
         waits_for=one_machine_of(world.fleet.regions) if settings.placement.wait_for_consolidation else None,
         tenants_apart=policy.tenants_apart,
         trace_regions_bind=settings.trace_regions_bind,
@@ -129,12 +138,14 @@ def make_intake(world: World) -> Intake:
 
 
 def make_trials(world: World, intake: Intake, attempts: Attempts) -> Trials | None:
-    """What shows the skews of rows after a while; None where they are known from the start."""
-    trial_s = world.settings.placement.trial_s
-    if trial_s is None:
-        return None
-    trials = Trials(world, attempts, intake.learn_skew, trial_s)
-    world.observers += (trials,)
+    """What shows the skews of rows after a while; None where they are known from the start. What measures for PACKLIMIT, and
+    has workloads decided when they come to the queue, is added where it is needed."""
+    trial_s, trials = world.settings.placement.trial_s, None
+    if trial_s is not None:
+        trials = Trials(world, attempts, intake.decide, trial_s)
+        world.observers += (trials,)
+    if trial_s is not None or world.packlimit.learns:
+        world.observers += (MeasuredAttempts(world, world.packlimit, intake.decide),)
     return trials
 
 

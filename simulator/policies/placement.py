@@ -19,8 +19,8 @@ class SkewDecision(NamedTuple):
     """Whether its skew is above PACKLIMIT; None: its skew is not known."""
     waits: bool
     """Whether a workload above it waits until it can be consolidated."""
-    on_trial: bool = False
-    """Whether its skew will be known once it has run for a while, and it may be moved then."""
+    decided_late: bool = False
+    """Whether the skew, or the limit, will be known only when the workload has been cut: it is to fit either way."""
 
 
 class GangShape(NamedTuple):
@@ -68,12 +68,12 @@ class Scattered:
 @dataclass(frozen=True, slots=True)
 class BySkew:
     """Rule: above PACKLIMIT on the fewest machines, waiting for them or as far as there are any; else one task for each GPU,
-    so that any idle GPUs will do (Tiresias §3.3.2). Of unknown skew: as `Consolidated`, but for its trial wherever it fits."""
+    so that any idle GPUs will do (Tiresias §3.3.2). Of unknown skew: as `Consolidated`, but what is decided late is cut for either."""
 
     name: str = "by_skew"
 
     def shape(self, gpus: int, greatest_gpus_per_machine: int, skew: SkewDecision) -> GangShape:
-        if skew.on_trial:
+        if skew.decided_late:
             return GangShape(max(gpus, 1), consolidate=False)
         if skew.sensitive is None or (skew.sensitive and skew.waits):
             return GangShape(tasks_for_gpus(gpus, greatest_gpus_per_machine), consolidate=skew.sensitive is True)

@@ -257,5 +257,22 @@ def test_in_a_snapshot_workloads_declare_what_was_reported_of_them(database_url:
     in_one_transaction(database_url, story)
 
 
+def test_a_snapshot_has_what_was_measured_and_what_completed_workloads_received(database_url: str) -> None:
+    async def story(connection: AnyConnection) -> None:
+        await fleet_store.apply_fleet(connection, FLEET)
+        await add_iteration_times(
+            connection, [time_of("b", spread=True, mean_s=2.0), time_of("a", spread=False, mean_s=1.0)]
+        )
+        await connection.execute("INSERT INTO service_samples (tenant, gpu_s) VALUES ('vision', 70.0), ('ads', 5.0)")
+        snapshot = await load_snapshot(connection, 2000.0)
+        assert snapshot.completed_service == ((VISION, 70.0), (ADS, 5.0)), "in the order in which they were counted"
+        assert [(ran.name, ran.spread, sums) for ran, sums in snapshot.iteration_times] == [
+            ("a", False, (0.3, 1, 1.0)),
+            ("b", True, (0.3, 1, 2.0)),
+        ]
+
+    in_one_transaction(database_url, story)
+
+
 def stored(number: int, wanted: WorkloadSpecification) -> NewWorkload:
     return replace(submission(number, wanted), serialized=specification_to_proto(wanted).SerializeToString())

@@ -68,8 +68,11 @@ def test_estimates_may_just_be_switched_on() -> None:
         ("priorities: {}\n---\npriorities: {2: {ordering: fifo}}", "has 2 documents separated by '---'; put all"),
         ("estimates: {assumed_run_s: -1}", "assumed_run_s: must be greater than 0"),
         ("estimates: [1]", "estimates: must be a mapping"),
-        ("placement: {packlimit: 1.5}", "placement.packlimit: must be auto, or a number from 0 to 1, not 1.5"),
-        ("placement: {packlimit: never}", "placement.packlimit: must be auto, or a number from 0 to 1, not 'never'"),
+        ("placement: {packlimit: 1.5}", "placement.packlimit: must be auto, learnt, or a number from 0 to 1, not 1.5"),
+        (
+            "placement: {packlimit: never}",
+            "placement.packlimit: must be auto, learnt, or a number from 0 to 1, not 'never'",
+        ),
         ("placement: {packlimits: 0.5}", r"did you mean packlimit\?"),
         ("5: {}", "scheduler.yaml"),
         ("priorities: 3", "priorities: must be a mapping"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from domain.identifiers import GpuModel, JobName, TenantId
+from domain.iteration_times import RanOn, Sums
+from domain.snapshot import CompletedService
 from formats.problems import FormatError
 from formats.snapshot_file import (
     dump_snapshot,
@@ -37,6 +41,19 @@ def test_files_are_packed_by_their_name(tmp_path: Path, name: str) -> None:
     assert read_snapshot(tmp_path / name) == snapshot
     (tmp_path / "streamed").write_bytes(packed_snapshot(snapshot))
     assert read_snapshot(tmp_path / "streamed") == snapshot
+
+
+def test_what_was_learnt_is_read_again() -> None:
+    ran = RanOn(TenantId("a"), "vgg", JobName("train"), 2, 1, GpuModel("V100"), spread=True)
+    learnt = replace(
+        random_snapshot(3),
+        completed_service=(CompletedService(TenantId("b"), 7.5), CompletedService(TenantId("a"), 0.1)),
+        iteration_times=((ran._replace(spread=False), Sums(0.7, 2, 3.0)), (ran, Sums(0.7, 1, 2.0))),
+    )
+    assert parse_snapshot(dump_snapshot(learnt)) == learnt
+    old = json.loads(dump_snapshot(learnt))
+    del old["completed_service"], old["iteration_times"]
+    assert parse_snapshot(json.dumps(old)) == random_snapshot(3)
 
 
 def _document() -> dict[str, Any]:
@@ -81,6 +98,13 @@ def _document() -> dict[str, Any]:
         (("running", 0, "level"), 10**9, r"running\[0\].level: must be at most 32767"),
         (("queue", 0, "queued_since_s"), 1e9, r"queue\[0\].queued_since_s: waits after the snapshot was taken"),
         (("queue", 0, "not_before_s"), 1e300, r"queue\[0\].not_before_s: must be at most 1000000000000.0"),
+        (("completed_service", "tenant"), [0], "completed_service.tenant: has 1 elements, but gpu_s has 0; give both"),
+        (
+            ("completed_service",),
+            {"tenants": ["a"], "tenant": [1], "gpu_s": [2.0]},
+            "completed_service.tenant: has position 1, but there are 1 tenants",
+        ),
+        (("completed_service", "gpu_s"), [0.0], r"completed_service.gpu_s\[0\]: must be greater than 0"),
         (("use", 0, "end_s"), 1e9, r"use\[0\].end_s: ends after the snapshot was taken"),
     ],
 )

@@ -6,18 +6,31 @@ from dataclasses import replace
 
 import pytest
 
+from cluster_manager.skew.packlimit import DEFAULT_PACKLIMIT
 from cluster_manager.skew.slowdown import SlowdownStep, SpreadSlowdown
 from domain.fleet import Fleet
 from domain.identifiers import JobName, TenantId, WorkloadId
 from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, Workload, WorkloadSpecification
+from formats.snapshot_file import dump_snapshot, parse_snapshot
 from formats.trace import TraceRow
 from simulator.baselines.fifo import BEST_EFFORT, FIFO
 from simulator.engine.settings import PlacementSettings, SimulationSettings, SlowdownSetting
+from simulator.engine.simulation import Simulation
+from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.skews import with_skew
 from simulator.policies.placement import BySkew
-from tests.simulator.engine.checked_run import NOBODY_PAYS, CheckedRun, checked_run, machine, one_region, region, row
+from tests.simulator.engine.checked_run import (
+    NOBODY_PAYS,
+    CheckedRun,
+    checked_run,
+    machine,
+    one_region,
+    region,
+    row,
+    unlimited,
+)
 
 BY_SKEW = replace(FIFO, name="by_skew", placement=BySkew())
 FLEET = one_region(5, 4)
@@ -204,3 +217,39 @@ def test_what_a_trial_shows_holds_for_others_of_the_model_that_wait_or_come() ->
 def test_policies_that_do_not_look_at_the_skew_have_no_trials() -> None:
     rows = [*IDLE_LATER, skewed("job", 1.0, 50.0, 2, 0.7)]
     assert spans(checked_run(BEST_EFFORT, rows, one_region(3, 4), settings=trial()), "job") == [(1.0, 51.0, 2)]
+
+
+def both_ways(skew: float) -> list[TraceRow]:
+    """Two rows of one model, of which the first has to be spread and the second finds an idle machine."""
+    rows = [row("h0", 0.0, 60.0, 3), row("h1", 0.0, 60.0, 3), skewed("spread", 1.0, 50.0, 2, skew)]
+    rows += [skewed("close", 200.0, 50.0, 2, skew)]
+    return [replace(one, model=f"m{skew}") if one.skew is not None else one for one in rows]
+
+
+def test_the_limit_is_learnt_from_what_was_slower_when_it_was_spread() -> None:
+    slower_from = [SlowdownSetting(skew=0.2, slowdown=1.5)]
+    learning = Simulation(
+        SimulationInput("test", both_ways(0.25), one_region(2, 4), unlimited(both_ways(0.25))),
+        BY_SKEW,
+        placement(packlimit="learnt", spread_slowdown=slower_from),
+        seed=1,
+    )
+    assert learning.world.packlimit.limit == DEFAULT_PACKLIMIT
+    learning.run()
+    # 0.25 pays now, GoogleNet's 0.1461 does not.
+    assert learning.world.packlimit.limit == pytest.approx((0.1461 + 0.25) / 2)
+    snapshot = parse_snapshot(dump_snapshot(learning.snapshot()))
+    later = [skewed("job", snapshot.taken_s + 1.0, 50.0, 2, 0.25)]
+    goes_on = SimulationInput.of_snapshot(snapshot, "later", later)
+    for setting, limit in [("auto", (0.1461 + 0.25) / 2), ("learnt", (0.1461 + 0.25) / 2), (0.7, 0.7)]:
+        after = Simulation(goes_on, BY_SKEW, placement(packlimit=setting), seed=1)
+        assert after.world.packlimit.limit == pytest.approx(limit)
+
+
+def test_with_a_learnt_limit_work_is_decided_when_it_comes_to_the_queue() -> None:
+    slower_from = [SlowdownSetting(skew=0.2, slowdown=1.5)]
+    later = [replace(row("h2", 300.0, 1e3, 3)), replace(row("h3", 300.0, 1e3, 3)), row("h4", 300.0, 30.0, 4)]
+    rows = [*both_ways(0.25), *later, skewed("job", 301.0, 50.0, 2, 0.3)]
+    settings = placement(packlimit="learnt", wait_for_consolidation=True, spread_slowdown=slower_from)
+    run = checked_run(BY_SKEW, rows, one_region(3, 4), settings=settings)
+    assert spans(run, "job") == [(330.0, 380.0, 1)], "it waits for one machine, for 0.3 is above the limit by now"
