@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from psycopg.rows import TupleRow
 from sqlalchemy import ColumnElement, delete, func, not_, select
 
 from domain.fleet import Cluster, Fleet, Machine, MachineState, Rack, Region
@@ -119,19 +121,6 @@ async def load_fleet(
         .where(*of_region)
         .order_by(MACHINES.c.cluster, MACHINES.c.position),
     )
-    racks = {
-        ClusterId(cluster): tuple(
-            Rack(
-                RackId(rack),
-                tuple(
-                    Machine(MachineId(name), GpuModel(gpu_model), gpus, cpus, memory_gib)
-                    for _, _, name, gpu_model, gpus, cpus, memory_gib, _ in in_rack
-                ),
-            )
-            for rack, in_rack in groupby(in_cluster, key=lambda row: str(row[1]))
-        )
-        for cluster, in_cluster in groupby(rows, key=lambda row: str(row[0]))
-    }
     outline = (
         select(REGIONS.c.region, CLUSTERS.c.cluster, CLUSTERS.c.mechanism, CLUSTERS.c.cells, CLUSTERS.c.inference)
         .select_from(REGIONS.outerjoin(CLUSTERS))
@@ -139,14 +128,9 @@ async def load_fleet(
         .order_by(REGIONS.c.position, REGIONS.c.region, CLUSTERS.c.position)
     )
     cursor = await execute(connection, outline)
-    regions = tuple(
-        Region(
-            RegionId(region),
-            tuple(_cluster_of_row(row, racks) for row in clusters if row[1] is not None),
-        )
-        for region, clusters in groupby(await cursor.fetchall(), key=lambda row: str(row[0]))
-    )
-    return Fleet(regions), {MachineId(row[2]): MachineState(row[7]) for row in rows}
+    clusters = await cursor.fetchall()
+    # In a thread: leases are kept, and calls answered, while many thousands of machines are made.
+    return await asyncio.to_thread(_fleet_of_rows, clusters, rows)
 
 
 def _cluster_of_row(row: Sequence[Any], racks: Mapping[ClusterId, tuple[Rack, ...]]) -> Cluster:
@@ -274,6 +258,30 @@ def _machine_rows(fleet: Fleet) -> Iterator[_MachineRow]:
                     position,
                     cluster.inference is not None,
                 )
+
+
+def _fleet_of_rows(
+    outline: Sequence[TupleRow], machines: Sequence[TupleRow]
+) -> tuple[Fleet, dict[MachineId, MachineState]]:
+    """What `load_fleet` returns, of its rows."""
+    racks = {
+        ClusterId(cluster): tuple(
+            Rack(
+                RackId(rack),
+                tuple(
+                    Machine(MachineId(name), GpuModel(gpu_model), gpus, cpus, memory_gib)
+                    for _, _, name, gpu_model, gpus, cpus, memory_gib, _ in in_rack
+                ),
+            )
+            for rack, in_rack in groupby(in_cluster, key=lambda row: str(row[1]))
+        )
+        for cluster, in_cluster in groupby(machines, key=lambda row: str(row[0]))
+    }
+    regions = tuple(
+        Region(RegionId(region), tuple(_cluster_of_row(row, racks) for row in clusters if row[1] is not None))
+        for region, clusters in groupby(outline, key=lambda row: str(row[0]))
+    )
+    return Fleet(regions), {MachineId(row[2]): MachineState(row[7]) for row in machines}
 
 
 async def _load_machine_rows(connection: AnyConnection) -> list[_MachineRow]:

@@ -6,6 +6,9 @@ The database is not touched: a machine's recorded state is about the machine, no
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+
 import structlog
 
 from domain.fleet import MachineState, Region
@@ -23,13 +26,13 @@ class AbsentClusters:
     def __init__(self, memory: RegionMemory, now_real_s: float) -> None:
         """In the beginning no manager has been reached."""
         self._memory = memory
-        self._machines = _machines_by_cluster(memory.region)
+        self._machines: Mapping[ClusterId, tuple[MachineId, ...]] = machines_by_cluster(memory.region)
         self._absent_since = dict.fromkeys(self._machines, now_real_s)
         self._closed = memory.closed
 
-    def machines_changed(self, now_real_s: float) -> None:
-        """The region has other machines now, in the states that are recorded: `close` closes them again."""
-        known, self._machines = self._machines, _machines_by_cluster(self._memory.region)
+    def machines_changed(self, machines: Mapping[ClusterId, tuple[MachineId, ...]], now_real_s: float) -> None:
+        """The region has these machines now, in the states that are recorded: `look` closes them again."""
+        known, self._machines = self._machines, machines
         self._closed.clear()
         self._absent_since = {
             cluster: since_real_s for cluster, since_real_s in self._absent_since.items() if cluster in self._machines
@@ -41,10 +44,8 @@ class AbsentClusters:
         self._absent_since.setdefault(cluster, now_real_s)
 
     def reached(self, cluster: ClusterId) -> None:
-        """Its manager is back: whatever was closed for it is open again."""
+        """Its manager is back: `look` opens again what was closed for it."""
         self._absent_since.pop(cluster, None)
-        for machine, state in self._closed.pop(cluster, {}).items():
-            self._memory.inventory.set_machine_state(machine, state)
 
     def knows(self, machine: MachineId) -> bool:
         """Whether the region's memory has the machine."""
@@ -60,18 +61,36 @@ class AbsentClusters:
                     state = MachineState.DRAINING
         self._memory.inventory.set_machine_state(machine, state)
 
-    def close(self, now_real_s: float) -> None:
-        """Closes the machines of clusters that have been away for too long."""
+    async def look(self, now_real_s: float) -> None:
+        """Opens the machines of clusters that are back, and closes those of clusters that have been away for too long."""
+        memory = self._memory
+        for cluster in [cluster for cluster in self._closed if cluster not in self._absent_since]:
+            async with memory.steady:
+                # In a thread: leases are kept, and calls answered, however many machines a cluster has.
+                await asyncio.to_thread(_set_states, memory, self._closed[cluster])
+                del self._closed[cluster]
         for cluster, since_real_s in self._absent_since.items():
             if cluster in self._closed or now_real_s - since_real_s < PATIENCE_REAL_S:
                 continue
-            states = {machine: self._memory.inventory.machine_state(machine) for machine in self._machines[cluster]}
-            closed = {machine: state for machine, state in states.items() if state.takes_work}
-            self._closed[cluster] = closed
-            for machine in closed:
-                self._memory.inventory.set_machine_state(machine, MachineState.DRAINING)
-            _log.warning("cluster manager away: no new work for its machines", cluster=cluster, machines=len(closed))
+            async with memory.steady:
+                self._closed[cluster] = await asyncio.to_thread(_close, memory, self._machines[cluster])
+            machines = len(self._closed[cluster])
+            _log.warning("cluster manager away: no new work for its machines", cluster=cluster, machines=machines)
 
 
-def _machines_by_cluster(region: Region) -> dict[ClusterId, tuple[MachineId, ...]]:
+def machines_by_cluster(region: Region) -> dict[ClusterId, tuple[MachineId, ...]]:
+    """The names of the machines of each cluster, in the order of the region."""
     return {cluster.cluster: tuple(machine.machine for machine in cluster.machines()) for cluster in region.clusters}
+
+
+def _close(memory: RegionMemory, machines: Sequence[MachineId]) -> dict[MachineId, MachineState]:
+    """Those that took work until now, and their states."""
+    states = {machine: memory.inventory.machine_state(machine) for machine in machines}
+    closed = {machine: state for machine, state in states.items() if state.takes_work}
+    _set_states(memory, dict.fromkeys(closed, MachineState.DRAINING))
+    return closed
+
+
+def _set_states(memory: RegionMemory, states: Mapping[MachineId, MachineState]) -> None:
+    for machine, state in states.items():
+        memory.inventory.set_machine_state(machine, state)

@@ -14,11 +14,10 @@ from cluster_manager.cells.declared import declarations_of, region_with_virtual_
 from cluster_manager.mechanisms import NoMechanism
 from data_placement.catalog import CatalogChange
 from domain.fleet import MachineState, Region
-from domain.identifiers import MachineId, RegionId
+from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.tenant import Tenant
 from formats.problems import FormatError
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.region_change import capacity_after_change
 from services.database import catalog_store, fleet_store, tenant_store
 from services.database.channels import SCAN_CHANNEL
@@ -26,7 +25,7 @@ from services.database.connection import AnyConnection, wake_after_commit
 from services.database.engine import Database
 from services.database.revision_store import Revisions, load_revisions
 from services.database.sensitivity_store import StoredProfile, load_since
-from services.regional_scheduler.absent_clusters import AbsentClusters
+from services.regional_scheduler.absent_clusters import AbsentClusters, machines_by_cluster
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.region_memory import RegionMemory
@@ -103,25 +102,26 @@ class AppliedChanges:
     ) -> None:
         memory = self._memory
         # In a thread, for a region may have many thousands of machines. Only the session's loop changes the memory, and
-        # that waits here; a reader meanwhile sees the region as it was.
+        # that waits here; whoever plans on it or reads several things of it waits, too.
         try:
             async with memory.steady:
-                region, inventory, bidder = await asyncio.to_thread(_exchanged, memory, region, states)
+                machines = await asyncio.to_thread(_exchange, memory, region, states)
         except InventoryError as error:
             raise SessionOver(f"what the region holds does not fit its machines any more: {error}") from error
         except (NoMechanism, FormatError) as error:
             raise SessionOver(str(error)) from error
-        memory.exchange_machines(region, inventory, bidder)
-        self._absent.machines_changed(now_real_s)
-        self._sender.clusters_changed(region)
+        self._absent.machines_changed(machines, now_real_s)
+        self._sender.clusters_changed(memory.region)
 
 
-def _exchanged(
+def _exchange(
     memory: RegionMemory, region: Region, states: Mapping[MachineId, MachineState]
-) -> tuple[Region, RegionCapacity, RegionBidder]:
+) -> Mapping[ClusterId, tuple[MachineId, ...]]:
+    """Returns the machines of each cluster. When it raises, the memory is as it was."""
     region = region_with_virtual_clusters(region, tuple(memory.tenants.values()))
     inventory = capacity_after_change(memory.inventory, region, states)
-    return region, inventory, RegionBidder(region, inventory, memory.catalog)
+    memory.exchange_machines(region, inventory, RegionBidder(region, inventory, memory.catalog))
+    return machines_by_cluster(region)
 
 
 async def _load_newer(

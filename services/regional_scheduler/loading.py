@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -59,8 +60,9 @@ async def load_memory(
     workloads = [str(attempt.key.workload) for attempt in stored]
     preempted_s = await preemptions(connection, rule, workloads, now)
     profiles = await load_since(connection, -1)
-    memory = make_memory(
-        revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, placement, profiles
+    # In a thread: the lease is kept while many thousands of machines are laid out.
+    memory = await asyncio.to_thread(
+        make_memory, revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, placement, profiles
     )
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))

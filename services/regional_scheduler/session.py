@@ -127,7 +127,7 @@ class RegionSession:
         await self._look_at_attempts()
         # 4. Take over the fleet, tenants and tables that were applied meanwhile.
         await self._applied.take_over(self._now_real_s())
-        self._absent.close(self._now_real_s())
+        await self._absent.look(self._now_real_s())
         await self._look_at_time()
         await self._cells.look()
         await self._loans.look()

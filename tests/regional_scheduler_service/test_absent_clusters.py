@@ -43,13 +43,14 @@ def test_machines_of_an_absent_cluster_take_no_work_and_are_not_shown_as_drained
         memory = make_memory(Revisions(1, 1, 1), FLEET, states, TENANTS, Catalog(), [], EAST)
         assert memory is not None
         absent = AbsentClusters(memory, 0.0)
-        absent.close(PATIENCE_REAL_S)
+        await absent.look(PATIENCE_REAL_S)
         assert not memory.inventory.machine_state(MACHINE).takes_work
         assert await shown(memory) == {MACHINE: "up", DRAINED: "draining"}
         absent.set_state(MACHINE, MachineState.DOWN)
         assert await shown(memory) == {MACHINE: "down", DRAINED: "draining"}
         absent.set_state(MACHINE, MachineState.UP)
         absent.reached(CLUSTER)
+        await absent.look(PATIENCE_REAL_S)
         assert memory.inventory.machine_state(MACHINE) is MachineState.UP
 
     asyncio.run(scenario())
