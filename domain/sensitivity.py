@@ -22,13 +22,6 @@ class AmountsPerGpu(NamedTuple):
     memory_gib: float
 
 
-def proportional_share(gpus: int, cpus: float, memory_gib: float) -> AmountsPerGpu:
-    """What each GPU of such a machine comes with (Synergy §2). Raises ValueError for a machine without GPUs."""
-    if gpus < 1:
-        raise ValueError("a machine without GPUs has no proportional share")
-    return AmountsPerGpu(cpus / gpus, memory_gib / gpus)
-
-
 def held_per_gpu(placements: Iterable[TaskPlacement]) -> AmountsPerGpu:
     """The least that any of these tasks with GPUs holds per GPU: a job is as fast as its slowest process (Synergy §4.2).
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cluster_manager.tuning.demand import Demand, DemandBook, GpuAmounts, most_per_gpu
-from cluster_manager.tuning.mechanism import TuningMechanism
+from cluster_manager.tuning.mechanism import MachineRoom, TuningMechanism
+from cluster_manager.tuning.retunes import share_of
 from domain.fleet import Fleet, Machine
 from domain.resources import capacity_mebibytes, capacity_millicpus
 from domain.tuned_speed import ProfilesOfJobs
@@ -48,7 +49,7 @@ class AskedAmounts:
 
     def _demand_of(self, job: JobSpecification, machine: Machine, profiles: ProfilesOfJobs) -> Demand:
         millicpus, mebibytes = capacity_millicpus(machine.cpus), capacity_mebibytes(machine.memory_gib)
-        share = GpuAmounts(millicpus // machine.gpus, mebibytes // machine.gpus)
+        share = share_of(MachineRoom(machine.gpus, millicpus, mebibytes))
         most = most_per_gpu(job.resources.gpus, machine.gpus, millicpus, mebibytes)
         return self._book.of(profiles[job.name], share, most)
 

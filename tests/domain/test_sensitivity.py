@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from domain.identifiers import ClusterId, JobName, MachineId
 from domain.placement import TaskPlacement
-from domain.sensitivity import AmountsPerGpu, SensitivityProfile, held_per_gpu, proportional_share
+from domain.sensitivity import AmountsPerGpu, SensitivityProfile, held_per_gpu
 from tests.domain.random_profiles import profiles
 
 SHARE = AmountsPerGpu(3.0, 62.5)
@@ -70,12 +70,6 @@ def test_a_job_holds_what_its_poorest_task_holds() -> None:
     assert held_per_gpu([placed(2, 8, 250), placed(1, 3, 125), placed(0, 1, 1)]) == AmountsPerGpu(3.0, 125.0)
     with pytest.raises(ValueError, match="without GPUs"):
         held_per_gpu([placed(0, 1, 1)])
-
-
-def test_the_share_of_a_machine() -> None:
-    assert proportional_share(8, 24.0, 500.0) == SHARE
-    with pytest.raises(ValueError, match="without GPUs"):
-        proportional_share(0, 24.0, 500.0)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from cluster_manager.tuning.mechanism import MachineRoom, Part, RunnableJob, tot
 from cluster_manager.tuning.opt import Opt
 from cluster_manager.tuning.optimistic_profiling import CacheModel, complete_profile, memory_axis, next_cpus
 from cluster_manager.tuning.proportional import Proportional
+from cluster_manager.tuning.retunes import share_of
 from cluster_manager.tuning.tune import Tune
-from domain.sensitivity import AmountsPerGpu, SensitivityProfile, proportional_share
+from domain.sensitivity import AmountsPerGpu, SensitivityProfile
 from tests.cluster_manager.tuning.worlds import MACHINE, SHARE, job_of, rounds
 
 PAPER = Tune(exact_paper=True)
@@ -54,7 +55,7 @@ def test_tables_1_to_3() -> None:
 
 def test_a_gpu_comes_with_its_part_of_the_server() -> None:
     """§2: a server with 4 GPUs, 16 CPUs and 200 GB; a job of 1 GPU is allocated 4 CPUs and 50 GB."""
-    assert proportional_share(4, 16.0, 200.0) == AmountsPerGpu(4.0, 50.0)
+    assert share_of(MachineRoom(4, 16_000, 200 * 1024)).per_gpu == AmountsPerGpu(4.0, 50.0)
 
 
 def test_eight_points_instead_of_24() -> None:
