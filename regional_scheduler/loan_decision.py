@@ -28,7 +28,7 @@ def decide_loan(
     demand: InferenceDemand, machines: int, side: InferenceSide, past: Sequence[LoadSample], now: float
 ) -> LoanDecision:
     """`past` are the loads of earlier looks, oldest first. Raises ForecastLibraryMissing, or BadLoadHistory."""
-    load = min(1.0, demand.needed_machines / machines)
+    load = min(1.0, demand.needed_machines / max(1, machines))
     history = evenly_spaced([*past, LoadSample(now, load)], side.look_every_s)
     forecast = FORECASTERS[side.forecast].forecast(history)
     lent = lendable_machines(machines, load, forecast, side.headroom)

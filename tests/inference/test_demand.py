@@ -57,6 +57,11 @@ def test_more_than_there_are_is_a_shortfall() -> None:
     assert decide_loan(InferenceDemand(13), 10, SIDE, past, 300.0) == LoanDecision(1.0, 1.0, 0, 3)
 
 
+def test_a_cluster_without_machines_lends_nothing() -> None:
+    assert decide_loan(InferenceDemand(0), 0, SIDE, [], 300.0) == LoanDecision(0.0, 0.0, 0, 0)
+    assert decide_loan(InferenceDemand(2), 0, SIDE, [], 300.0) == LoanDecision(1.0, 1.0, 0, 2)
+
+
 def test_a_series_repeats(tmp_path: Path) -> None:
     file = tmp_path / "load.csv"
     file.write_text("t_s,busy_pod_fraction\n0,0.1\n300,0.55\n600,0\n", encoding="utf-8")
