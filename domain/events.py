@@ -49,6 +49,8 @@ class EventKind(StrEnum):
     MACHINE_DRAINING = "machine_draining"
     LOANED = "loaned"
     RECLAIMED = "reclaimed"
+    LOAN_SHORT = "loan_short"
+    """Inference wants more machines back than are on loan."""
     TABLE_MOVED = "table_moved"
     MECHANISM_FAILED = "mechanism_failed"
     """A placement mechanism of a package raised, or gave what is no answer: its cluster had no place for the job."""

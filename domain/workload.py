@@ -122,6 +122,11 @@ class WorkloadSpecification:
         )
 
     @property
+    def base_gpus(self) -> int:
+        """GPUs of all base tasks together."""
+        return sum([job.tasks * job.resources.gpus for job in self.jobs])
+
+    @property
     def base_tasks(self) -> BaseTasksOfJobs:
         """Of the elastic jobs."""
         return tuple([(job.name, job.tasks) for job in self.jobs if job.max_tasks > job.tasks])

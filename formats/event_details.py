@@ -29,24 +29,29 @@ def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonVal
     work_s = emulated_work_s(specification)
     return {
         "name": specification.name,
-        "jobs": [
-            {
-                "job": job.name,
-                "tasks": job.tasks,
-                "max_tasks": job.max_tasks,
-                "gpus": job.resources.gpus,
-                "gpu_model": job.resources.gpu_model,
-                "cpus": job.resources.cpus,
-                "memory_gib": job.resources.memory_gib,
-            }
-            for job in specification.jobs
-        ],
+        "jobs": jobs_details(specification),
         "tables": [{"table": table.table, "fresh": table.fresh} for table in specification.tables],
         "regions": list(specification.regions),
         "work_s": work_s,
         "emulated": work_s is not None,
         **({"model": model} if (model := model_of(specification)) else {}),
     }
+
+
+def jobs_details(specification: WorkloadSpecification) -> list[JsonValue]:
+    """What its jobs ask for."""
+    return [
+        {
+            "job": job.name,
+            "tasks": job.tasks,
+            "max_tasks": job.max_tasks,
+            "gpus": job.resources.gpus,
+            "gpu_model": job.resources.gpu_model,
+            "cpus": job.resources.cpus,
+            "memory_gib": job.resources.memory_gib,
+        }
+        for job in specification.jobs
+    ]
 
 
 def dispatched_details(

@@ -18,7 +18,7 @@ from cluster_manager.capacity.cluster_capacity import ClusterCapacity
 from cluster_manager.capacity.errors import GrowsWhileLeaving, UnexpectedHolding, UnknownMachine
 from cluster_manager.capacity.fitting import free_and_in_service
 from cluster_manager.capacity.shared_tables import NeverCopied, SharedTables
-from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, Integers
+from cluster_manager.capacity.tables import GPUS, IN_SERVICE, MILLICPUS, SHAPE, Integers
 from cluster_manager.capacity.task_kinds import WHEN_EMPTY, TaskKind
 from cluster_manager.capacity.undo_log import Tentatively
 from cluster_manager.guarded_mechanism import GuardedMechanism, MechanismFailure
@@ -250,6 +250,11 @@ class RegionCapacity(NeverCopied):
     def cluster_of(self, machine: MachineId) -> ClusterId:
         """The cluster that has the machine. Raises UnknownMachine."""
         return self.cluster_ids[self._position(machine)]
+
+    def gpus_of(self, machine: MachineId) -> int:
+        """How many the machine has. Raises UnknownMachine."""
+        arrays, number = self.clusters[self._position(machine)].arrays, self.place_of(machine)[1]
+        return int(arrays.shapes[arrays.fixed[number, SHAPE], GPUS])
 
     def idle(self, machine: MachineId) -> tuple[int, int, int]:
         """GPUs, thousandths of a CPU and MiB that are free there, whatever its state. Raises UnknownMachine."""

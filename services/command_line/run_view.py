@@ -112,6 +112,7 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         "assign_regions": inputs.source.assign_regions,
         "synthesize_tables": inputs.source.synthesize_tables,
         "loans": str(inputs.source.loans) if inputs.source.loans is not None else None,
+        "inference": list(inputs.source.inference),
         "distribution": str(inputs.source.distribution) if inputs.source.distribution is not None else None,
         "snapshot": str(inputs.source.snapshot) if inputs.source.snapshot is not None else None,
         "default_duration_s": inputs.source.default_duration_s,

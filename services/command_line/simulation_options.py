@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from services.simulation.sharing import Sharing
     from simulator.engine.settings import SimulationSettings
     from simulator.inputs.fleets import FleetSource
+    from simulator.inputs.slicing import Slice
 
 TraceOption: TypeAlias = Annotated[
     Path,
@@ -115,6 +117,15 @@ LoansOption: TypeAlias = Annotated[
         exists=True,
         dir_okay=False,
         help="Which clusters are for inference, and when they lend how many machines (CSV).",
+        show_default=False,
+    ),
+]
+InferenceOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inference",
+        metavar="CLUSTER=SERIES[:FORECAST]",
+        help="An inference cluster that lends what a series of its load (CSV) leaves idle, by a forecast; may be repeated.",
         show_default=False,
     ),
 ]
@@ -278,6 +289,7 @@ def input_source(
     assign_regions: bool,
     synthesize_tables: bool,
     loans: Path | None,
+    inference: Sequence[str] | None = None,
     distribution: Path | None = None,
     sensitivity: Sensitivity | None = None,
     snapshot: Path | None = None,
@@ -289,7 +301,7 @@ def input_source(
         raise typer.BadParameter("say --trace, --snapshot or both: what is to be simulated?")
     if snapshot is None and default_duration is not None:
         raise typer.BadParameter("--default-duration is about workloads of a snapshot; say --snapshot too")
-    alone = {"--synthesize-tables": synthesize_tables, "--loans": loans is not None}
+    alone = {"--synthesize-tables": synthesize_tables, "--loans": loans is not None, "--inference": bool(inference)}
     if sharing is not None:
         alone |= {
             "--vcs": sharing.file is not None,
@@ -303,7 +315,6 @@ def input_source(
             )
     from services.simulation.inputs import InputSource, Sensitivity
     from services.simulation.sharing import Sharing
-    from simulator.inputs.slicing import Slice
     from simulator.inputs.trace_files import TraceOptions
 
     return InputSource(
@@ -311,13 +322,11 @@ def input_source(
         fleet=fleet,
         tenants=tenants,
         options=TraceOptions(format_name, strict, gpus_only=gpus_only),
-        window=Slice(
-            from_s=None if from_time is None else seconds(from_time),
-            until_s=None if until_time is None else seconds(until_time),
-        ),
+        window=_window(from_time, until_time),
         assign_regions=assign_regions,
         synthesize_tables=synthesize_tables,
         loans=loans,
+        inference=tuple(inference or ()),
         distribution=distribution,
         sensitivity=sensitivity or Sensitivity(),
         snapshot=snapshot,
@@ -334,6 +343,16 @@ def sensitivity_of(profiles: Path | None, models_of_trace: str | None) -> Sensit
     if models_of_trace is not None and profiles is None:
         raise typer.BadParameter("--models-of-trace draws models that have profiles; say --profiles too")
     return Sensitivity(profiles, None if models_of_trace is None else ModelSplit.parse(models_of_trace))
+
+
+def _window(from_time: str | None, until_time: str | None) -> Slice:
+    """The part of the trace that is wanted."""
+    from simulator.inputs.slicing import Slice
+
+    return Slice(
+        from_s=None if from_time is None else seconds(from_time),
+        until_s=None if until_time is None else seconds(until_time),
+    )
 
 
 def sharing_of(vcs: Path | None, *, vcs_of_trace: bool, with_quotas: bool, against_private: bool) -> Sharing:

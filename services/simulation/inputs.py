@@ -12,26 +12,28 @@ import numpy as np
 from data_placement.catalog import Catalog
 from domain.declared_cells import Declarations
 from domain.fleet import Fleet
-from domain.identifiers import ANY_GPU_MODEL
+from domain.identifiers import ANY_GPU_MODEL, ClusterId
 from domain.resources import Quota
 from domain.sensitivity import SensitivityProfile
 from domain.snapshot import Snapshot
 from domain.table import Table
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenant
 from formats.fleet_file import FleetFile
-from formats.problems import FieldProblem, FormatError
+from formats.problems import FieldProblem, FormatError, suggestion
 from formats.profiles_file import read_profiles
 from formats.row_report import RowReport
 from formats.service_samples import read_service_samples
 from formats.snapshot_file import read_snapshot
 from formats.tenants_file import GREATEST_QUOTA_GPUS, read_tenants
 from formats.trace import TraceRow
+from regional_scheduler.forecasting import FORECASTERS
+from regional_scheduler.forecasting.policy import Forecaster, ForecastLibraryMissing
 from services.simulation.sharing import Sharing, shared_fleet
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput
 from simulator.engine.work_speed import NO_MODELS
 from simulator.inputs.fleets import FleetSource, fleet_file_from, gpus_of_fleet, gpus_of_regions
-from simulator.inputs.loans import LoanSchedule, read_loans
+from simulator.inputs.loans import LoadSeries, LoanSchedule, loans_of_series, read_loans, read_utilisation
 from simulator.inputs.models import ModelSplit, assign_models
 from simulator.inputs.regions import assign_regions
 from simulator.inputs.slicing import Slice, slice_rows
@@ -73,7 +75,10 @@ class InputSource:
     synthesize_tables: bool = False
     """Rows read tables that are drawn from the seed (MAST's sharing statistics)."""
     loans: Path | None = None
-    """None: all clusters are for training."""
+    """None: all clusters are for training, but for those of `inference`."""
+    inference: tuple[str, ...] = ()
+    """CLUSTER=FILE or CLUSTER=FILE:FORECAST: clusters that lend what the series in these files leave idle, by that forecast
+    (none: persistence); `known` is the series itself."""
     distribution: Path | None = None
     """Samples of the service of workloads that completed before; None: only those that complete in a run count."""
     sensitivity: Sensitivity = Sensitivity()
@@ -145,6 +150,8 @@ def read_inputs(source: InputSource) -> SimulationInputs:
     if tenants is not None:
         _check_tenants(rows, tenants, source)
     loans = read_loans(source.loans, described.fleet) if source.loans is not None else None
+    if source.inference:
+        loans = _loans_of_inference(source, described.fleet, rows)
     named = source.tenants or source.snapshot or "tenants"
     samples_gpu_s = read_service_samples(source.distribution) if source.distribution is not None else ()
     shared = shared_fleet(source.sharing, described.fleet, tenants, rows, str(named))
@@ -162,6 +169,38 @@ def read_inputs(source: InputSource) -> SimulationInputs:
         samples_gpu_s,
         read_profiles(profiles) if (profiles := source.sensitivity.profiles) is not None else NO_MODELS,
     )
+
+
+def _loans_of_inference(source: InputSource, fleet: Fleet, rows: Sequence[TraceRow]) -> LoanSchedule:
+    """What inference clusters lend from the first submission to the last."""
+    if source.loans is not None:
+        raise FormatError("--inference", [FieldProblem("", "says what is lent, and so does --loans; leave one out")])
+    series: list[LoadSeries] = []
+    for said in source.inference:
+        cluster, equals, file = said.partition("=")
+        name = "persistence"
+        if not Path(file).is_file():
+            file, _, name = file.rpartition(":")
+        if not equals or not Path(file).is_file():
+            described = "must be CLUSTER=SERIES or CLUSTER=SERIES:FORECAST: a cluster, and a file with its load"
+            raise FormatError("--inference", [FieldProblem(said, described)])
+        series.append(LoadSeries(ClusterId(cluster), read_utilisation(Path(file)), _forecaster_called(name)))
+    return loans_of_series(series, fleet, rows[0].submit_s, rows[-1].submit_s, "--inference")
+
+
+def _forecaster_called(name: str) -> Forecaster | None:
+    """None: what is to come is known."""
+    if name == "known":
+        return None
+    forecaster = FORECASTERS.get(name)
+    if forecaster is None:
+        hint = suggestion(name, (*FORECASTERS, "known"), "forecast")
+        raise FormatError("--inference", [FieldProblem(name, f"is no forecast; {hint}")])
+    try:
+        forecaster.check_installed()
+    except ForecastLibraryMissing as missing:
+        raise FormatError("--inference", [FieldProblem(name, str(missing))]) from missing
+    return forecaster
 
 
 def _fleet_of(source: InputSource, snapshot: Snapshot | None) -> FleetFile:

@@ -12,6 +12,7 @@ from simulator.baselines.fifo import BEST_EFFORT, FIFO, YARN_CS
 from simulator.baselines.gandiva import GANDIVA
 from simulator.baselines.ideal import IDEAL
 from simulator.baselines.las import LAS
+from simulator.baselines.lyra import AFS, GANDIVA_ELASTIC, LYRA, LYRA_ELASTIC_ONLY, LYRA_LOANING_ONLY
 from simulator.baselines.mast import MAST
 from simulator.baselines.own_region import OWN_REGION
 from simulator.baselines.random_region import RANDOM_REGION
@@ -41,6 +42,11 @@ BASELINES: tuple[Policy, ...] = (
     TIRESIAS_LAS,
     TIRESIAS_GITTINS,
     GANDIVA,
+    LYRA,
+    LYRA_LOANING_ONLY,
+    LYRA_ELASTIC_ONLY,
+    AFS,
+    GANDIVA_ELASTIC,
     FAIR_SHARE,
     DRF,
     EASY_BACKFILL,

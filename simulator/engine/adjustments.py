@@ -90,7 +90,9 @@ class Adjustments:
         ):
             return known
         # Only elastic policies ask how much is left to do.
-        remaining_s = math.inf if self._world.policy.elastic is None else work.work_s - work.progress_at(now)
+        remaining_s = math.inf
+        if self._world.policy.elastic is not None:
+            remaining_s = max(0.0, work.estimate * work.work_s - work.progress_at(now))
         return AdjustableAttempt(
             work.key,
             work.workload.specification,

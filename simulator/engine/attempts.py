@@ -68,10 +68,11 @@ class Attempts:
 
     def dispatch(self, work: SimulatedWorkload, win: Win) -> None:
         """Carries out a win: charges the plan, asks its victims to leave, and starts the attempt when they are gone."""
-        world, now, (region, plan, lot) = self._world, self._world.clock.now(), win
+        world, now, (region, plan, lot, _) = self._world, self._world.clock.now(), win
         inventory = world.regions.members[region].inventory
         victims = plan.evictions
         world.queue.remove(work)
+        work.runs_in(win.way)
         work.attempts += 1
         work.token += 1
         work.key = lot.key
@@ -133,7 +134,7 @@ class Attempts:
         now = self._world.clock.now()
         self._take(work, Resized(now, placements))
         if self._world.log is not None:
-            rate = self._world.speed.of(work.workload.specification, placements)
+            rate = work.speed * self._world.speed.of(work.workload.specification, placements)
             self._world.log.changed(work, kind, placements, rate, now)
 
     def migrate(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
@@ -223,12 +224,11 @@ class Attempts:
     def give_back(self, region: int, reclaim: Reclaim) -> None:
         """Machines are asked back, as the inventory knows already: attempts on them leave, places kept there are lost."""
         world = self._world
-        inventory = world.regions.members[region].inventory
+        inventory, event = world.regions.members[region].inventory, MACHINE_EVENTS.get(MachineHappening.ASKED_BACK)
         for machine in reclaim.machines:
-            event = MACHINE_EVENTS.get(MachineHappening.ASKED_BACK)
             world.put_machine(region, machine, inventory.machine_state(machine), event, "inference wants it back")
-        victims = [(self.workload_of(victim), victim) for victim in reclaim.victims]
-        for work, victim in sorted(victims, key=lambda one: one[0].index):
+        for victim in sorted(reclaim.victims, key=lambda one: self.workload_of(one).index):
+            work = self.workload_of(victim)
             if victim == work.key:
                 self.tell_to_leave(work, EvictionCause.RECLAIMED)
             else:
@@ -303,7 +303,7 @@ class Attempts:
     def _record_start(self, work: SimulatedWorkload, action: RecordStart) -> None:
         world, now = self._world, action.started_s
         work.started_s, work.first_started_s = now, min(now, work.first_started_s)
-        speed = world.speed.at_start(work.workload.specification, work.placements)
+        speed = work.speed * world.speed.at_start(work.workload.specification, work.placements)
         emulated = work.begins(now, speed)
         if world.columns is not None:
             world.columns.start(work)
@@ -326,7 +326,7 @@ class Attempts:
         gpus, cpus = amounts_of(action.placements)
         self._hold(work, -1)
         work.placements = action.placements
-        work.goes_at(world.speed.of(work.workload.specification, action.placements), gpus, now)
+        work.goes_at(work.speed * world.speed.of(work.workload.specification, action.placements), gpus, now)
         work.cpus = cpus
         self._hold(work, 1)
         work.token += 1
@@ -359,7 +359,7 @@ class Attempts:
     def _stop(self, work: SimulatedWorkload, action: Stop) -> None:
         """It is gone when its work is saved, or its grace is over; at once if a machine under it is lost."""
         world, now = self._world, self._world.clock.now()
-        takes_s = self._save(work, action.grace_s, now)
+        takes_s = self._save(work, work.stops_within_s(action.grace_s, world.settings.loaned.reclaim_deadline_s), now)
         if work.run.eviction is not None and work.run.eviction.cause is EvictionCause.MACHINE_LOST:
             work.token += 1
             self.vacate(work)

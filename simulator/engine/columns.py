@@ -91,7 +91,7 @@ class WorkloadColumns:
         """What policies know of it is this from now on: to be called whenever the work of an attempt changes."""
         index = work.index
         self.gpus[index] = work.gpus
-        self._remaining_s[index] = work.remaining_s
+        self._remaining_s[index] = work.expected_remaining_s
         self.attained_gpu_s[index] = work.attained_gpu_s
         self.queued_since_s[index] = work.queued_since_s
         self.started_s[index] = work.started_s

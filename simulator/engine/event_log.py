@@ -14,6 +14,7 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.rank import Standing
 from formats.event_details import (
     dispatched_details,
+    jobs_details,
     mechanism_failed_details,
     placement_details,
     promoted_details,
@@ -77,6 +78,8 @@ class SimulatedEvents:
             virtual_cluster=work.virtual_cluster,
             own_cells=own_cells,
         )
+        if work.ways and work.workload is not work.submitted:
+            details["jobs"] = jobs_details(work.workload.specification)
         self._tell(work, EventKind.DISPATCHED, now, details)
 
     def started(
@@ -142,6 +145,11 @@ class SimulatedEvents:
         """A mechanism of a package did something wrong."""
         details = mechanism_failed_details(failure.mechanism, failure.asked, failure.error)
         self._sink(Event(now, EventKind.MECHANISM_FAILED, region=region, cluster=failure.cluster, details=details))
+
+    def loan_short(self, region: RegionId, cluster: ClusterId, machines: int, now: float) -> None:
+        """Inference wants so many machines more than are on loan."""
+        details: dict[str, JsonValue] = {"machines": machines}
+        self._sink(Event(now, EventKind.LOAN_SHORT, region=region, cluster=cluster, details=details))
 
     def invariant_broken(self, region: RegionId | None, sentence: str, now: float) -> None:
         """What must always hold does not."""

@@ -20,6 +20,7 @@ from regional_scheduler.refusals.entries import Scope
 from simulator.engine.packlimit import SimulatedPacklimit
 from simulator.engine.regions import SimulatedRegions
 from simulator.engine.settings import CostSettings, PlacementSettings
+from simulator.engine.ways_to_run import LoanedGpus, WayToRun, ways_to_run
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.inputs.skews import with_skew
 from simulator.policies.placement import GangShape, PlacementPolicy, SkewDecision
@@ -31,6 +32,8 @@ _DECIDED_LATE = SkewDecision(None, waits=False, decided_late=True)
 
 
 Ask: TypeAlias = Callable[[WorkloadSpecification], WorkloadSpecification]
+ALL_ALIKE = -1
+"""In place of the index of a workload, where it does not matter."""
 
 
 class _Eligible(NamedTuple):
@@ -62,11 +65,16 @@ class Intake:
         trace_regions_bind: bool,
         charged: bool = True,
         ask: Ask,
+        loaned: LoanedGpus | None = None,
+        estimates: Sequence[float] = (),
     ) -> None:
         """`charged`: whether it matters what workloads take of a quota; `waits_for`: see `consolidated`; `ask` says what
-        workloads ask for instead of what they say."""
+        workloads ask for instead of what they say; `loaned`: what is on loan at times; `estimates`: by index, how many
+        times as long as it is a workload is taken to be, if any is wrong."""
         self._ask = ask
         self._charged = charged
+        self._loaned = loaned
+        self._estimates = estimates
         self._tenants = list(tenants)
         self._position = {tenant.tenant: position for position, tenant in enumerate(tenants)}
         self._regions = regions
@@ -113,9 +121,11 @@ class Intake:
             specification = replace(specification, jobs=jobs)
         specification = self._ask(specification)
         entry = specification.jobs[0].entry_point
+        workload = Workload(row.workload_id, specification, row.submit_s)
         work = self._simulated(
-            Workload(row.workload_id, specification, row.submit_s),
+            workload,
             index,
+            ways=ways_to_run(row, workload, self._loaned),
             work_s=entry.duration_s if isinstance(entry, Emulated) else row.duration_s,
             checkpoint_interval_s=row.checkpoint_s if row.checkpoint_s is not None else self._checkpoint_interval_s,
             own_region=row.region,
@@ -164,6 +174,7 @@ class Intake:
         work_s: float,
         checkpoint_interval_s: float,
         own_region: RegionId | None,
+        ways: tuple[WayToRun, ...] = (),
     ) -> SimulatedWorkload:
         specification = workload.specification
         tenant = self._position[specification.tenant]
@@ -171,13 +182,20 @@ class Intake:
         eligible, scopes, shape = self._eligible_for(workload, asked)
         if shape is None:
             shape = self._shape_number(asked, eligible, scopes, index)
+        elif ways:
+            # Alike are those alone that may run in the same ways, each of which is one job.
+            alike = all(len(way.workload.specification.jobs) == 1 for way in ways)
+            asked = tuple([shape for way in ways for shape in _asked(way.workload)])
+            shape = self._shape_number(asked, eligible, scopes, ALL_ALIKE if alike else index)
         return SimulatedWorkload(
             index=index,
             workload=workload,
             tenant=tenant,
-            base_gpus=sum([job.tasks * job.resources.gpus for job in specification.jobs]),
+            base_gpus=specification.base_gpus,
+            ways=ways,
             submitted_s=workload.submitted_s,
             work_s=work_s,
+            estimate=self._estimates[index] if self._estimates else 1.0,
             checkpoint_interval_s=checkpoint_interval_s,
             kind=self._kind_of(shape, tenant),
             shape=shape,
@@ -204,7 +222,7 @@ class Intake:
         That does not hold for several jobs: where they are put together depends on the order in which the planner
         tries them, so that they may fit where there is less. Each such workload has a number of its own.
         """
-        alike = (asked, eligible, scopes, 0 if len(asked) == 1 else index + 1)
+        alike = (asked, eligible, scopes, 0 if len(asked) == 1 or index == ALL_ALIKE else index + 1)
         return self._shape_numbers.setdefault(alike, len(self._shape_numbers))
 
     def _kind_of(self, shape: int, tenant: int) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from domain.fleet import Fleet
-from domain.identifiers import ClusterId
+from domain.identifiers import ClusterId, MachineId
 from domain.machine_life_cycle import MACHINE_EVENTS
 from domain.placement import AttemptKey
 from domain.plan import ScaleIn
 from regional_scheduler.loaning import Lender, LoanAction, MachineChange
 from regional_scheduler.reclaiming.occupancy import machines_on_loan
+from regional_scheduler.reclaiming.policy import MachineOnLoan
 from regional_scheduler.region_capacity import RegionCapacity
 from simulator.engine.attempts import Attempts
 from simulator.engine.event_queue import Happens
+from simulator.engine.loan_counts import LoanCounts
 from simulator.engine.world import World
 from simulator.inputs.loans import LoanSchedule
 
@@ -26,6 +28,9 @@ class Loans:
         self._attempts = attempts
         self._steps = schedule.steps if schedule is not None else ()
         self._lenders = _lenders(world.fleet, {step.cluster for step in self._steps})
+        if not world.policy.uses_loans:
+            self._steps = ()
+        self.counts = LoanCounts()
 
     def begin(self, now: float) -> None:
         """The run begins: what the schedule lends by then is on loan, the rest serves inference."""
@@ -43,13 +48,18 @@ class Loans:
         step, world = self._steps[number], self._world
         region, lender = self._lenders[step.cluster]
         inventory = self._inventory(region)
-        actions = lender.lend(
-            step.machines,
-            inventory.machine_state,
-            lambda machines: machines_on_loan(inventory, machines),
-            world.policy.reclaiming,
-            world.rng,
-        )
+        on_loan: list[MachineOnLoan] = []
+
+        def occupancy(machines: Sequence[MachineId]) -> Sequence[MachineOnLoan]:
+            on_loan.extend(machines_on_loan(inventory, machines))
+            return on_loan
+
+        actions = lender.lend(step.machines, inventory.machine_state, occupancy, world.policy.reclaiming, world.rng)
+        self.counts.add(actions, on_loan, {machine: inventory.gpus_of(machine) for machine in lender.machines})
+        if step.short:
+            self.counts.short_machines += step.short
+            if world.log is not None:
+                world.log.loan_short(inventory.region, step.cluster, step.short, world.clock.now())
         self._carry_out(region, actions)
 
     def attempts_gone(self, keys: Iterable[AttemptKey]) -> None:

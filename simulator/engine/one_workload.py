@@ -72,7 +72,7 @@ class _OneInput:
         return self
 
     def remaining_s(self, policy: str) -> float:
-        return self.known.remaining_s
+        return self.known.expected_remaining_s
 
     def constant(self, number: float) -> float:
         return number

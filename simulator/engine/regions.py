@@ -15,7 +15,7 @@ from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule
 from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId
-from domain.plan import Plan
+from domain.plan import EVICTS_NOTHING, Plan
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from regional_scheduler.auction import Verdict, bid_rank, decide_lot
@@ -25,8 +25,11 @@ from regional_scheduler.refusals.memory import RefusalMemory
 from regional_scheduler.refusals.questions import Question
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.rounds import Abandoned, Answer, Lot
+from simulator.engine.ways_to_run import WayToRun
 from simulator.engine.workloads import SimulatedWorkload
 
+MOST_WAYS = 3
+"""To run a workload."""
 SHAPES_REMEMBERED = 65_536
 """Shapes of workloads whose questions are kept; they are made anew for others."""
 
@@ -59,6 +62,8 @@ class Win(NamedTuple):
     region: int
     plan: Plan
     lot: Lot
+    way: WayToRun | None = None
+    """Where there are several ways to run it."""
 
 
 class SimulatedRegions:
@@ -124,47 +129,71 @@ class SimulatedRegions:
         """
         if not self.keeps_refusals:
             return False
-        regions = self._asked_regions(work)
-        for region in regions:
-            if not region.refusals.refuses(region.question, standing):
-                return False
-        self.lookups += len(regions)
+        asked = 0
+        for way in range(max(len(work.ways), 1)):
+            regions = self._asked_regions(work, way)
+            for region in regions:
+                if not region.refusals.refuses(region.question, standing):
+                    return False
+            asked += len(regions)
+        self.lookups += asked
         return True
 
-    def _asked_regions(self, work: SimulatedWorkload) -> tuple[_AskedRegion, ...]:
-        """The eligible regions by name, each with the question about workloads like this one."""
-        key = 2 * work.shape + work.within_quota
+    def _asked_regions(self, work: SimulatedWorkload, way: int) -> tuple[_AskedRegion, ...]:
+        """The eligible regions by name, each with the question about workloads like this one that run in this way."""
+        key = MOST_WAYS * (2 * work.shape + work.within_quota) + way
         regions = self._questions.get(key)
         if regions is None:
             asked: list[_AskedRegion] = []
+            workload = work.ways[way].workload if work.ways else work.workload
             for position in self._by_name:
                 if position in work.eligible:
                     refusals = self.members[position].bidder.refusals
-                    question = refusals.question(work.workload.specification, within_quota=work.within_quota)
+                    question = refusals.question(workload.specification, within_quota=work.within_quota)
                     asked.append(_AskedRegion(position, refusals, question))
             regions = tuple(asked)
             self._questions.put(key, regions)
         return regions
 
     def auction(self, work: SimulatedWorkload, standing: Standing, eligible: Sequence[int], now: float) -> Win | None:
-        """The winner of its lot among these of its regions: the best score, ties go to the first by name."""
+        """The winner of its lot among these of its regions: the best score, ties go to the first by name.
+
+        Of several ways to run it one that takes nothing from others is better than one that does; else the preferred one.
+        """
+        if not work.ways:
+            best = self._auction(work, standing, eligible, now, 0)
+        else:
+            best = None
+            for number, way in enumerate(work.ways):
+                win = self._auction(work, standing, eligible, now, number)
+                if win is not None and (best is None or win.plan.score.reclaim_class < best.plan.score.reclaim_class):
+                    best = win._replace(way=way)
+                if best is not None and best.plan.score.reclaim_class == EVICTS_NOTHING:
+                    break
+        if not self._remembers:
+            self._forget()
+        return best
+
+    def _auction(
+        self, work: SimulatedWorkload, standing: Standing, eligible: Sequence[int], now: float, way: int
+    ) -> Win | None:
+        """The same for one way to run it."""
         best: Win | None = None
         lot: Lot | None = None
-        for region in self._asked_regions(work):
+        for region in self._asked_regions(work, way):
             if region.position not in eligible:
                 continue
             self.lookups += 1
             if self._is_known(region, standing):
                 continue
             self.plans += 1
-            lot = work.lot_at(standing) if lot is None else lot
+            if lot is None:
+                lot = work.lot_at(standing, work.ways[way].workload if work.ways else None)
             plan = self.members[region.position].bidder.plan_alone(lot, now)
             if plan is None:
                 continue
             if best is None or bid_rank(plan.score, plan.region) < bid_rank(best.plan.score, best.plan.region):
                 best = Win(region.position, plan, lot)
-        if not self._remembers:
-            self._forget()
         return best
 
     def _is_known(self, region: _AskedRegion, standing: Standing) -> bool:

@@ -75,22 +75,59 @@ class PlacementSettings(PlacementSection):
         return tuple(sorted(SlowdownStep(step.skew, step.slowdown) for step in self.spread_slowdown))
 
 
+class EstimateSettings(Schema):
+    """How well run times are known to policies that go by them (Lyra §7.4, Table 9)."""
+
+    wrong_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Of the workloads, how many are estimated wrongly; drawn from the seed."""
+    error: Annotated[float, Field(ge=0, lt=1)] = 0.25
+    """By how much at most, as a share of the run time, up or down; evenly distributed."""
+
+
+class ElasticSettings(Schema):
+    """What flexible tasks of elastic workloads bring (Lyra §7.2)."""
+
+    loss: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Of what a flexible task would bring if speed were in proportion to the tasks; policies know of it."""
+
+
+class LoanedSettings(Schema):
+    """What workloads make of the GPUs of machines on loan, where these are of another model (Lyra §2.1, §7.1)."""
+
+    gpus_per_gpu: Annotated[int, Field(ge=1, le=64)] = 1
+    """A fungible workload takes so many loaned GPUs for each that it asks for: more tasks, of the same global batch."""
+    heterogeneous_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Of the workloads of more than one task, how many may run on both models at once; chosen by their names."""
+    heterogeneous_speed: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """How fast they are then (Lyra: at most 70 % of the ideal)."""
+    reclaim_deadline_s: Seconds = 300.0
+    """So long after it was asked back a machine is inference's again: what saves its work for longer loses it."""
+
+
 _GROUPS: Mapping[str, type[Schema]] = MappingProxyType(
     {
         "costs": CostSettings,
         "failures": FailureSettings,
         "eviction": EvictionSection,
+        "elastic": ElasticSettings,
+        "estimates": EstimateSettings,
         "levels": LevelParameters,
+        "loaned": LoanedSettings,
         "placement": PlacementSettings,
     }
 )
-_WHOLE_NUMBERS = frozenset({"racks_per_power_domain", "evictions_per_workload_and_hour", "check_every_events"})
+_WHOLE_NUMBERS = frozenset(
+    {"racks_per_power_domain", "evictions_per_workload_and_hour", "check_every_events", "gpus_per_gpu"}
+)
 
 
 class SimulationSettings(Schema):
     """All of it."""
 
     costs: CostSettings = CostSettings()
+    elastic: ElasticSettings = ElasticSettings()
+    estimates: EstimateSettings = EstimateSettings()
+    loaned: LoanedSettings = LoanedSettings()
     failures: FailureSettings = FailureSettings()
     eviction: EvictionSection = EvictionSection()
     """What it does not say is as the policy has it."""

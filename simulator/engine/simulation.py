@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
+
+from domain.scaling import LinearScaling
 from domain.snapshot import Snapshot
 from formats.problems import FieldProblem, FormatError
 from global_scheduler.level_parameters import ParameterRefused, given_parameters, with_known_parameters
 from global_scheduler.scan_settings import QueueRule
+from regional_scheduler.elastic.afs import AfsElastic
+from regional_scheduler.elastic.lyra import LyraElastic
 from simulator.engine.action_requests import ActionRequests
 from simulator.engine.adjustments import Adjustments
 from simulator.engine.attempts import Attempts
@@ -32,6 +37,7 @@ from simulator.engine.submission import ArrivalSubmission
 from simulator.engine.waiting import promotion_due
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_trials, make_world
+from simulator.inputs.wrong_estimates import estimate_factors
 from simulator.policies.orderings import with_order
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
@@ -83,6 +89,10 @@ def simulate(
         return Simulation(given, policy, settings, seed, sink).run(watcher)
 
 
+_ESTIMATES_STREAM = 11
+"""What is drawn of estimates has random numbers of its own."""
+
+
 class Simulation:
     """One run."""
 
@@ -125,7 +135,8 @@ class Simulation:
         self._loans = Loans(self.world, self._attempts, given.loans)
         self._machines = MachineFailures(self.world, self._attempts, self._loans, failures)
         self._bindings = Bindings(given.fleet, policy.region_choice, self.world.rng)
-        intake = make_intake(self.world)
+        loans = given.loans if policy.uses_loans else None
+        intake = make_intake(self.world, loans, _estimates(settings, len(there) + len(arrivals), seed))
         self._trials = make_trials(self.world, intake, self._attempts)
         if given.snapshot is not None:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
@@ -279,6 +290,7 @@ class Simulation:
     def _record(self, broken_off: bool) -> RunRecord:
         world = self.world
         lookups, plans = world.regions.lookups, world.regions.plans
+        loans = self._loans.counts
         return world.recorder.record(
             RunFacts(
                 world.policy.name, self._given.trace, self._seed, tuple(str(tenant.tenant) for tenant in world.tenants)
@@ -298,8 +310,25 @@ class Simulation:
                 invariants_broken=self._broken,
                 demotions=world.recorder.demotions,
                 promotions=world.recorder.promotions,
+                reclaims=loans.reclaims,
+                reclaimed_machines=loans.machines,
+                reclaimed_without_evictions=loans.machines_without_evictions,
+                reclaimed_gpus=loans.gpus,
+                collateral_gpus=loans.vacated_gpus,
+                short_machines=loans.short_machines,
             ),
         )
+
+
+def _estimates(settings: SimulationSettings, workloads: int, seed: int) -> Sequence[float]:
+    """By workload, how many times as long as it is it is taken to be; empty: all are estimated rightly."""
+    wrong_share, error = settings.estimates.wrong_share, settings.estimates.error
+    if not wrong_share or not error:
+        return ()
+    factors: list[float] = estimate_factors(
+        workloads, wrong_share, np.random.default_rng([seed, _ESTIMATES_STREAM]), error
+    ).tolist()
+    return factors
 
 
 def _with_settings(policy: Policy, settings: SimulationSettings) -> Policy:
@@ -312,4 +341,7 @@ def _with_settings(policy: Policy, settings: SimulationSettings) -> Policy:
         rule = with_known_parameters(QueueRule(policy.ordering, policy.levels), given_parameters(settings.levels))
     except ParameterRefused as refused:
         raise FormatError("settings", [FieldProblem(f"levels.{refused.field}", str(refused))]) from refused
-    return replace(policy, ordering=rule.ordering, levels=rule.levels)
+    elastic = policy.elastic
+    if settings.elastic.loss and isinstance(elastic, LyraElastic | AfsElastic):
+        elastic = replace(elastic, scaling=LinearScaling(settings.elastic.loss))
+    return replace(policy, ordering=rule.ordering, levels=rule.levels, elastic=elastic)

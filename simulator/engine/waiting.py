@@ -15,6 +15,7 @@ from simulator.engine.world import World
 
 def enter_queue(world: World, work: SimulatedWorkload, now: float, *, since_s: float | None = None) -> None:
     """It waits from now on, or has waited since then."""
+    work.runs_no_more()
     for observer in world.observers:
         observer.comes_to_queue(work)
     work.queued_since_s = now if since_s is None else since_s

@@ -10,6 +10,7 @@ from cluster_manager.skew.spread import most_gpus_of_machines
 from domain.fleet import Fleet
 from domain.placement import TaskPlacement
 from domain.proportional_shares import ProportionalShares
+from domain.scaling import LINEAR_SCALING, Scaling
 from domain.sensitivity import SensitivityProfile
 from domain.tuned_speed import NO_PROFILES, ProfilesOfJobs, tuned_speed
 from domain.work_rate import work_rate
@@ -24,9 +25,14 @@ class WorkSpeed:
     """Seconds of work per second. What a snapshot has running goes at the rate of its tasks until it is changed."""
 
     def __init__(
-        self, fleet: Fleet, settings: PlacementSettings, profiles: Mapping[str, SensitivityProfile] = NO_MODELS
+        self,
+        fleet: Fleet,
+        settings: PlacementSettings,
+        profiles: Mapping[str, SensitivityProfile] = NO_MODELS,
+        scaling: Scaling = LINEAR_SCALING,
     ) -> None:
         """`profiles` are by model: a workload that names none of these is as fast with any amounts."""
+        self._scaling = scaling
         steps = settings.steps()
         clusters = [cluster for region in fleet.regions for cluster in region.clusters]
         self._slowdown = SpreadSlowdown(steps, most_gpus_of_machines(clusters)) if steps else None
@@ -46,4 +52,4 @@ class WorkSpeed:
 
     def of(self, specification: WorkloadSpecification, placements: Sequence[TaskPlacement]) -> float:
         """Of an attempt that has these tasks."""
-        return work_rate(specification.jobs, placements) * self.at_start(specification, placements)
+        return work_rate(specification.jobs, placements, self._scaling) * self.at_start(specification, placements)

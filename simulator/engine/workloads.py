@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, new_run
+from domain.events import EvictionCause
 from domain.eviction import EvictionRule, evictable_from_s, is_spared
 from domain.identifiers import AttemptNumber, VirtualClusterId, WorkloadId
 from domain.life_cycle import Happening, State, next_state
@@ -15,6 +16,7 @@ from domain.rank import QueuePosition, Standing
 from domain.snapshot import AttemptSoFar
 from domain.workload import Workload, WorkloadSpecification
 from regional_scheduler.rounds import Lot
+from simulator.engine.ways_to_run import WayToRun
 
 NO_REGION = -1
 NO_KEY = AttemptKey(WorkloadId(""), AttemptNumber(0))
@@ -42,6 +44,12 @@ class SimulatedWorkload:
     """Positions of the regions that have the hardware and the data, and that it is bound to if it is."""
     shape: int = 0
     """Its kind if tenants are not kept apart."""
+    estimate: float = 1.0
+    """How many times as long as it is it is taken to be by whoever orders or resizes by run times."""
+    ways: tuple[WayToRun, ...] = ()
+    """Where there are several ways to run it: all of them, the preferred one first."""
+    speed: float = 1.0
+    """Of the way in which its attempt runs."""
     jobs: tuple[EmulatedJob, ...] = ()
     """Where there are several, the work of each; they advance together."""
     as_submitted: WorkloadSpecification | None = None
@@ -74,6 +82,8 @@ class SimulatedWorkload:
     credit: float = 0.0
     """Ordering credit, as it was when it was ranked."""
 
+    submitted: Workload = field(init=False)
+    """As it was submitted; `workload` is cut into tasks for the way in which its attempt runs."""
     gpus: int = field(init=False)
     """What its attempt holds, with flexible tasks; what it asks for while it has none."""
 
@@ -117,11 +127,19 @@ class SimulatedWorkload:
 
     def __post_init__(self) -> None:
         self.gpus = self.base_gpus
+        self.submitted = self.workload
 
     @property
     def remaining_s(self) -> float:
         """Run time to the end, when it came into the queue or when its attempt started, at its present speed."""
         return self.work_s - self.progress - self.gained_s
+
+    @property
+    def expected_remaining_s(self) -> float:
+        """The same as far as it is estimated."""
+        if self.estimate == 1.0:
+            return self.remaining_s
+        return max(0.0, self.remaining_s + (self.estimate - 1.0) * self.work_s)
 
     @property
     def service_gpu_s(self) -> float:
@@ -200,10 +218,27 @@ class SimulatedWorkload:
             tenant=specification.tenant,
         )
 
-    def lot_at(self, standing: Standing) -> Lot:
-        """The workload as it is put up for auction when it waits at that standing."""
+    def stops_within_s(self, grace_s: float, reclaim_deadline_s: float) -> float:
+        """How long it has to save its work; a machine that is asked back is not waited for beyond the deadline."""
+        reclaimed = self.run.eviction is not None and self.run.eviction.cause is EvictionCause.RECLAIMED
+        return min(grace_s, reclaim_deadline_s) if reclaimed else grace_s
+
+    def runs_in(self, way: WayToRun | None) -> None:
+        """Its attempt runs in this way, from its dispatch on; None: there is only one."""
+        if way is None:
+            return
+        self.workload, self.speed = way.workload, way.speed
+        self.gpus = way.workload.specification.base_gpus
+
+    def runs_no_more(self) -> None:
+        """It waits again: any way may be its next."""
+        if self.ways:
+            self.workload, self.speed = self.submitted, 1.0
+
+    def lot_at(self, standing: Standing, workload: Workload | None = None) -> Lot:
+        """The workload as it is put up for auction when it waits at that standing; in the given way, if it has several."""
         position = QueuePosition(self.workload.workload, standing, self.credit, self.submitted_s, self.within_quota)
-        return Lot(self.workload, position, AttemptNumber(self.attempts + 1), None, self.preempted_s)
+        return Lot(workload or self.workload, position, AttemptNumber(self.attempts + 1), None, self.preempted_s)
 
     def facts(self) -> AttemptFacts:
         """What is known of its attempt as that begins."""

@@ -11,6 +11,7 @@ from cluster_manager.skew.one_machine import one_machine_of
 from data_placement.catalog import Catalog
 from domain.clock import ManualClock
 from domain.fleet import DEFAULT_MECHANISM, Fleet
+from domain.scaling import LinearScaling
 from domain.sensitivity import SensitivityProfile
 from domain.snapshot import Snapshot
 from domain.tenant import Tenant
@@ -34,8 +35,10 @@ from simulator.engine.settings import SimulationSettings
 from simulator.engine.tenant_use import TenantUse
 from simulator.engine.trials import Trials
 from simulator.engine.tuned_starts import add_reverts, tuned_asks, tuned_dispatch
+from simulator.engine.ways_to_run import LoanedGpus
 from simulator.engine.work_speed import NO_MODELS, WorkSpeed
 from simulator.engine.world import World
+from simulator.inputs.loans import LoanSchedule
 from simulator.policies.policy import Policy
 
 
@@ -81,7 +84,7 @@ def make_world(
         ),
         recorder=Recorder(fleet),
         log=SimulatedEvents(sink, [region.region for region in fleet.regions]) if sink is not None else None,
-        speed=WorkSpeed(fleet, settings.placement, profiles),
+        speed=WorkSpeed(fleet, settings.placement, profiles, LinearScaling(settings.elastic.loss)),
         tenant_use=TenantUse(len(tenants), settings.usage_window_s, start_s),
         service=service,
         packlimit=SimulatedPacklimit(settings.placement, snapshot.iteration_times if snapshot is not None else ()),
@@ -118,8 +121,8 @@ def make_scanner(world: World, names: Sequence[str]) -> Scanner | None:
     return scanner
 
 
-def make_intake(world: World) -> Intake:
-    """What makes workloads of rows, as the policy wants them cut and grouped."""
+def make_intake(world: World, loans: LoanSchedule | None = None, estimates: Sequence[float] = ()) -> Intake:
+    """What makes workloads of rows, as the policy wants them cut and grouped; `estimates` are by index (none: all are right)."""
     policy, settings = world.policy, world.settings
     return Intake(
         world.tenants,
@@ -134,6 +137,8 @@ def make_intake(world: World) -> Intake:
         trace_regions_bind=settings.trace_regions_bind,
         charged=policy.scans,
         ask=tuned_asks(world),
+        loaned=_loaned_gpus(world, loans),
+        estimates=estimates,
     )
 
 
@@ -147,6 +152,20 @@ def make_trials(world: World, intake: Intake, attempts: Attempts) -> Trials | No
     if trial_s is not None or world.packlimit.learns:
         world.observers += (MeasuredAttempts(world, world.packlimit, intake.decide),)
     return trials
+
+
+def _loaned_gpus(world: World, loans: LoanSchedule | None) -> LoanedGpus | None:
+    """Of what model the machines are that are lent at times; None when nothing is."""
+    lenders = loans.clusters() if loans is not None else ()
+    models = [
+        machine.gpu_model
+        for region in world.fleet.regions
+        for cluster in region.clusters
+        if cluster.cluster in lenders
+        for machine in cluster.machines()
+        if machine.gpus
+    ]
+    return LoanedGpus(models[0], world.settings.loaned) if models else None
 
 
 def make_queue_pass(world: World, attempts: Attempts) -> SimulatedQueuePass:

@@ -9,23 +9,28 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from domain.fleet import Fleet
 from domain.identifiers import ClusterId
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.text_stream import read_lines, write_text_stream
 from formats.trace_cells import BadCell, name_cell, number_cell, whole_cell
+from regional_scheduler.forecasting.history import LoadHistory
+from regional_scheduler.forecasting.lendable import HEADROOM, LOOK_EVERY_S, lendable_machines
+from regional_scheduler.forecasting.policy import Forecaster
 
 COLUMNS = ("t_s", "cluster", "machines")
-UTILISATION_COLUMNS = ("t_s", "busy_pod_fraction")
-HEADROOM = 0.02
-"""Of an inference cluster's machines, the share that is never lent (Lyra §7.1)."""
-LOOK_EVERY_S = 300.0
-"""So often Lyra's orchestrator runs (§7.1)."""
+BUSY_FRACTION = "busy_pod_fraction"
+SERIES_COLUMNS = (BUSY_FRACTION, "requests", "gpu_instances")
+"""How busy inference is: a share, or a count."""
 GREATEST_MACHINES = 1_000_000
 _ROUNDING = 1e-9
+_MOST_POINTS = 15 * 288
+"""Of a history, as far as forecasts look back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class LoanStep:
     t_s: float
     cluster: ClusterId
     machines: int
+    short: int = 0
+    """How many machines inference wants back beyond those that are on loan: it has too few in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +109,36 @@ def check_loans(schedule: LoanSchedule, fleet: Fleet, source: str) -> None:
 
 
 def read_utilisation(file: Path) -> tuple[UtilisationPoint, ...]:
-    """The curve in a CSV file with the columns t_s and busy_pod_fraction; others are passed over. Raises FormatError."""
-    points: list[UtilisationPoint] = []
+    """The curve in a CSV file with the column t_s and one of how busy inference is; others are passed over.
+
+    That is `busy_pod_fraction`, from 0 to 1, or a count (`requests`, `gpu_instances`), of whose greatest value it is the share.
+    Raises FormatError.
+    """
+    points: list[tuple[float, float]] = []
     problems: list[FieldProblem] = []
-    for line, cells in _rows(file, UTILISATION_COLUMNS):
+    measured = ""
+    for line, cells in _rows(file, ("t_s",)):
+        measured = next((name for name in SERIES_COLUMNS if name in cells), "")
+        if not measured:
+            described = f"has none of the columns {', '.join(SERIES_COLUMNS)}; one must say how busy inference is"
+            raise FormatError(str(file), [FieldProblem("line 1", described)])
         try:
-            point = UtilisationPoint(
-                number_cell("t_s", cells["t_s"]), number_cell("busy_pod_fraction", cells["busy_pod_fraction"])
-            )
+            point = number_cell("t_s", cells["t_s"]), number_cell(measured, cells[measured])
         except BadCell as error:
             problems.append(FieldProblem(f"line {line}, column {error.column}", error.description))
             continue
-        if point.busy_fraction > 1:
-            described = f"must be at most 1, not {point.busy_fraction:g}"
-            problems.append(FieldProblem(f"line {line}, column busy_pod_fraction", described))
-        if points and point.t_s <= points[-1].t_s:
-            described = f"must be later than the line before it ({points[-1].t_s:g}), not {point.t_s:g}"
+        if measured == BUSY_FRACTION and point[1] > 1:
+            problems.append(FieldProblem(f"line {line}, column {measured}", f"must be at most 1, not {point[1]:g}"))
+        if points and point[0] <= points[-1][0]:
+            described = f"must be later than the line before it ({points[-1][0]:g}), not {point[0]:g}"
             problems.append(FieldProblem(f"line {line}, column t_s", described))
         points.append(point)
     if not points and not problems:
         problems.append(FieldProblem("", "has no point of a curve"))
     if problems:
         raise FormatError(str(file), problems)
-    return tuple(points)
+    greatest = 1.0 if measured == BUSY_FRACTION else max([value for _, value in points] + [_ROUNDING])
+    return tuple(UtilisationPoint(t_s, value / greatest) for t_s, value in points)
 
 
 def loans_of_utilisation(
@@ -135,13 +149,14 @@ def loans_of_utilisation(
     until_s: float | None = None,
     headroom: float = HEADROOM,
     look_every_s: float = LOOK_EVERY_S,
+    forecaster: Forecaster | None = None,
 ) -> LoanSchedule:
-    """What a cluster of so many machines lends when it is as busy as the curve says (Lyra §7.1).
+    """What a cluster of so many machines lends when it is as busy as the curve says (Lyra §6, §7.1).
 
-    Every `look_every_s` from the curve's beginning on, it keeps what will be busy at the most until the next look and
-    `headroom` of all its machines, each rounded up, and lends the rest. (Lyra predicts those five minutes; here they
-    are known.) With `until_s` the curve is repeated until then: its last point lasts as long as the one before it.
-    A step stands only where the number changes. Raises ValueError for an empty curve, or look_every_s not above 0.
+    Every `look_every_s` from the curve's beginning on, it keeps what is busy, or will be until the next look as the
+    forecast has it, and `headroom` of all its machines, each rounded up, and lends the rest. None forecasts: what
+    will be busy is known. With `until_s` the curve is repeated until then: its last point lasts as long as the one before
+    it. A step stands only where something changes. Raises ValueError for an empty curve, or look_every_s not above 0.
     """
     if not curve or look_every_s <= 0:
         raise ValueError("loans need a curve with at least one point, and looks that are some time apart")
@@ -154,18 +169,59 @@ def loans_of_utilisation(
     now_busy = next(repeated)
     following = next(repeated)
     steps: list[LoanStep] = []
+    loads: list[float] = []
     for look in range(max(1, math.ceil((end_s - first_s) / look_every_s - _ROUNDING))):
         t_s = first_s + look * look_every_s
         while following.t_s <= t_s:
             now_busy, following = following, next(repeated)
-        busiest = now_busy.busy_fraction
-        while following.t_s < min(t_s + look_every_s, end_s):
-            now_busy, following = following, next(repeated)
-            busiest = max(busiest, now_busy.busy_fraction)
-        lent = max(0, machines - math.ceil(busiest * machines - _ROUNDING) - kept_for_bursts)
-        if not steps or steps[-1].machines != lent:
-            steps.append(LoanStep(t_s, cluster, lent))
+        loads.append(now_busy.busy_fraction)
+        forecast = now_busy.busy_fraction
+        if forecaster is not None:
+            forecast = forecaster.forecast(LoadHistory(np.array(loads[-_MOST_POINTS:]), look_every_s))
+        else:
+            while following.t_s < min(t_s + look_every_s, end_s):
+                now_busy, following = following, next(repeated)
+                forecast = max(forecast, now_busy.busy_fraction)
+        lent = lendable_machines(machines, loads[-1], forecast, headroom)
+        kept = math.ceil(max(loads[-1], forecast) * machines - _ROUNDING) + kept_for_bursts
+        step = LoanStep(t_s, cluster, lent, max(0, kept - machines))
+        if not steps or (steps[-1].machines, steps[-1].short) != (step.machines, step.short):
+            steps.append(step)
     return LoanSchedule(tuple(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSeries:
+    """How busy an inference cluster is."""
+
+    cluster: ClusterId
+    curve: tuple[UtilisationPoint, ...]
+    forecaster: Forecaster | None
+    """None: what is to come is known."""
+
+
+def loans_of_series(
+    series: Sequence[LoadSeries], fleet: Fleet, from_s: float, until_s: float, source: str
+) -> LoanSchedule:
+    """What inference clusters lend from one time to another, each as busy as its curve, which is repeated and begins then.
+
+    Raises FormatError for a cluster that the fleet does not have.
+    """
+    sizes = {
+        cluster.cluster: sum(1 for _ in cluster.machines()) for region in fleet.regions for cluster in region.clusters
+    }
+    steps: list[LoanStep] = []
+    for one in series:
+        if one.cluster not in sizes:
+            hint = suggestion(one.cluster, sizes, "cluster")
+            raise FormatError(source, [FieldProblem(one.cluster, f"is not in the fleet; {hint}")])
+        first_s = one.curve[0].t_s
+        begun = [UtilisationPoint(point.t_s - first_s, point.busy_fraction) for point in one.curve]
+        schedule = loans_of_utilisation(
+            begun, one.cluster, sizes[one.cluster], until_s=until_s - from_s, forecaster=one.forecaster
+        )
+        steps += [replace(step, t_s=step.t_s + from_s) for step in schedule.steps]
+    return LoanSchedule(tuple(sorted(steps, key=lambda step: (step.t_s, step.cluster))))
 
 
 def _repeated(curve: Sequence[UtilisationPoint], period_s: float) -> Iterator[UtilisationPoint]:

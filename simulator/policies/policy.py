@@ -33,6 +33,8 @@ class Policy:
     allocation: AllocationPolicy = FirstThatFits()
     placement: PlacementPolicy = Consolidated()
     region_choice: RegionChoice = LateBinding()
+    uses_loans: bool = True
+    """False: what inference clusters would lend stays with them."""
     reclaiming: ReclaimingPolicy = FewestWorkloadsFirst()
     elastic: ElasticPolicy | None = None
     """None: attempts have their base tasks."""

@@ -159,7 +159,7 @@ class MachineTable:
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """What the run itself counted; in a record that was made from a log all but the last two are 0."""
+    """What the run itself counted; in a record that was made from a log all but the demotions and promotions are 0."""
 
     events: int = 0
     """Of the event queue."""
@@ -175,6 +175,18 @@ class RunCounts:
     """How often a live attempt came to a worse level of its priority."""
     promotions: int = 0
     """How often a workload that waited for too long was put back at the best level."""
+    reclaims: int = 0
+    """How often inference asked machines back."""
+    reclaimed_machines: int = 0
+    """How many in all."""
+    reclaimed_without_evictions: int = 0
+    """Those of them that were idle, or on which nothing but flexible tasks was."""
+    reclaimed_gpus: int = 0
+    """That the machines have."""
+    collateral_gpus: int = 0
+    """That attempts evicted for reclaims held on other machines."""
+    short_machines: int = 0
+    """Machines that inference wanted back beyond those on loan, summed up over its looks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -112,6 +112,7 @@ class WorkloadLife:
         "emulated",
         "goes_on_as",
         "jobs",
+        "jobs_submitted",
         "kept",
         "model",
         "name",
@@ -132,7 +133,9 @@ class WorkloadLife:
     ) -> None:
         self.name = name
         self.tenant = tenant
+        self.jobs_submitted = jobs
         self.jobs = jobs
+        """As its attempt runs: on loaned GPUs in more tasks than it was submitted in."""
         self.tables = tables
         self.regions = regions
         self.charge = charge

@@ -92,6 +92,7 @@ class LogChecker:
                 EventKind.MACHINE_DRAINING.value: self._machine_draining,
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
+                EventKind.LOAN_SHORT.value: self._loan_short,
                 EventKind.TABLE_MOVED.value: self._other,
                 EventKind.MECHANISM_FAILED.value: self._mechanism_failed,
                 EventKind.INVARIANT_BROKEN.value: self._invariant_broken,
@@ -228,6 +229,7 @@ class LogChecker:
             self._release(life, life.attempt)
         self._regions.check(region, life.tables, life.regions)
         planned = self._machines.read_placement(placement, region)
+        life.jobs = read_jobs(record) if "jobs" in record else life.jobs_submitted
         self._gangs.check(life.jobs, planned, as_asked=True)
         attempt = AttemptLife(life.name, number, region, self._findings.line, t_s, placement, planned, life.kept)
         self._lives.attempts += 1
@@ -394,6 +396,11 @@ class LogChecker:
 
     def _loaned(self, record: Record, _t_s: float) -> None:
         self._machines.change_state(record, "loaned")
+
+    def _loan_short(self, record: Record, _t_s: float) -> None:
+        text_field(record, "region")
+        text_field(record, "cluster")
+        whole_field(record, "machines", 1)
 
     def _reclaimed(self, record: Record, _t_s: float) -> None:
         self._machines.change_state(record, "reclaimed")

@@ -33,6 +33,7 @@ from services.command_line.simulation_options import (
     GpuModelOption,
     GpusOption,
     GpusPerMachineOption,
+    InferenceOption,
     LoansOption,
     ModelsOfTraceOption,
     NoCacheOption,
@@ -110,6 +111,7 @@ def compare(
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
+    inference: InferenceOption = None,
     distribution: DistributionOption = None,
     profiles: ProfilesOption = None,
     models_of_trace: ModelsOfTraceOption = None,
@@ -133,7 +135,7 @@ def compare(
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
-        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, sharing=sharing,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, inference=inference, sharing=sharing,
         distribution=distribution, sensitivity=sensitivity_of(profiles, models_of_trace),
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)

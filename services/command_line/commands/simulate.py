@@ -33,6 +33,7 @@ from services.command_line.simulation_options import (
     GpuModelOption,
     GpusOption,
     GpusPerMachineOption,
+    InferenceOption,
     LoansOption,
     ModelsOfTraceOption,
     NoCacheOption,
@@ -123,6 +124,7 @@ def simulate(
     assign_regions: AssignRegionsOption = False,
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
+    inference: InferenceOption = None,
     distribution: DistributionOption = None,
     profiles: ProfilesOption = None,
     models_of_trace: ModelsOfTraceOption = None,
@@ -137,7 +139,6 @@ def simulate(
     """Run a trace through the scheduler's own decisions, or those of another policy; print what it came to.
 
     With --snapshot the run goes on from a moment of a service, with or without a trace of what is submitted then.
-
     Ctrl-C breaks the run off and prints the figures of what was done so far; the exit code is then 130.
     """
     machines = fleet_source(
@@ -148,7 +149,7 @@ def simulate(
     source = input_source(
         trace, machines, tenants,
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
-        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, distribution=distribution,
+        assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, inference=inference, distribution=distribution,
         sensitivity=sensitivity_of(profiles, models_of_trace), sharing=sharing, snapshot=snapshot,
         default_duration=default_duration,
     )  # fmt: skip

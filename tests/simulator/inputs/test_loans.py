@@ -100,7 +100,7 @@ def test_what_is_idle_beyond_the_headroom_is_lent() -> None:
     assert loans_of_utilisation(curve, SERVING, 100).steps == (
         LoanStep(0, SERVING, 48),
         LoanStep(300, SERVING, 47),
-        LoanStep(600, SERVING, 0),
+        LoanStep(600, SERVING, 0, 1),
     )
     # Of 4, two percent is one machine: none is ever lent in parts.
     assert [step.machines for step in loans_of_utilisation(curve[:1], SERVING, 4).steps] == [1]
