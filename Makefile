@@ -105,6 +105,10 @@ results-mast: $(INSTALLED) ## Compare MAST with its alternatives on the ITP trac
 results-hived: $(INSTALLED) ## Show sharing safety on the Philly trace, and write docs/results/hived.md
 	@$(BIN)/python -m scripts.results.hived
 
+.PHONY: results-lyra
+results-lyra: $(INSTALLED) ## Show Lyra on the Venus trace beside a real inference load, and write docs/results/lyra.md
+	@$(BIN)/python -m scripts.results.lyra
+
 .PHONY: results-tiresias
 results-tiresias: $(INSTALLED) ## Compare Tiresias with other schedulers on two traces, and write docs/results/tiresias.md
 	@$(BIN)/python -m scripts.results.tiresias
