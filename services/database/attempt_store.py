@@ -16,13 +16,14 @@ from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
 from domain.cells import CellsOfJobs
 from domain.eviction import DEFAULT_RULE, EvictionRule, Evictor
-from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, RegionId, TenantId, WorkloadId
+from domain.identifiers import AttemptNumber, RegionId, TenantId, WorkloadId
 from domain.life_cycle import ENDED, LIVE, Happening, State, state_after, state_changes
 from domain.placement import AttemptKey, TaskPlacement, amounts_of
 from domain.rank import Standing
 from services.database.cell_store import load_cells, write_cells
 from services.database.connection import AnyConnection
 from services.database.eviction_guard import VICTIM_MAY_BE_EVICTED, guarded_by
+from services.database.placement_store import load_placements, write_placements
 from services.database.state_guards import StateChangeRefused, before
 
 ATTEMPT_ENDED = "ENDED"  # what stands where a live attempt has its workload's state
@@ -87,16 +88,7 @@ class RequeuedEntry:
 async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredAttempt]:
     """Every attempt of the region that has not ended, with its placements and cells, sorted by key."""
     cells = await load_cells(connection, region)
-    placements: dict[tuple[str, int], list[TaskPlacement]] = {}
-    cursor = await connection.execute(
-        """SELECT p.workload, p.attempt, p.job, p.task, p.cluster, p.machine, p.gpu_indices, p.millicpus, p.mebibytes
-             FROM placements p JOIN attempts a USING (workload, attempt)
-            WHERE a.region = %s AND a.ended_s IS NULL
-            ORDER BY p.workload, p.attempt, p.job, p.task""",
-        (region,),
-    )
-    for workload, attempt, *placement in await cursor.fetchall():
-        placements.setdefault((workload, attempt), []).append(_placement_from_row(placement))
+    placements = await load_placements(connection, region)
     cursor = await connection.execute(
         """SELECT a.workload, a.attempt, a.tenant, a.state, a.priority, a.level, a.within_quota, a.guaranteed, w.submitted_s,
                   a.dispatched_s, a.started_s, a.eviction, a.progress_at_start, a.progress, a.checkpoint_progress,
@@ -132,21 +124,6 @@ async def load_live(connection: AnyConnection, region: RegionId) -> list[StoredA
         )
         for row in await cursor.fetchall()
     ]
-
-
-def _placement_from_row(row: Sequence[object]) -> TaskPlacement:
-    job, task, cluster, machine, gpu_indices, millicpus, mebibytes = row
-    if not isinstance(gpu_indices, list):
-        raise TypeError(f"gpu_indices of a placement is {gpu_indices!r}, not a list")
-    return TaskPlacement(
-        JobName(str(job)),
-        int(str(task)),
-        ClusterId(str(cluster)),
-        MachineId(str(machine)),
-        tuple(gpu_indices),
-        int(str(millicpus)),
-        int(str(mebibytes)),
-    )
 
 
 async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequence[NewAttempt]) -> None:
@@ -196,34 +173,6 @@ async def dispatch(connection: AnyConnection, region: RegionId, attempts: Sequen
         if cursor.rowcount != len(workloads):
             raise StateChangeRefused(Happening.DISPATCHED, len(workloads), cursor.rowcount)
         await cursor.execute("DELETE FROM queue_entries WHERE workload = ANY(%s)", (workloads,))
-
-
-async def write_placements(
-    connection: AnyConnection, placed: Sequence[tuple[AttemptKey, Sequence[TaskPlacement]]]
-) -> None:
-    """Stores what attempts hold that hold nothing yet."""
-    async with (
-        connection.cursor() as cursor,
-        cursor.copy(
-            """COPY placements (workload, attempt, job, task, cluster, machine, gpu_indices, millicpus, mebibytes)
-           FROM STDIN"""
-        ) as copy,
-    ):
-        for key, placements in placed:
-            for placement in placements:
-                await copy.write_row(
-                    (
-                        key.workload,
-                        key.attempt,
-                        placement.job,
-                        placement.task,
-                        placement.cluster,
-                        placement.machine,
-                        list(placement.gpu_indices),
-                        placement.millicpus,
-                        placement.mebibytes,
-                    )
-                )
 
 
 async def begin_evictions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
@@ -44,7 +45,9 @@ async def load_cells(connection: AnyConnection, region: RegionId) -> dict[Attemp
         .lateral("own")
     )
     chosen = select(live.c.workload, live.c.attempt, own.c.job, own.c.cells).select_from(live.join(own, true()))
-    return _by_attempt(await all_rows(connection, chosen.order_by(live.c.workload, live.c.attempt, own.c.job)))
+    rows = await all_rows(connection, chosen.order_by(live.c.workload, live.c.attempt, own.c.job))
+    # In a thread, here and where placements are read: whoever starts with this holds a lease by now.
+    return await asyncio.to_thread(_by_attempt, rows)
 
 
 async def cells_of_workload(connection: AnyConnection, workload: WorkloadId) -> dict[AttemptKey, CellsOfJobs]:

@@ -16,9 +16,9 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement, amounts_of
 from domain.placement_changes import PlacementChange
 from services.database import usage_store
-from services.database.attempt_store import write_placements
 from services.database.connection import AnyConnection
 from services.database.placement_documents import change_from_document, change_to_document
+from services.database.placement_store import write_placements
 
 Changed = Mapping[ClusterId, tuple[float, float]]
 """By cluster: since when the placements are as they are there, and the attempt's progress then."""
