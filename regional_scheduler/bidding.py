@@ -17,7 +17,7 @@ from domain.eviction import EvictionRule
 from domain.fleet import Region
 from domain.plan import Plan
 from domain.workload import WorkloadSpecification
-from regional_scheduler.dispatching import Confirmation, confirm_wins, withdraw_wins
+from regional_scheduler.dispatching import Confirmation, StartWith, confirm_wins, withdraw_wins
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.idle_outline import outline_of
@@ -99,13 +99,13 @@ class RegionBidder:
         """Why the region would leave the auction of such a workload without planning; None when it would plan."""
         return abandonment(self._empty_region, specification, self._catalog)
 
-    def confirm(self, won: Sequence[Lot], now: float) -> tuple[Confirmation, ...]:
+    def confirm(self, won: Sequence[Lot], now: float, start: StartWith | None = None) -> tuple[Confirmation, ...]:
         """Plans and places what the region won, in queue order: see `confirm_wins`.
 
         What is known of refusals stays right: what is placed only takes capacity, and what is being evicted stays charged
         until it is released.
         """
-        return confirm_wins(self._inventory, self._empty_region, self._catalog, won, now)
+        return confirm_wins(self._inventory, self._empty_region, self._catalog, won, now, start)
 
     def withdraw(self, confirmations: Sequence[Confirmation]) -> bool:
         """Undoes what `confirm` has done: see `withdraw_wins`."""

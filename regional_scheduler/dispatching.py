@@ -7,9 +7,10 @@ its inventory as it is now, and places it at once; what no longer fits goes back
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from data_placement.catalog import Catalog
 from domain.diagnosis import Diagnosis
@@ -46,12 +47,19 @@ class DispatchRefused:
 
 
 Confirmation = Dispatch | DispatchRefused
+StartWith: TypeAlias = Callable[[Plan, Lot], Plan]
 
 
 def confirm_wins(
-    inventory: RegionCapacity, empty_region: EmptyRegion, catalog: Catalog, won: Sequence[Lot], now: float
+    inventory: RegionCapacity,
+    empty_region: EmptyRegion,
+    catalog: Catalog,
+    won: Sequence[Lot],
+    now: float,
+    start: StartWith | None = None,
 ) -> tuple[Confirmation, ...]:
-    """Plans and places the lots that the region won, in queue order; one confirmation for each of them.
+    """Plans and places the lots that the region won, in queue order; one confirmation for each of them. `start` makes of
+    a plan the one with the CPUs and memory with which the workload starts; None: as planned.
 
     Changes the inventory: a dispatched attempt is held from `now` on, its victims are being evicted. A lot that is
     refused changes nothing. Raises ValueError when the lots are not in queue order: another order would be another
@@ -60,7 +68,7 @@ def confirm_wins(
     keys = [lot.position.sort_key for lot in won]
     if any(earlier >= later for earlier, later in pairwise(keys)):
         raise ValueError(f"won lots of region {inventory.region} must come in queue order")
-    return tuple(_confirm(inventory, empty_region, catalog, lot, now) for lot in won)
+    return tuple(_confirm(inventory, empty_region, catalog, lot, now, start) for lot in won)
 
 
 def withdraw_wins(inventory: RegionCapacity, confirmations: Sequence[Confirmation]) -> bool:
@@ -87,7 +95,12 @@ def withdraw_wins(inventory: RegionCapacity, confirmations: Sequence[Confirmatio
 
 
 def _confirm(
-    inventory: RegionCapacity, empty_region: EmptyRegion, catalog: Catalog, lot: Lot, now: float
+    inventory: RegionCapacity,
+    empty_region: EmptyRegion,
+    catalog: Catalog,
+    lot: Lot,
+    now: float,
+    start: StartWith | None,
 ) -> Confirmation:
     abandoned = abandonment(empty_region, lot.workload.specification, catalog)
     if abandoned is not None:
@@ -95,5 +108,7 @@ def _confirm(
     plan = plan_workload(inventory, lot.workload, lot.position.standing, now, within_quota=lot.position.within_quota)
     if isinstance(plan, Refusal):
         return DispatchRefused(lot, plan.diagnosis, plan.sentence)
+    if start is not None:
+        plan = start(plan, lot)
     apply_plan(inventory, plan, now, lot)
     return Dispatch(lot, plan, needless_victims(inventory, lot.key, plan))

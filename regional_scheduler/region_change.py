@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from domain.fleet import MachineState, Region
 from domain.identifiers import MachineId
 from domain.placement import order_of_holding
 from regional_scheduler.region_capacity import RegionCapacity
+from regional_scheduler.voluntary_releases import ReleaseSource
 
 
 def capacity_after_change(
-    before: RegionCapacity, region: Region, states: Mapping[MachineId, MachineState]
+    before: RegionCapacity,
+    region: Region,
+    states: Mapping[MachineId, MachineState],
+    sources: Sequence[ReleaseSource] = (),
 ) -> RegionCapacity:
     """The region as it is now, with all that `before` holds; `before` stays as it was.
 
-    A new capacity has new memories: what found no room on the old machines may find some on these. Raises
-    InventoryError when something is held on a machine that is gone or has become too small.
+    `sources` say what attempts can do without besides flexible tasks; none: as before. A new capacity has new memories: what
+    found no room on the old machines may find some on these. Raises InventoryError when something is held on a machine
+    that is gone or has become too small.
     """
     after = RegionCapacity(region, states, rule=before.rule)
+    for source in sources:
+        after.voluntary.add_source(source)
     after.voluntary.go_on_from(before.voluntary)
     holdings = before.holdings()
     for holding in sorted(

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from pydantic import Field
 
+from cluster_manager.tuning.mechanism import TuningMechanism
 from domain.eviction import EvictionRule
 from formats.scheduler_file import (
+    NO_TUNING,
     Distribution,
     DistributionSection,
     Estimates,
@@ -19,12 +21,13 @@ from formats.scheduler_file import (
     Priorities,
     read_scheduler_file,
 )
-from formats.schema import Schema
+from formats.schema import Name, Schema
 from formats.service_samples import read_service_samples
 from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_settings import ScanSettings
 from regional_scheduler.rounds import AuctionSettings
 from services.queue_rules import bounds_of_policies, queue_rules
+from services.tuning_choice import tuning_mechanism
 
 GREATEST_REAL_S = 86_400.0
 """Of any interval: a day."""
@@ -83,10 +86,18 @@ class Configuration(Schema):
     distribution: Distribution = DistributionSection()
     estimates: Estimates = None
     """Whether run times are estimated for policies that need to know them."""
+    tuning: Name = NO_TUNING
+    """How CPUs and memory are shared out among what runs (Synergy): a policy that tunes, or none."""
+    round_s: float = Field(default=300.0, ge=1e-3, le=1e9)
+    """So often, on the clock of the service, what runs is tuned."""
 
     def eviction_rule(self) -> EvictionRule:
         """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""
         return self.eviction.rule(bounds_of_policies(self.priorities))
+
+    def tuning_mechanism(self, source: str = "scheduler.yaml") -> TuningMechanism | None:
+        """What shares out CPUs and memory; None: nothing does. Raises FormatError for one that a service does not follow."""
+        return tuning_mechanism(self.tuning, source)
 
     def scan_settings(self, source: str = "scheduler.yaml") -> ScanSettings:
         """How the scan pass decides; raises FormatError for a policy that there is not, or that a service cannot follow."""
@@ -102,6 +113,7 @@ def load_configuration(path: Path | None) -> Configuration:
         return Configuration()
     configuration = _beside(path, read_scheduler_file(path, Configuration))
     configuration.scan_settings(str(path))
+    configuration.tuning_mechanism(str(path))
     return configuration
 
 

@@ -119,7 +119,8 @@ def _exchange(
 ) -> Mapping[ClusterId, tuple[MachineId, ...]]:
     """Returns the machines of each cluster. When it raises, the memory is as it was."""
     region = region_with_virtual_clusters(region, tuple(memory.tenants.values()))
-    inventory = capacity_after_change(memory.inventory, region, states)
+    sources = () if memory.tuning is None else memory.tuning.sources(region)
+    inventory = capacity_after_change(memory.inventory, region, states, sources)
     memory.exchange_machines(region, inventory, RegionBidder(region, inventory, memory.catalog))
     return machines_by_cluster(region)
 

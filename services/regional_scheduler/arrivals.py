@@ -28,6 +28,8 @@ class Arrivals:
         """The attempt begins in the place that was kept for it; `preempted_s` has what `preemptions` says of it."""
         inventory = self._memory.inventory
         self.withdraw(successor.key.workload)
+        if self._memory.tuning is not None:
+            self._memory.tuning.knows(successor.key, successor.specification, successor.tuned.profiles)
         inventory.hold(holding_of(successor, inventory.rule, preempted_s))
         self._memory.live.add(successor)
         self._due_attempts.give_orders(successor.key)

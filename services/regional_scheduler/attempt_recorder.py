@@ -77,6 +77,7 @@ class AttemptRecorder:
                 self._due_attempts.give_orders(waiting)
         for start in recorded.started:
             self._memory.inventory.begin_run(start.key, start.started_s)
+            self._memory.inventory.change_carried_out(start.key)
         for end in recorded.ended:
             self._free(end.key)
             self._arrivals.withdraw(end.key.workload)

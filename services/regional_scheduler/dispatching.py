@@ -18,7 +18,7 @@ from domain.tenant import Tenant, quota_charges, quota_limits
 from domain.workload import Workload
 from formats.event_details import dispatched_details
 from regional_scheduler.bidding import RegionBidder
-from regional_scheduler.dispatching import Dispatch
+from regional_scheduler.dispatching import Dispatch, StartWith
 from regional_scheduler.needless_victims import needless_eviction
 from regional_scheduler.rounds import Lot
 from services.database import attempt_store, auction_store, event_store, quota_store
@@ -65,8 +65,10 @@ async def dispatch_awards(
     live: RegionAttempts,
     clock: Clock,
     works: TunedWorks | None = None,
+    start: StartWith | None = None,
 ) -> Dispatched:
     """Dispatches what the region has won, in queue order. `works` says how fast they work; None: whatever they hold.
+    `start` is as in `confirm_wins`.
 
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
     Raises SessionOver when the database shows that it must in any case, and VictimsChanged.
@@ -85,7 +87,7 @@ async def dispatch_awards(
     preempted_s = await preemptions(connection, bidder.rule, [award.position.workload for award in awards], now)
     lots = _lots([award for award in awards if award.position.workload in affordable], workloads, preempted_s)
     # In a thread: leases are kept, and calls answered, however long plans take.
-    confirmations = await asyncio.to_thread(bidder.confirm, lots, now)
+    confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
     placed = {dispatch.lot.workload.workload for dispatch in dispatches}
     await quota_store.release(
@@ -97,11 +99,8 @@ async def dispatch_awards(
         ],
     )
     by_name = {award.position.workload: award for award in awards}
-    dispatched = Dispatched(
-        tuple(_live_attempt(dispatch, charges, by_name, now, works) for dispatch in dispatches),
-        _planned_writes(region, dispatches, live, now),
-        given_back=len(awards) - len(dispatches),
-    )
+    new = tuple(_live_attempt(dispatch, charges, by_name, now, works) for dispatch in dispatches)
+    dispatched = Dispatched(new, _planned_writes(region, dispatches, live, now), len(awards) - len(dispatches))
     try:
         await _store(connection, region, dispatched, bidder.rule, now)
     except VictimsChanged as changed:

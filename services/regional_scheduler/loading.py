@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from cluster_manager.attempt_run.run import facts_of, run_from_record
 from cluster_manager.cells.declared import region_with_virtual_clusters
+from cluster_manager.tuning.mechanism import TuningMechanism
 from data_placement.catalog import Catalog
 from domain.eviction import DEFAULT_RULE, EvictionRule, evictable_from_s, is_spared
 from domain.fleet import Fleet, MachineState
@@ -34,6 +35,7 @@ from services.database.placement_change_store import StoredRevision
 from services.database.reservation_store import ReservedPlace
 from services.database.revision_store import Revisions, load_revisions
 from services.database.sensitivity_store import StoredProfile, load_since
+from services.regional_scheduler.attempt_tuning import AttemptTuning
 from services.regional_scheduler.live_attempts import LiveAttempt, RegionAttempts
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.specifications import SpecificationCache
@@ -50,6 +52,7 @@ async def load_memory(
     rule: EvictionRule = DEFAULT_RULE,
     now: float = 0.0,
     placement: PlacementSection | None = None,
+    mechanism: TuningMechanism | None = None,
 ) -> RegionMemory | None:
     """Everything a session starts from, as one snapshot; None while the fleet has no such region."""
     revisions = await load_revisions(connection)
@@ -62,7 +65,19 @@ async def load_memory(
     profiles = await load_since(connection, -1)
     # In a thread: the lease is kept while many thousands of machines are laid out.
     memory = await asyncio.to_thread(
-        make_memory, revisions, fleet, states, tenants, catalog, stored, region, rule, preempted_s, placement, profiles
+        make_memory,
+        revisions,
+        fleet,
+        states,
+        tenants,
+        catalog,
+        stored,
+        region,
+        rule,
+        preempted_s,
+        placement,
+        profiles,
+        mechanism,
     )
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
@@ -99,6 +114,7 @@ def make_memory(
     preempted_s: Mapping[str, tuple[float, ...]] = NO_PREEMPTIONS,
     placement: PlacementSection | None = None,
     profiles: Sequence[StoredProfile] = (),
+    mechanism: TuningMechanism | None = None,
 ) -> RegionMemory | None:
     """The memory that belongs to these rows; None when the fleet has no such region.
 
@@ -116,7 +132,17 @@ def make_memory(
     )
     works = TunedWorks(region.machines(), profiles, revisions.profiles)
     live = {attempt.key: live_attempt_of(attempt, works) for attempt in stored}
+    tuning = None
+    if mechanism is not None:
+        tuning = AttemptTuning(mechanism, region, works)
+        for source in tuning.sources(region):
+            inventory.voluntary.add_source(source)
     for attempt in by_order:
+        if tuning is not None:
+            one = live[attempt.key]
+            tuning.knows(one.key, one.specification, one.tuned.profiles)
+            if one.state is State.DISPATCHED:
+                inventory.voluntary.will_begin(one.key)
         inventory.hold(holding_of(live[attempt.key], rule, preempted_s))
         if attempt.state is State.PREEMPTING:
             inventory.begin_eviction(attempt.key)
@@ -133,6 +159,7 @@ def make_memory(
         live=RegionAttempts(live.values()),
         specifications=specifications,
         works=works,
+        tuning=tuning,
     )
 
 

@@ -14,6 +14,7 @@ from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.region_capacity import RegionCapacity
 from services.database.reservation_store import ReservedPlace
 from services.database.revision_store import Revisions
+from services.regional_scheduler.attempt_tuning import AttemptTuning
 from services.regional_scheduler.live_attempts import RegionAttempts
 from services.regional_scheduler.specifications import SpecificationCache
 from services.tuned_work import TunedWorks
@@ -33,6 +34,8 @@ class RegionMemory:
     specifications: SpecificationCache
     works: TunedWorks
     """How fast attempts work by the CPUs and memory that they hold."""
+    tuning: AttemptTuning | None = None
+    """Tunes what runs; None: nothing does."""
     steady: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a thread plans on the inventory or reads it, and while a call reads it beside the session's loop: a plan for
     several jobs charges one after the other while it looks for the next."""
@@ -56,6 +59,8 @@ class RegionMemory:
         self.region, self.inventory, self.bidder = region, inventory, bidder
         self.specifications.machines_changed(region)
         self.works.machines_changed(region.machines())
+        if self.tuning is not None:
+            self.tuning.machines_changed(region)
         for attempt in self.live:
             # They may come to hold something on machines that are new.
             attempt.tuned = self.works.on_present_machines(attempt.tuned)

@@ -13,6 +13,8 @@ from cluster_manager.attempt_run.events import Eviction
 from domain.clock import Clock
 from domain.events import EvictionCause
 from domain.identifiers import ClusterId
+from domain.plan import Plan
+from regional_scheduler.rounds import Lot
 from services.configuration import Configuration
 from services.database import attempt_store, auction_store, lease_store, reclassification_store, reservation_store
 from services.database.channels import SCAN_CHANNEL
@@ -43,6 +45,7 @@ from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
 from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.trials import Trials
+from services.regional_scheduler.tuning_rounds import TuningRounds
 from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
@@ -90,6 +93,7 @@ class RegionSession:
         )
         self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
         self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
+        self._tuning_rounds = TuningRounds(database, lease, memory, self._eviction_writer, clock, configuration.round_s)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
         self._looks_first = False
@@ -131,6 +135,7 @@ class RegionSession:
         await self._look_at_time()
         await self._cells.look()
         await self._loans.look()
+        await self._tuning_rounds.hold_due()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top.
         dispatched = await self._dispatch_or_look_again()
         # 6. Move the auction on: answer, close, or open a round.
@@ -230,6 +235,7 @@ class RegionSession:
                     memory.live,
                     self._clock,
                     memory.works,
+                    self._start,
                 )
         self._victims_changed = False
         for attempt in dispatched.attempts:
@@ -237,6 +243,11 @@ class RegionSession:
             self._due_attempts.give_orders(attempt.key)
         self._eviction_writer.carry_out(dispatched.writes)
         return True
+
+    def _start(self, plan: Plan, lot: Lot) -> Plan:
+        """The plan with the CPUs and memory with which its workload starts."""
+        tuning = self.memory.tuning
+        return plan if tuning is None else tuning.start(self.memory.inventory, plan, lot, self._clock.now())
 
     async def _auction(self) -> float | None:
         """One step; returns when to look again at the latest, in real seconds."""

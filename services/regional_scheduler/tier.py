@@ -88,10 +88,11 @@ class RegionalSchedulerTier:
 
     async def _run_session(self, lease: Lease) -> None:
         rule, now = self._configuration.eviction_rule(), self._clock.now()
-        placement = self._configuration.placement
+        placement, mechanism = self._configuration.placement, self._configuration.tuning_mechanism()
         try:
             memory = await self._database.run(
-                lambda connection: load_memory(connection, self._region, rule, now, placement), snapshot=True
+                lambda connection: load_memory(connection, self._region, rule, now, placement, mechanism),
+                snapshot=True,
             )
         except (NoMechanism, FormatError) as error:
             _log.error("the region cannot be served", region=self._region, error=str(error))

@@ -35,3 +35,27 @@ def test_the_bounds_themselves_are_possible(tmp_path: Path) -> None:
     path.write_text("lease: {duration_real_s: 0.1}\nauction: {poll_real_s: 0.001}", encoding="utf-8")
     configuration = load_configuration(path)
     assert (configuration.lease.duration_real_s, configuration.auction.poll_real_s) == (0.1, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tuning: synergy_tun", "there is no tuning synergy_tun; did you mean synergy_tune"),
+        ("tuning: drf_packing", "drf_packing can only be simulated.*use synergy_tune"),
+        ("round_s: 0", "round_s"),
+    ],
+)
+def test_how_what_runs_is_tuned_is_checked_when_the_file_is_read(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(text)
+    with pytest.raises(FormatError, match=problem):
+        load_configuration(file)
+
+
+def test_a_tuning_is_named_as_the_policy_is(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("tuning: synergy_tune\nround_s: 60")
+    mechanism = load_configuration(file).tuning_mechanism()
+    assert mechanism is not None
+    assert (mechanism.name, mechanism.reverts_others) == ("tune", True)
+    assert load_configuration(None).tuning_mechanism() is None

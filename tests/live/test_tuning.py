@@ -1,0 +1,84 @@
+"""CPUs and memory are tuned while workloads run: by emulated execution, on a compressed clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from domain.fleet import Cluster, Fleet, Machine, Rack, Region
+from domain.identifiers import ClusterId, MachineId, RackId
+from domain.sensitivity import SensitivityProfile
+from domain.workload import Emulated, WorkloadSpecification
+from services.database.sensitivity_store import store_profiles
+from simulator.validate import validate
+from tests.live.running import CONFIGURATION, LiveRun, in_live_service
+from tests.live.world import A100, EAST, RANKING, TABLES, TENANTS, V100, WEST, gpu_cluster, one_job
+from topmast import Event
+
+pytestmark = pytest.mark.live
+
+FLEET = Fleet(
+    (
+        Region(EAST, (gpu_cluster("east-a", A100, 1),)),
+        Region(
+            WEST,
+            (
+                Cluster(
+                    ClusterId("west-a"),
+                    (Rack(RackId("r"), (Machine(MachineId("west-a-m0"), V100, 2, 6.0, 120.0),)),),
+                ),
+            ),
+        ),
+    )
+)
+PROFILES = {
+    "hungry": SensitivityProfile((1.0, 3.0, 12.0), (20.0,), ((1 / 3,), (1.0,), (4.0,))),
+    "lean": SensitivityProfile((1.0,), (20.0,), ((1.0,),)),
+}
+TUNED = CONFIGURATION.model_copy(update={"tuning": "synergy_tune", "round_s": 60.0})
+
+
+def trained(name: str, model: str, duration_s: float) -> WorkloadSpecification:
+    wanted = one_job(name, RANKING, Emulated(duration_s, 60.0), gpus=1, model=V100)
+    return replace(wanted, labels=(("model", model),))
+
+
+def cpus(event: Event) -> list[float]:
+    placement = event.details["placement"]
+    assert isinstance(placement, list)
+    return [float(str(entry["cpus"])) for entry in placement if isinstance(entry, dict)]
+
+
+def test_what_one_job_does_not_need_makes_another_faster(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        async with run.database.transaction() as connection:
+            await store_profiles(connection, PROFILES)
+        (lean,) = await run.submit([trained("lean", "lean", 36_000.0)])
+        assert cpus(await run.until_event("started", lean)) == [1.0], "its best demand was idle"
+        (hungry,) = await run.submit([trained("hungry", "hungry", 36_000.0)])
+        assert cpus(await run.until_event("started", hungry)) == [3.0]
+        tuned = await run.until_event("tuned", hungry)
+        assert cpus(tuned) == [5.0]
+        assert tuned.details["speed"] == pytest.approx(5 / 3)
+        # What is held is in the database: another session of the region knows it.
+        await run.service.stop("regional/west")
+        await run.service.start("regional/west")
+        # A newcomer gets its share back, by its plan.
+        await run.client.cancel(lean)
+        await run.until_event("cancelled", lean)
+        assert cpus(await run.until_event("tuned", hungry)) == [6.0]
+        (second,) = await run.submit([trained("second", "hungry", 36_000.0)])
+        assert cpus(await run.until_event("tuned", hungry)) == [3.0]
+        assert cpus(await run.until_event("started", second)) == [3.0]
+        for workload in (hungry, second):
+            await run.client.cancel(workload)
+        await run.follow()
+        run.check(FLEET)
+        log = [event.as_json() for event in run.events]
+        report = validate(log, FLEET, TENANTS, tables=TABLES, complete=True, profiles=PROFILES)
+        assert report.violations == 0, str(report)
+        await run.check_nothing_is_left()
+
+    in_live_service(database_url, tmp_path, scenario, fleet=FLEET, configuration=TUNED)
