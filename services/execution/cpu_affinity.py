@@ -1,7 +1,4 @@
-"""Keeps a running task to as many CPUs as it has, by what the operating system lets an ordinary process do: affinity.
-
-Memory has no such limit outside of control groups: a task only learns how much of it it has.
-"""
+"""Keeps a running task to as many CPUs as it has, by what the operating system lets an ordinary process do: affinity."""
 
 from __future__ import annotations
 
@@ -13,22 +10,27 @@ from pathlib import Path
 _PROCESSES = Path("/proc")
 
 
-def limit_cpus(session: int, millicpus: int, name: str) -> None:
-    """All threads of all processes in this session run on so many CPUs from now on; those they start later inherit it.
+def limit_cpus(root: int, millicpus: int, name: str) -> None:
+    """All threads of this process, and of all that it has started, run on so many CPUs from now on; those that come later
+    inherit it.
 
-    `session` is the process id of the session's leader, `name` names the task. Fractions count as a whole CPU. A
-    machine of the fleet may be emulated on a smaller one: then it is all CPUs that there are. Which ones depends on
-    the name, so that tasks spread. Does nothing where the system has no affinity.
+    `root` is the id of a process that becomes the parent of what its descendants leave behind, `name` names the task.
+    Fractions count as a whole CPU. A machine of the fleet may be emulated on a smaller one: then it is all CPUs that there
+    are. Which ones depends on the name, so that tasks spread. Does nothing where the system has no affinity.
     """
     if not hasattr(os, "sched_setaffinity"):
         return
     cpus = chosen_cpus(sorted(os.sched_getaffinity(0)), millicpus, name)
-    for thread in _threads_of_session(session):
-        try:
-            os.sched_setaffinity(thread, cpus)
-        except (ProcessLookupError, PermissionError):
-            # It has ended meanwhile, or its id is another process's by now: then it is not ours to limit.
-            continue
+    limited: set[int] = set()
+    # A thread that is being limited may start another one just before: again, until no new one is found.
+    while new := sorted(set(_threads_below(root)) - limited):
+        for thread in new:
+            try:
+                os.sched_setaffinity(thread, cpus)
+            except (OSError, ValueError):
+                # It has ended meanwhile, or its id is another process's by now: then it is not ours to limit.
+                continue
+        limited.update(new)
 
 
 def chosen_cpus(present: list[int], millicpus: int, name: str) -> list[int]:
@@ -38,14 +40,23 @@ def chosen_cpus(present: list[int], millicpus: int, name: str) -> list[int]:
     return sorted((present + present)[first : first + count])
 
 
-def _threads_of_session(session: int) -> Iterator[int]:
+def _threads_below(root: int) -> Iterator[int]:
+    """The threads of the process and of all its descendants that there are now."""
+    children: dict[int, list[int]] = {}
     for process in _PROCESSES.iterdir():
         if not process.name.isdigit():
             continue
         try:
-            # After the name in brackets, which may hold anything: state, parent, group, session.
+            # After the name in brackets, which may hold anything: state, parent.
             fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
-            if int(fields[3]) == session:
-                yield from sorted(int(thread.name) for thread in (process / "task").iterdir())
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(process.name))
+    waiting = [root]
+    while waiting:
+        process_id = waiting.pop()
+        waiting += children.get(process_id, [])
+        try:
+            yield from [int(thread.name) for thread in (_PROCESSES / str(process_id) / "task").iterdir()]
         except OSError:
             continue

@@ -18,11 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import quote
 
 import ray
+import structlog
 
 from domain.placement import TaskPlacement
 from services.execution import task_reaper
+from services.execution.control_group import ControlGroup, control_group
 from services.execution.cpu_affinity import limit_cpus
 from services.execution.entry_points import arguments_of
 from services.execution.executor import AttemptOrder
@@ -37,6 +40,8 @@ from services.execution.task_paths import (
 
 COULD_NOT_START = 127
 """The exit code of a task whose program could not be started, as shells have it."""
+
+_log = structlog.get_logger(__name__)
 
 
 class RunnerState(StrEnum):
@@ -110,8 +115,8 @@ class TaskRunner:
         self._process_id = 0
         self._watching: asyncio.Task[None] | None = None
         self._kill: asyncio.TimerHandle | None = None
-        self._tuned = False
-        """Whether its CPUs were ever changed: from then on it is kept to them."""
+        self._group: ControlGroup | None = None
+        """Its control group, where there can be one."""
 
     async def describe(self) -> RunnerDescription:
         return RunnerDescription(self._order, self._placement, self._placement_group, self._report)
@@ -172,9 +177,7 @@ class TaskRunner:
         key = before.job, before.task
         self._placement = next((p for p in order.placements if (p.job, p.task) == key), before)
         self._write_task_file()
-        if self._placement.millicpus != before.millicpus:
-            self._tuned = True
-        self._limit_cpus()
+        self._limit()
 
     async def move_session(self, session_address: str) -> None:
         """The cluster manager answers at another address now: the task gets it."""
@@ -209,13 +212,15 @@ class TaskRunner:
             stdout=PIPE,
             start_new_session=True,
         )
+        # Whatever it starts is limited with it.
+        self._group = control_group(quote(self._name, safe=""))
+        self._limit()
         self._command(json.dumps(launch).encode() + b"\n")
         answer = await self._answer()
         if "process_id" not in answer:
             await self._ended(COULD_NOT_START, f"could not start: {answer.get('failure', 'its reaper was killed')}")
             return
         self._process_id = int(answer["process_id"])
-        self._limit_cpus()
         await self._tell(replace(self._report, state=RunnerState.RUNNING, started_s=start.started_s))
         self._watching = asyncio.create_task(self._watch())
 
@@ -241,6 +246,10 @@ class TaskRunner:
             stopped_early=asked_to_stop and not (exit_code == 0 and self._overlooked_the_stop()),
             ended_real_s=time.time(),
         )
+        if self._group is not None:
+            # What still runs of the task is being killed, and the folder stays until it is asked for again.
+            with suppress(OSError):
+                self._group.remove()
         await self._tell(ended)
 
     def _overlooked_the_stop(self) -> bool:
@@ -267,10 +276,23 @@ class TaskRunner:
         if self._reaper is not None and self._reaper.stdin is not None and not self._reaper.stdin.is_closing():
             self._reaper.stdin.write(line)
 
-    def _limit_cpus(self) -> None:
-        if self._tuned and self._process_id and self._report.state is not RunnerState.ENDED:
-            name = f"{self._order.key.workload}/{self._placement.job}/{self._placement.task}"
-            limit_cpus(self._process_id, self._placement.millicpus, name)
+    @property
+    def _name(self) -> str:
+        return f"{self._order.key.workload}/{self._order.key.attempt}/{self._placement.job}/{self._placement.task}"
+
+    def _limit(self) -> None:
+        """Everything that the task has started, or will start, is kept to the CPUs and, where that is possible, the memory that
+        it has now."""
+        if self._reaper is None or self._report.state is RunnerState.ENDED:
+            return
+        limit_cpus(self._reaper.pid, self._placement.millicpus, self._name)
+        if self._group is not None:
+            try:
+                self._group.limit(self._placement.millicpus, self._placement.mebibytes)
+                self._group.add(self._reaper.pid)
+            except OSError as error:
+                _log.warning("a task has no control group", task=self._name, error=str(error))
+                self._group = None
 
     def _write_task_file(self) -> None:
         if self._paths is None:

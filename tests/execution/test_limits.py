@@ -1,0 +1,95 @@
+"""Limits of what a task uses: on real processes by affinity, and what is written for control groups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.execution.control_group import FOLDER_VARIABLE, ControlGroup, control_group
+from services.execution.cpu_affinity import chosen_cpus, limit_cpus
+
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def task() -> Iterator[subprocess.Popen[str]]:
+    program = [sys.executable, str(Path(__file__).parent / "process_tree.py")]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        family = psutil.Process(process.pid)
+        try:
+            yield process
+        finally:
+            for member in [*family.children(recursive=True), family]:
+                member.kill()
+
+
+def affinities(process_ids: list[int]) -> list[list[int]]:
+    """Of all threads of these processes."""
+    return [
+        sorted(os.sched_getaffinity(int(thread.name)))
+        for process_id in process_ids
+        for thread in Path(f"/proc/{process_id}/task").iterdir()
+    ]
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="with one CPU there is nothing to take away")
+def test_every_thread_of_every_process_of_a_task_has_its_cpus_and_so_have_later_ones(
+    task: subprocess.Popen[str],
+) -> None:
+    assert task.stdout is not None
+    assert task.stdin is not None
+    processes = [task.pid, *map(int, task.stdout.readline().split())]
+    limit_cpus(task.pid, 1000, "task")
+    one = chosen_cpus(CPUS, 1000, "task")
+    assert len(one) == 1
+    found = affinities(processes)
+    assert len(found) >= 4
+    assert all(each == one for each in found)
+    task.stdin.write("\n")
+    task.stdin.flush()
+    later = int(task.stdout.readline())
+    assert affinities([later]) == [one], "it inherits it"
+    limit_cpus(task.pid, 1000 * len(CPUS), "task")
+    assert all(each == CPUS for each in affinities([*processes, later]))
+
+
+def offered(folder: Path, controllers: str = "cpu io memory") -> Path:
+    """A folder that looks like one of cgroup v2: what is written there can be read again."""
+    folder.mkdir(exist_ok=True)
+    (folder / "cgroup.controllers").write_text(controllers)
+    return folder
+
+
+def test_a_control_group_gets_the_limits_and_the_processes(tmp_path: Path) -> None:
+    delegated = offered(tmp_path / "delegated")
+    group = control_group("w1%2F1", {FOLDER_VARIABLE: str(delegated)})
+    assert group == ControlGroup(delegated / "w1%2F1")
+    assert (delegated / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    group.limit(2_500, 1024)
+    group.add(77)
+    assert {file.name: file.read_text() for file in group.folder.iterdir()} == {
+        "cpu.max": "250000 100000",
+        "memory.max": str(2**30),
+        "cgroup.procs": "77",
+    }
+    group.limit(500, 2048)
+    assert (group.folder / "cpu.max").read_text() == "50000 100000"
+
+
+def test_below_the_root_there_is_a_folder_of_our_own(tmp_path: Path) -> None:
+    offered(tmp_path)
+    offered(tmp_path / "topmast")
+    group = control_group("task", {}, tmp_path)
+    assert group == ControlGroup(tmp_path / "topmast" / "task")
+
+
+@pytest.mark.parametrize("controllers", ["", "cpu", "memory io"])
+def test_where_the_kernel_offers_no_limits_there_is_no_group(tmp_path: Path, controllers: str) -> None:
+    assert control_group("task", {FOLDER_VARIABLE: str(offered(tmp_path, controllers))}) is None
+    assert control_group("task", {}, tmp_path / "nowhere") is None
