@@ -156,6 +156,8 @@ def test_what_is_decided_is_stored_with_its_change_and_survives_a_restart(databa
             async with database.transaction() as connection:
                 again = await loaded(connection)
             assert {attempt.key: amounts(attempt.placements) for attempt in again.live} == now
-            assert again.live.get(hungry).tuned.profiles == attempt.tuned.profiles  # type: ignore[union-attr]
+            restored = again.live.get(hungry)
+            assert restored is not None
+            assert restored.tuned.profiles == attempt.tuned.profiles
 
     asyncio.run(scenario())
