@@ -31,7 +31,6 @@ from regional_scheduler.forecasting.policy import Forecaster, ForecastLibraryMis
 from services.simulation.sharing import Sharing, shared_fleet
 from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput
-from simulator.engine.work_speed import NO_MODELS
 from simulator.inputs.fleets import FleetSource, fleet_file_from, gpus_of_fleet, gpus_of_regions
 from simulator.inputs.loans import LoadSeries, LoanSchedule, loans_of_series, read_loans, read_utilisation
 from simulator.inputs.models import ModelSplit, assign_models
@@ -167,7 +166,7 @@ def read_inputs(source: InputSource) -> SimulationInputs:
         snapshot,
         shared.declarations,
         samples_gpu_s,
-        read_profiles(profiles) if (profiles := source.sensitivity.profiles) is not None else NO_MODELS,
+        read_profiles(profiles) if (profiles := source.sensitivity.profiles) is not None else {},
     )
 
 

@@ -317,7 +317,9 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
         answer = global_scheduler_pb2.GetVirtualClustersResponse()
         if request.cluster in ("", "eu-1"):
             answer.clusters.add(region="eu", cluster="eu-1", gpus=16, guaranteed_gpus=8, idle_gpus=4, out_of_use_gpus=4)
-            answer.tenants.add(tenant="vision", cluster="eu-1", owned_gpus=16, guaranteed_gpus=8, bad_gpus=4)
+            answer.tenants.add(
+                tenant="vision", cluster="eu-1", owned_gpus=16, guaranteed_gpus=8, fair_share_gpus=3, bad_gpus=4
+            )
             answer.levels.add(
                 tenant="vision",
                 cluster="eu-1",

@@ -290,7 +290,7 @@ def test_a_fleet_and_its_virtual_clusters_are_applied_together(server: LoopbackS
 def test_virtual_clusters_are_shown(client: Client) -> None:
     found = client.virtual_clusters(tenant="vision")
     assert found.clusters == (CellClusterUsage("eu", "eu-1", 16, 8, 0, 4, 4),)
-    assert found.tenants == (TenantCellUsage("vision", "eu-1", 16, 8, 0, 0, 4, 0),)
+    assert found.tenants == (TenantCellUsage("vision", "eu-1", 16, 8, 0, 0, 4, 3),)
     assert found.levels == (CellLevelUsage("vision", "eu-1", "a100", "machine", "", 8, 2, 1, 1, 0),)
 
 

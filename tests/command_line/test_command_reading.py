@@ -109,7 +109,7 @@ def test_virtual_clusters_are_shown_with_their_cells_and_gpus(topmast: Topmast) 
     lines = topmast("virtual-clusters").stdout.splitlines()
     shown = [line.split() for line in lines if line]
     assert ["eu-1", "eu", "16", "8", "0", "4", "4"] in shown
-    assert ["vision", "eu-1", "16", "8", "0", "0", "4"] in shown
+    assert ["vision", "eu-1", "16", "8", "0", "3", "0", "4"] in shown
     assert ["vision", "eu-1", "a100", "machine", "-", "8", "2", "1", "1", "0"] in shown
     as_json = json.loads(topmast("virtual-clusters", "--json").stdout)
     assert as_json["levels"][0]["owned"] == 2
