@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -225,6 +225,16 @@ class HeldWork:
             if placement is None or not self._suppose_placed(placement):
                 unknown += [view.layout.machine_ids[row] for row in entries[:, MACHINE].tolist()]
         return unknown
+
+    def machines_supposed_taken(self, keys: Collection[Hashable]) -> list[MachineId]:
+        """The machines of such of this work as is only supposed to be there."""
+        work, chains = self.cells.work, self.cells.chains
+        return [
+            chains[task.chain].machines[task.machine]
+            for key in keys
+            if isinstance(key, _Supposed)
+            for task in work[key].tasks
+        ]
 
     def _suppose_placed(self, placement: Placement) -> bool:
         """False, with nothing done, where its cells are not free any more."""

@@ -135,6 +135,11 @@ class Cells:
             answer = find_place(self._work.cells, request, barred, protected)
             if answer is None:
                 return self._why_not(query, request, barred) if explains else None
+            taken = self._work.machines_supposed_taken(answer.victims)
+            if taken:
+                # A job of the same workload is to be there: it may use the owner's cells, but not be evicted for this one.
+                barred |= dict.fromkeys(taken)
+                continue
             victims = attempts_of(answer.victims)
             lacking = self._lacking(query, answer, victims, view)
             more = self._making_room(query, answer, lacking, victims, view)

@@ -296,7 +296,9 @@ def auction_one_at_a_time(
 def _place(inventory: RegionCapacity, lot: Lot, plan: Plan, now: float) -> None:
     for victim in plan.evictions:
         inventory.begin_eviction(victim)
-    inventory.hold(Holding(lot.key, lot.position.standing, now, plan.placements, tenant=lot.workload.specification.tenant))
+    inventory.hold(
+        Holding(lot.key, lot.position.standing, now, plan.placements, tenant=lot.workload.specification.tenant)
+    )
 
 
 # ---------------------------------------------------------------- random worlds

@@ -45,6 +45,7 @@ def test_the_legal_runs_show_something() -> None:
         "awaiting_data",
         "change_refused",
         "downgraded",
+        "loan_short",
         "loaned",
         "mechanism_failed",
         "promoted",

@@ -44,7 +44,7 @@ def test_never_misplaces_more_samples_than_another_limit_would(samples: list[tup
     found = fitted(samples)
     assert 0 <= found.limit <= 1
     assert misplaced(found.limit, known) == found.misplaced
-    assert found.misplaced == min(misplaced(limit, known) for limit in np.arange(-0.0005, 1.001, 0.001))
+    assert found.misplaced == min(misplaced(limit, known) for limit in (0.0, *np.arange(0.0005, 1.0, 0.001)))
     assert found.learnt_from == len(samples)
 
 
