@@ -12,12 +12,16 @@ LOOK_EVERY_S: Final = DEFAULT_LOOK_EVERY_S
 _ROUNDING: Final = 1e-9
 
 
-def lendable_machines(machines: int, load: float, forecast: float, headroom: float = HEADROOM) -> int:
-    """How many of so many machines can be lent until the next look.
+def machines_to_keep(machines: int, load: float, forecast: float, headroom: float = HEADROOM) -> int:
+    """How many machines inference is to have until the next look; it may be more than there are.
 
     `load` is the share that is needed now, `forecast` the share that will be needed. The greater of the two and the
     headroom are kept, each rounded up to whole machines: what inference needs now is never lent, and a reclaim starts
     before the need.
     """
-    kept = math.ceil(max(load, forecast) * machines - _ROUNDING) + math.ceil(headroom * machines - _ROUNDING)
-    return max(0, machines - kept)
+    return math.ceil(max(load, forecast) * machines - _ROUNDING) + math.ceil(headroom * machines - _ROUNDING)
+
+
+def lendable_machines(machines: int, load: float, forecast: float, headroom: float = HEADROOM) -> int:
+    """How many of so many machines can be lent until the next look: all but those to keep."""
+    return max(0, machines - machines_to_keep(machines, load, forecast, headroom))

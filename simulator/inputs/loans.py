@@ -20,7 +20,7 @@ from formats.problems import FieldProblem, FormatError, suggestion
 from formats.text_stream import read_lines, write_text_stream
 from formats.trace_cells import BadCell, name_cell, number_cell, whole_cell
 from regional_scheduler.forecasting.history import LoadHistory
-from regional_scheduler.forecasting.lendable import HEADROOM, LOOK_EVERY_S, lendable_machines
+from regional_scheduler.forecasting.lendable import HEADROOM, LOOK_EVERY_S, lendable_machines, machines_to_keep
 from regional_scheduler.forecasting.policy import Forecaster
 
 COLUMNS = ("t_s", "cluster", "machines")
@@ -164,7 +164,6 @@ def loans_of_utilisation(
     last_span_s = curve[-1].t_s - curve[-2].t_s if len(curve) > 1 else look_every_s
     period_s = curve[-1].t_s + last_span_s - first_s
     end_s = first_s + period_s if until_s is None else until_s
-    kept_for_bursts = math.ceil(headroom * machines - _ROUNDING)
     repeated = _repeated(curve, period_s)
     now_busy = next(repeated)
     following = next(repeated)
@@ -183,7 +182,7 @@ def loans_of_utilisation(
                 now_busy, following = following, next(repeated)
                 forecast = max(forecast, now_busy.busy_fraction)
         lent = lendable_machines(machines, loads[-1], forecast, headroom)
-        kept = math.ceil(max(loads[-1], forecast) * machines - _ROUNDING) + kept_for_bursts
+        kept = machines_to_keep(machines, loads[-1], forecast, headroom)
         step = LoanStep(t_s, cluster, lent, max(0, kept - machines))
         if not steps or (steps[-1].machines, steps[-1].short) != (step.machines, step.short):
             steps.append(step)
