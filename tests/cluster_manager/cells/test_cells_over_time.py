@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from benchmarks.rebuilt_cells import holdings, rebuilt
 from cluster_manager.cells.cell_cluster import CellCluster, StalePlacement
 from cluster_manager.cells.decisions import decide
-from cluster_manager.cells.health import doomed_cells, owned_cell_states, usage_of
+from cluster_manager.cells.health import doomed_cells, owned_cell_states
 from cluster_manager.cells.invariants import check_cells
 from cluster_manager.cells.rebuild import CellHolding, restore
 from cluster_manager.cells.requests import AffinityGroup, CellRequest, InvalidRequest, Tasks
@@ -229,24 +229,12 @@ def test_bad_machines_are_hidden_until_there_is_no_other_choice_and_seen_then() 
     placed(cells, request("b", 4, 8, OTHER))
     assert doomed_cells(cells, key) == {4: 1}
     assert [state.usable for state in owned_cell_states(cells, key)].count(False) == 1
-    assert usage_of(cells, TEAM).doomed == 8
     cells.set_usable(machine(0), usable=True)
     assert doomed_cells(cells, key) == {}
 
 
-def test_usage_adds_up() -> None:
-    cells = racks()
-    placed(cells, request("a", 2, 3))
-    placed(cells, request("o", 1, 5, None))
-    placed(cells, request("y", 4, 4, yields=True, priority=5))
-    usage = usage_of(cells, TEAM)
-    assert (usage.owned, usage.guaranteed, usage.idle, usage.opportunistic) == (32, 22, 10, 0)
-    placed(cells, request("z", 3, 8, priority=1))
-    usage = usage_of(cells, TEAM)
-    assert usage.guaranteed == 24 + sum(
-        task.bits.bit_count() for key in "ay" if (work := cells.work[key]).view for task in work.tasks
-    )
-    assert usage.downgraded == usage.opportunistic == 16
+def downgraded(cells: CellCluster) -> list[object]:
+    return [key for key, work in cells.work.items() if work.downgraded]
 
 
 def test_a_downgrade_is_reversed_when_cells_are_free_again() -> None:
@@ -255,11 +243,11 @@ def test_a_downgrade_is_reversed_when_cells_are_free_again() -> None:
     answer = placed(cells, request("high", 1, 8, priority=1))
     assert answer.downgraded == ("low",)
     assert answer.victims == ()
-    assert usage_of(cells, TEAM).downgraded == 32
+    assert downgraded(cells) == ["low"]
     assert restore(cells) == ()
     cells.release("high")
     assert restore(cells) == ("low",)
-    assert usage_of(cells, TEAM).downgraded == 0
+    assert downgraded(cells) == []
     check_cells(cells)
 
 
