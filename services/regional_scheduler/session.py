@@ -24,6 +24,7 @@ from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
 from services.database.revision_store import load_revisions
 from services.regional_scheduler.absent_clusters import AbsentClusters
+from services.regional_scheduler.adjustment_rounds import AdjustmentRounds
 from services.regional_scheduler.applied_changes import AppliedChanges
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.attempt_recorder import PROGRESS_REAL_S, AttemptRecorder
@@ -45,7 +46,6 @@ from services.regional_scheduler.report_taker import ReportTaker
 from services.regional_scheduler.requested_actions import RequestedActions
 from services.regional_scheduler.session_over import SessionOver
 from services.regional_scheduler.trials import Trials
-from services.regional_scheduler.tuning_rounds import TuningRounds
 from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
 from services.tiers.side_by_side import until_one_ends
@@ -93,7 +93,7 @@ class RegionSession:
         )
         self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
         self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
-        self._tuning_rounds = TuningRounds(database, lease, memory, self._eviction_writer, clock, configuration.round_s)
+        self._adjustment_rounds = AdjustmentRounds(database, lease, memory, self._eviction_writer, clock, configuration.round_s)
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
         self._looks_first = False
@@ -135,7 +135,7 @@ class RegionSession:
         await self._look_at_time()
         await self._cells.look()
         await self._loans.look()
-        await self._tuning_rounds.hold_due()
+        await self._adjustment_rounds.hold_due()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top.
         dispatched = await self._dispatch_or_look_again()
         # 6. Move the auction on: answer, close, or open a round.

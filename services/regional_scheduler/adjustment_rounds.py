@@ -26,7 +26,7 @@ from services.tiers.fenced_transaction import fenced_transaction
 _log = structlog.get_logger(__name__)
 
 
-class TuningRounds:
+class AdjustmentRounds:
     """Holds the rounds of one session. There are none where nothing is tuned."""
 
     def __init__(

@@ -20,11 +20,11 @@ from services.database.engine import Database
 from services.database.lease_store import acquire
 from services.database.sensitivity_store import store_profiles
 from services.database.snapshot_reader import load_snapshot
+from services.regional_scheduler.adjustment_rounds import AdjustmentRounds, adjustable_attempts, decided
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.loading import load_memory
 from services.regional_scheduler.region_memory import RegionMemory
-from services.regional_scheduler.tuning_rounds import TuningRounds, adjustable_attempts, decided
 from services.tuning_choice import LIVE_TUNINGS
 from services.wire.workloads import specification_to_proto
 from simulator.engine.settings import CostSettings, SimulationSettings
@@ -132,7 +132,7 @@ def test_what_is_decided_is_stored_with_its_change_and_survives_a_restart(databa
             assert lease is not None
             clock = ManualClock(NOW_S)
             due = DueAttempts()
-            rounds = TuningRounds(database, lease, memory, EvictionWriter(memory, due, clock), clock, 60.0)
+            rounds = AdjustmentRounds(database, lease, memory, EvictionWriter(memory, due, clock), clock, 60.0)
             await rounds.hold_due()
             assert not any(attempt.change for attempt in memory.live), "it is not due yet"
             clock.advance_to(NOW_S + 60.0)
