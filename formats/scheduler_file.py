@@ -24,6 +24,7 @@ from formats.yaml_document import load_documents
 DEFAULT_ORDERING = "credit"
 NO_LEVELS = "none"
 NO_TUNING = "none"
+NO_ELASTIC = "none"
 AUTO = "auto"
 LEARNT: Literal["learnt"] = "learnt"
 _is_digit = re.compile("[0-9]", re.ASCII).fullmatch

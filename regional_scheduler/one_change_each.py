@@ -1,6 +1,6 @@
-"""Retunes for attempts of which each carries out one change at a time (Synergy §4.2).
+"""Resizes and retunes for attempts of which each carries out one change at a time (Lyra §5.2, Synergy §4.2).
 
-Rule: what attempts are to release and to take becomes one change for each of them, in an order in which each is possible when
+Rule: an attempt that is resized is not retuned in the same round. What others are to release and to take becomes one change for each of them, in an order in which each is possible when
 those before it are done. What could only be exchanged both ways at once is left out: a later round sees what is free then.
 
 Invariant: every change is possible when those before it are, and no attempt has two.
@@ -19,12 +19,17 @@ from regional_scheduler.region_capacity import RegionCapacity
 
 
 def one_change_each(region: RegionCapacity, actions: Iterable[Action], now: float) -> tuple[Action, ...]:
-    """The actions with at most one for each attempt; the region is as before. An attempt that is resized is not retuned."""
+    """The actions with at most one for each attempt; the region is as before. An attempt that is resized is not retuned.
+
+    Raises ImpossibleAction for an attempt that is resized twice.
+    """
     others: list[Action] = []
     amounts: dict[AttemptKey, dict[TaskName, TaskAmounts]] = {}
     resized: set[AttemptKey] = set()
     for action in actions:
         if isinstance(action, ScaleIn | ScaleOut):
+            if action.attempt in resized:
+                raise ImpossibleAction(action.attempt, f"{action.attempt.workload} is resized twice in one round")
             resized.add(action.attempt)
         if not isinstance(action, Retune):
             others.append(action)

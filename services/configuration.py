@@ -12,6 +12,7 @@ from pydantic import Field
 from cluster_manager.tuning.mechanism import TuningMechanism
 from domain.eviction import EvictionRule
 from formats.scheduler_file import (
+    NO_ELASTIC,
     NO_TUNING,
     Distribution,
     DistributionSection,
@@ -25,7 +26,9 @@ from formats.schema import Name, Schema
 from formats.service_samples import read_service_samples
 from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_settings import ScanSettings
+from regional_scheduler.adjustment import ElasticPolicy
 from regional_scheduler.rounds import AuctionSettings
+from services.elastic_choice import elastic_policy
 from services.queue_rules import bounds_of_policies, queue_rules
 from services.tuning_choice import tuning_mechanism
 
@@ -88,8 +91,10 @@ class Configuration(Schema):
     """Whether run times are estimated for policies that need to know them."""
     tuning: Name = NO_TUNING
     """How CPUs and memory are shared out among what runs (Synergy): a policy that tunes, or none."""
+    elastic: Name = NO_ELASTIC
+    """How many tasks elastic attempts have (Lyra): a policy that resizes, or none."""
     round_s: float = Field(default=300.0, ge=1e-3, le=1e9)
-    """So often, on the clock of the service, what runs is tuned."""
+    """So often, on the clock of the service, what runs is resized and tuned."""
 
     def eviction_rule(self) -> EvictionRule:
         """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""
@@ -98,6 +103,15 @@ class Configuration(Schema):
     def tuning_mechanism(self, source: str = "scheduler.yaml") -> TuningMechanism | None:
         """What shares out CPUs and memory; None: nothing does. Raises FormatError for one that a service does not follow."""
         return tuning_mechanism(self.tuning, source)
+
+    def elastic_policy(self, source: str = "scheduler.yaml") -> ElasticPolicy | None:
+        """What resizes elastic attempts; None: nothing does. Raises FormatError for a policy that resizes nothing."""
+        return elastic_policy(self.elastic, source)
+
+    @property
+    def counts_run_times(self) -> bool:
+        """Whether anything goes by how long workloads ran that have completed."""
+        return self.estimates is not None or self.elastic != NO_ELASTIC
 
     def scan_settings(self, source: str = "scheduler.yaml") -> ScanSettings:
         """How the scan pass decides; raises FormatError for a policy that there is not, or that a service cannot follow."""
@@ -114,6 +128,7 @@ def load_configuration(path: Path | None) -> Configuration:
     configuration = _beside(path, read_scheduler_file(path, Configuration))
     configuration.scan_settings(str(path))
     configuration.tuning_mechanism(str(path))
+    configuration.elastic_policy(str(path))
     return configuration
 
 

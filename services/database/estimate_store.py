@@ -5,8 +5,12 @@ Sums of the past are kept by name and by tenant (`completed_store`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
+from domain.identifiers import WorkloadId
 from global_scheduler.estimates import estimates_from
 from global_scheduler.knowledge import Estimates
 from services.database.columns import packed, unpacked
@@ -33,6 +37,34 @@ _OF_PENDING = _FACTS.format(
 _OF_RUNNING = _FACTS.format(
     kept="a.progress_at_start", rows="attempts a", which="a.ended_s IS NULL", order="a.workload, a.attempt"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """What the past says of a workload. Seconds; None: there is nothing to go by."""
+
+    same_name_s: float | None
+    """The mean of its tenant's completed workloads of its name."""
+    same_tenant_s: float | None
+    """The mean of all its tenant's completed workloads."""
+    earlier_s: float
+    """How long its own earlier attempts ran."""
+
+
+async def run_times(connection: AnyConnection, workloads: Sequence[WorkloadId]) -> Mapping[WorkloadId, RunTimes]:
+    """What the past says of each of these workloads, for attempts of theirs that run."""
+    cursor = await connection.execute(
+        """SELECT w.workload, n.total_s / n.runs, t.total_s / t.runs, w.attained_s
+             FROM workloads w
+             LEFT JOIN run_times_of_names n ON n.tenant = w.tenant AND n.name = w.name
+             LEFT JOIN run_times_of_tenants t ON t.tenant = w.tenant
+            WHERE w.workload = ANY(%s)""",
+        ([str(workload) for workload in workloads],),
+    )
+    return {
+        WorkloadId(workload): RunTimes(same_name_s, same_tenant_s, attained_s)
+        for workload, same_name_s, same_tenant_s, attained_s in await cursor.fetchall()
+    }
 
 
 async def of_pending(connection: AnyConnection, now: float, assumed_run_s: float) -> Estimates:

@@ -262,6 +262,26 @@ async def newest_scan_pass(connection: AnyConnection) -> StoredScanPass | None:
     return None if row is None else StoredScanPass(*row)
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingWorkloads:
+    """Whether any workload may start by now and has not."""
+
+    any: bool
+    untried: bool
+    """No region has answered yet whether it has room for it."""
+
+
+async def who_waits(connection: AnyConnection, now: float) -> WaitingWorkloads:
+    """Of the whole queue; what waits for its input tables, or for its next try, counts for nothing."""
+    cursor = await connection.execute(
+        """SELECT count(*) > 0, count(*) FILTER (WHERE state = %s) > 0
+             FROM queue_entries WHERE not_before_s <= %s AND state = ANY(%s)""",
+        (State.PENDING.value, now, [State.PENDING.value, State.WAITING.value]),
+    )
+    row = await cursor.fetchone()
+    return WaitingWorkloads(False, False) if row is None else WaitingWorkloads(bool(row[0]), bool(row[1]))
+
+
 async def count_queued(connection: AnyConnection, tenant: TenantId | None = None) -> int:
     """How many workloads are queued, ranked or not."""
     cursor = await connection.execute(

@@ -51,6 +51,7 @@ class ScanLoop:
         self._configuration = configuration.scan
         self._settings = configuration.scan_settings()
         self._estimates = configuration.estimates
+        self._counts_run_times = configuration.counts_run_times
         self._service = CompletedService(self._settings)
         self._last: ScanDecision | None = None
 
@@ -90,7 +91,7 @@ class ScanLoop:
         # 1. Count what was used, and what has completed, since the last pass.
         now = self._clock.now()
         await self._database.run(partial(self._count_use, now=now))
-        if self._estimates is not None or self._service.needed:
+        if self._counts_run_times or self._service.needed:
             await self._count_completed()
         await self._service.catch_up(self._database)
         # 2. Observe: one moment of the database.

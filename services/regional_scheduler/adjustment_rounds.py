@@ -1,33 +1,48 @@
-"""The round over what runs in a region, every `round_s` (design §3.5): decided as in simulations, carried out as any plan is."""
+"""The round over what runs in a region, every `round_s` (design §3.5): decided as in simulations, carried out as any plan is.
+
+Base tasks come first (Lyra §5.2): while the queue has workloads of which no region knows yet whether they have room, a
+round that gives out flexible tasks waits for them, but not for long. Whatever it gives out is there for newcomers still.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 import structlog
 
 from cluster_manager.capacity.errors import InventoryError
 from domain.clock import Clock
 from domain.life_cycle import State
+from domain.placement import AttemptKey
 from domain.placement_changes import ImpossibleAction
-from domain.plan import Action
-from regional_scheduler.adjustment import AdjustableAttempt, adjust
+from domain.plan import Action, ScaleIn, ScaleOut
+from regional_scheduler.adjustment import AdjustableAttempt, ElasticPolicy, adjust
 from regional_scheduler.one_change_each import one_change_each
 from regional_scheduler.plan_application import apply_actions
+from services.database import queue_store
+from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
-from services.regional_scheduler.attempt_tuning import AttemptTuning
 from services.regional_scheduler.eviction_writer import EvictionWriter
+from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.plan_writing import PlanWriting, write_changes
 from services.regional_scheduler.region_memory import RegionMemory
+from services.regional_scheduler.remaining_times import NOT_KNOWN, RemainingTime, remaining_times
 from services.tiers.fenced_transaction import fenced_transaction
+
+PATIENCE = 0.1
+"""The share of a period that a round waits for workloads that no region has answered yet."""
+
+NO_TIMES: Mapping[AttemptKey, RemainingTime] = {}
 
 _log = structlog.get_logger(__name__)
 
 
 class AdjustmentRounds:
-    """Holds the rounds of one session. There are none where nothing is tuned."""
+    """Holds the rounds of one session. There are none where nothing is resized or tuned."""
 
     def __init__(
         self,
@@ -37,6 +52,7 @@ class AdjustmentRounds:
         eviction_writer: EvictionWriter,
         clock: Clock,
         round_s: float,
+        elastic: ElasticPolicy | None = None,
     ) -> None:
         self._database = database
         self._lease = lease
@@ -44,45 +60,87 @@ class AdjustmentRounds:
         self._eviction_writer = eviction_writer
         self._clock = clock
         self._round_s = round_s
+        self._elastic = elastic
         self._due_s = self._next(clock.now())
 
     async def hold_due(self) -> None:
         """Holds the round that is due, if there is one. Raises SessionOver when the database knows an attempt otherwise."""
-        tuning, now = self._memory.tuning, self._clock.now()
-        if tuning is None or now < self._due_s:
+        memory, now = self._memory, self._clock.now()
+        if (memory.tuning is None and self._elastic is None) or now < self._due_s:
             return
+        adjustable = adjustable_attempts(memory)
+        times, waits = NO_TIMES, False
+        if adjustable and self._elastic is not None:
+            # Only elastic policies ask who waits, and how much is left to do.
+            waiting = await self._database.run(partial(queue_store.who_waits, now=now))
+            if waiting.untried and now < self._due_s + PATIENCE * self._round_s:
+                return
+            waits = waiting.any
+            times = await self._database.run(partial(_times_of, attempts=adjustable, now=now))
         self._due_s = self._next(now)
-        attempts = adjustable_attempts(self._memory)
-        if attempts:
-            await self._hold(tuning, attempts, now)
+        if adjustable:
+            await self._hold(as_told(adjustable, times), times, now, anything_waits=waits)
 
-    async def _hold(self, tuning: AttemptTuning, attempts: list[AdjustableAttempt], now: float) -> None:
+    async def _hold(
+        self,
+        attempts: list[AdjustableAttempt],
+        times: Mapping[AttemptKey, RemainingTime],
+        now: float,
+        *,
+        anything_waits: bool,
+    ) -> None:
         memory = self._memory
-        tuning.keep_only({attempt.key for attempt in memory.live})
+        if memory.tuning is not None:
+            memory.tuning.keep_only({attempt.key for attempt in memory.live})
+        writing = PlanWriting(memory.region.region, memory.live, now)
         try:
-            # In a thread: leases are kept, and calls answered, however long the mechanism takes.
+            # In a thread: leases are kept, and calls answered, however long the policies take.
             async with memory.steady:
-                actions = await asyncio.to_thread(decided, memory, tuning, attempts, now)
+                actions = await asyncio.to_thread(
+                    decided, memory, attempts, self._elastic, now, anything_waits=anything_waits
+                )
+            writing.add_actions(actions)
         except (ImpossibleAction, InventoryError) as error:
             # Nothing was changed; what runs goes on with what it holds.
-            _log.error("a round of tuning failed", region=memory.region.region, error=str(error))
+            _log.error("a round over what runs failed", region=memory.region.region, error=str(error))
             return
         if not actions:
             return
         async with fenced_transaction(self._database, self._lease) as connection:
-            writing = PlanWriting(memory.region.region, memory.live, now)
-            writing.add_actions(actions)
             await write_changes(connection, memory.region.region, writing.writes, now)
         apply_actions(memory.inventory, actions, now)
         self._eviction_writer.carry_out(writing.writes)
+        for action in actions:
+            if isinstance(action, ScaleIn | ScaleOut):
+                _log.info("resized in a round", **_described(action, times))
 
     def _next(self, now: float) -> float:
         """The next multiple of the period: the same whichever session holds it."""
         return (math.floor(now / self._round_s) + 1) * self._round_s
 
 
-def adjustable_attempts(memory: RegionMemory) -> list[AdjustableAttempt]:
-    """Those that run, and carry out no earlier change any more."""
+async def _times_of(
+    connection: AnyConnection, attempts: Iterable[LiveAttempt], now: float
+) -> Mapping[AttemptKey, RemainingTime]:
+    """Of those that are elastic."""
+    return await remaining_times(connection, [one for one in attempts if one.specification.base_tasks], now)
+
+
+def adjustable_attempts(memory: RegionMemory) -> list[LiveAttempt]:
+    """Those that run, that carry out no earlier change any more, and whose clusters can be asked to carry out one."""
+    return [
+        attempt
+        for attempt in memory.live
+        if attempt.state is State.RUNNING
+        and attempt.change is None
+        and not any(cluster in memory.closed for cluster in attempt.clusters)
+    ]
+
+
+def as_told(
+    attempts: Iterable[LiveAttempt], times: Mapping[AttemptKey, RemainingTime] = NO_TIMES
+) -> list[AdjustableAttempt]:
+    """What a round is told of these attempts, which have so much left to do."""
     return [
         AdjustableAttempt(
             attempt.key,
@@ -91,17 +149,35 @@ def adjustable_attempts(memory: RegionMemory) -> list[AdjustableAttempt]:
             attempt.within_quota,
             attempt.standing,
             attempt.started_s or attempt.dispatched_s,
-            math.inf,
+            times.get(attempt.key, NOT_KNOWN).remaining_s,
             attempt.tuned.profiles,
         )
-        for attempt in memory.live
-        if attempt.state is State.RUNNING and attempt.change is None
+        for attempt in attempts
     ]
 
 
 def decided(
-    memory: RegionMemory, tuning: AttemptTuning, attempts: list[AdjustableAttempt], now: float
+    memory: RegionMemory,
+    attempts: list[AdjustableAttempt],
+    elastic: ElasticPolicy | None,
+    now: float,
+    *,
+    anything_waits: bool = False,
 ) -> tuple[Action, ...]:
-    """What is to be retuned now. Raises ImpossibleAction or InventoryError."""
-    actions = adjust(memory.inventory, attempts, None, tuning.in_place, now, anything_waits=False)
+    """What is to be resized and retuned now, each attempt once. Raises ImpossibleAction or InventoryError."""
+    tuning = None if memory.tuning is None else memory.tuning.in_place
+    actions = adjust(memory.inventory, attempts, elastic, tuning, now, anything_waits=anything_waits)
     return one_change_each(memory.inventory, actions, now)
+
+
+def _described(action: ScaleIn | ScaleOut, times: Mapping[AttemptKey, RemainingTime]) -> dict[str, object]:
+    """For the log: by how many tasks, and by which estimate of what is left."""
+    time = times.get(action.attempt, NOT_KNOWN)
+    tasks = len(action.added) if isinstance(action, ScaleOut) else -len(action.released)
+    remaining_s = round(time.remaining_s, 1) if math.isfinite(time.remaining_s) else None
+    return {
+        "workload": str(action.attempt.workload),
+        "tasks": tasks,
+        "remaining_s": remaining_s,
+        "by": time.source.name.lower(),
+    }

@@ -93,7 +93,15 @@ class RegionSession:
         )
         self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
         self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
-        self._adjustment_rounds = AdjustmentRounds(database, lease, memory, self._eviction_writer, clock, configuration.round_s)
+        self._adjustment_rounds = AdjustmentRounds(
+            database,
+            lease,
+            memory,
+            self._eviction_writer,
+            clock,
+            configuration.round_s,
+            configuration.elastic_policy(),
+        )
         self._invariants = InvariantWatch(database, lease, memory, clock, self._now_real_s())
         self._mechanism_failures = MechanismFailures(database, lease, memory, clock)
         self._looks_first = False
@@ -135,9 +143,10 @@ class RegionSession:
         await self._look_at_time()
         await self._cells.look()
         await self._loans.look()
-        await self._adjustment_rounds.hold_due()
-        # 5. Dispatch what was won, before the next round is answered: it is planned on top.
+        # 5. Dispatch what was won, before the next round is answered: it is planned on top. What is left is given out.
         dispatched = await self._dispatch_or_look_again()
+        if not self._looks_first:
+            await self._adjustment_rounds.hold_due()
         # 6. Move the auction on: answer, close, or open a round.
         again_in_real_s = await self._auction()
         await self._mechanism_failures.tell()

@@ -20,7 +20,7 @@ from services.database.engine import Database
 from services.database.lease_store import acquire
 from services.database.sensitivity_store import store_profiles
 from services.database.snapshot_reader import load_snapshot
-from services.regional_scheduler.adjustment_rounds import AdjustmentRounds, adjustable_attempts, decided
+from services.regional_scheduler.adjustment_rounds import AdjustmentRounds, adjustable_attempts, as_told, decided
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.loading import load_memory
@@ -96,9 +96,8 @@ def test_a_round_decides_as_a_simulation_of_the_same_moment(database_url: str) -
             await set_up(connection)
             snapshot = await load_snapshot(connection, NOW_S)
             memory = await loaded(connection)
-        assert memory.tuning is not None
         with memory.inventory.tentatively():
-            actions = decided(memory, memory.tuning, adjustable_attempts(memory), NOW_S)
+            actions = decided(memory, as_told(adjustable_attempts(memory)), None, NOW_S)
             writing = {}
             for action in actions:
                 assert isinstance(action, Retune)

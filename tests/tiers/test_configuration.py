@@ -42,10 +42,12 @@ def test_the_bounds_themselves_are_possible(tmp_path: Path) -> None:
     [
         ("tuning: synergy_tun", "there is no tuning synergy_tun; did you mean synergy_tune"),
         ("tuning: drf_packing", "drf_packing can only be simulated.*use synergy_tune"),
+        ("elastic: lyr", "there is no policy lyr that resizes; did you mean lyra"),
+        ("elastic: fifo", "elastic: fifo resizes nothing; use .*lyra"),
         ("round_s: 0", "round_s"),
     ],
 )
-def test_how_what_runs_is_tuned_is_checked_when_the_file_is_read(tmp_path: Path, text: str, problem: str) -> None:
+def test_how_what_runs_is_adjusted_is_checked_when_the_file_is_read(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text(text)
     with pytest.raises(FormatError, match=problem):
@@ -59,3 +61,13 @@ def test_a_tuning_is_named_as_the_policy_is(tmp_path: Path) -> None:
     assert mechanism is not None
     assert (mechanism.name, mechanism.reverts_others) == ("tune", True)
     assert load_configuration(None).tuning_mechanism() is None
+
+
+def test_what_resizes_is_named_as_the_policy_is(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    for name in ("lyra", "afs", "gandiva_elastic"):
+        file.write_text(f"elastic: {name}")
+        policy = load_configuration(file).elastic_policy()
+        assert policy is not None
+        assert policy.name == name
+    assert load_configuration(None).elastic_policy() is None
