@@ -1,7 +1,8 @@
 """Rounds over what runs: when they are due, and that what they decide is carried out (`regional_scheduler.adjustment`).
 
 A round is due at the next multiple of `round_s` after anything happened, so that an idle world has none. It comes after
-whatever starts at the same instant: what is left over then is given out.
+whatever starts at the same instant: what is left over then is given out. What starts in the room that a round makes has a
+round of its own, still at that instant. A run that begins with what is running begins with a round.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Adjustments:
         """What the last round was told of attempts, by the index of their workload."""
         self._scheduled = False
         self._due = False
+        if self._adjusts:
+            world.observers += (self,)
 
     def expect(self, now: float) -> None:
         """Something has happened: there is a round at the next multiple of the period."""
@@ -41,6 +44,11 @@ class Adjustments:
         due_s = self._start_s + math.ceil((now - self._start_s) / period_s) * period_s
         self._world.events.add(max(now, due_s), Happens.ROUND)
         self._scheduled = True
+
+    def begin(self, now: float) -> None:
+        """The run begins: what runs there already, as a snapshot has it, is adjusted first."""
+        if self._world.live:
+            self.expect(now)
 
     def fall_due(self) -> None:
         """The time of the round has come: it is held when all else of this instant has happened."""
@@ -63,6 +71,17 @@ class Adjustments:
                     self._attempts.carry_out(region, actions)
                     changed = True
         return changed
+
+    def comes_to_queue(self, work: SimulatedWorkload) -> None:
+        """What waits is not adjusted."""
+
+    def started(self, work: SimulatedWorkload) -> None:
+        """It runs from now on: in the round that is due, or in one that still comes."""
+        if not self._due:
+            self.expect(work.started_s)
+
+    def completed(self, work: SimulatedWorkload) -> None:
+        """Its completion is an event, after which a round is due in any case."""
 
     def _adjustable(self, region: int, now: float) -> list[AdjustableAttempt]:
         """Those that run in the region, with what it says that they hold."""

@@ -157,6 +157,7 @@ class Simulation:
         self._machines.begin(self._start_s)
         self._loans.begin(self._start_s)
         self._requests.begin(self._start_s)
+        self._adjustments.begin(self._start_s)
         stop_s = self._start_s + world.settings.stop_after_s if world.settings.stop_after_s > 0 else math.inf
         broken_off = False
         looked_at = 0

@@ -10,10 +10,12 @@ import pytest
 from cluster_manager.capacity.errors import InventoryError, OverCommitted
 from cluster_manager.tuning.demand import Demand, GpuAmounts
 from cluster_manager.tuning.mechanism import JobAllocation, MachineRoom, PlacedJob, RunnableJob
+from cluster_manager.tuning.tune import Tune
 from domain.fleet import Fleet
 from domain.identifiers import TenantId, WorkloadId
 from domain.placement_changes import ImpossibleAction
 from domain.plan import ScaleIn, ScaleOut, TaskName
+from formats.snapshot_file import dump_snapshot, parse_snapshot
 from formats.trace import TraceRow
 from formats.trace_workload import JOB_NAME
 from regional_scheduler.adjustment import AdjustableAttempt, Resize
@@ -21,9 +23,11 @@ from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import plan_resize
 from simulator.engine.settings import SimulationSettings
+from simulator.engine.simulation import Simulation
+from simulator.engine.simulation_input import SimulationInput
 from simulator.policies.registry import policies
-from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run, machine, region
-from tests.simulator.engine.profiled_run import ProfiledRun, profiled_run, trained
+from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, Record, checked_run, machine, region, unlimited
+from tests.simulator.engine.profiled_run import PROFILES, ProfiledRun, fleet_of, profiled_run, trained
 
 FIFO = policies()["fifo"]
 ONE_MACHINE = Fleet((region("east", [machine("e0", 4)]),))
@@ -107,6 +111,31 @@ def test_the_tuning_sees_what_the_elastic_policy_has_decided() -> None:
     run = profiled_run(policy, [elastic_row("a", 0.0, 400.0)], ONE_MACHINE, settings=EVERY_MINUTE)
     assert [len(held) for held in tuning.asked][:1] == [4]
     assert events_of(run, "resized") == events_of(run, "tuned") == [0.0]
+
+
+def test_what_starts_in_the_room_that_a_round_makes_is_tuned_at_the_same_instant() -> None:
+    tuning = Fixed(1000)
+    asking = replace(trained("a", 0.0, 1000.0, "lean"), cpus=4.0, memory_gib=20.0)
+    rows = [asking, trained("b", 0.0, 1000.0, "lean"), trained("c", 0.0, 1000.0, "lean")]
+    run = profiled_run(replace(FIFO, tuning=tuning), rows, fleet_of(3), settings=EVERY_MINUTE)
+    # Of 9 CPUs the third finds its 3 only when the second has given back 2.
+    assert run.starts == {"a": 0.0, "b": 0.0, "c": 0.0}
+    assert tuning.asked[:2] == [[3000], [1000, 3000]]
+    assert events_of(run, "tuned") == [0.0, 0.0]
+
+
+def test_a_run_from_a_snapshot_begins_with_a_round() -> None:
+    rows = [trained("hungry", 0.0, 1000.0, "hungry"), trained("lean", 0.0, 1000.0, "lean")]
+    given = SimulationInput("test", rows, fleet_of(2), unlimited(rows), profiles=PROFILES)
+    before = Simulation(given, FIFO, EVERY_MINUTE.model_copy(update={"stop_after_s": 100.0}), 1)
+    before.run()
+    taken = parse_snapshot(dump_snapshot(before.snapshot()))
+    log: list[Record] = []
+    resumed = SimulationInput("test", [], fleet_of(2), unlimited(rows), snapshot=taken, profiles=PROFILES)
+    Simulation(resumed, replace(FIFO, tuning=Tune()), EVERY_MINUTE, 1, lambda event: log.append(event.as_json())).run()
+    # Both held 3 CPUs: the one needs 1 of them, the other gets the rest, and nothing else happens before.
+    told = {(event["t"], event["workload"]) for event in log if event["event"] == "tuned"}
+    assert told == {(100.0, "lean"), (100.0, "hungry")}
 
 
 def test_a_policy_that_adjusts_nothing_has_no_rounds() -> None:
