@@ -132,7 +132,7 @@ def _log(service: RealService, workload: str) -> str:
     return b"".join(chunk.chunk for chunk in chunks if chunk.task == 0).decode()
 
 
-def _losses(log: str) -> list[float]:
+def losses(log: str) -> list[float]:
     return [float(line.split()[3]) for line in log.splitlines() if " loss " in line]
 
 
@@ -144,13 +144,13 @@ def test_the_loss_goes_on_when_a_job_is_resized_and_a_task_is_lost() -> None:
         patiently(lambda: service.client.resize(workload, "train", 3))
         until_logged(service, workload, "tasks 3")
         patiently(lambda: service.client.resize(workload, "train", 2))
-        before = _losses(until_logged(service, workload, "tasks 2"))
+        before = losses(until_logged(service, workload, "tasks 2"))
         service.until(has("resized", workload, count=2), "shrunk")
         os.kill(until_processes(service, workload, 2)[1], signal.SIGKILL)
         service.until(has("started", workload, attempt=2), "goes on")
         second = next(e for e in service.events if (e.event, e.attempt) == ("started", 2))
         assert float(str(second.details["progress"])) > 0
-        after = _losses(until_logged(service, workload, "tasks 1"))
+        after = losses(until_logged(service, workload, "tasks 1"))
         assert max(after) < before[0] / 2
         patiently(lambda: service.client.cancel(workload))
         service.until_all_ended()
