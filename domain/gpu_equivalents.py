@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 
 from domain.identifiers import GpuModel
+from domain.scaling import ScalingPoint
 from domain.workload import JobSpecification
 
 HETEROGENEOUS_EFFICIENCY = 0.7
@@ -34,7 +35,14 @@ def fungible_job(job: JobSpecification, gpu_model: GpuModel, speed: float) -> Jo
         tasks=equivalent_tasks(job.tasks, speed),
         max_tasks=equivalent_tasks(job.max_tasks, speed) if job.max_tasks else 0,
         resources=job.resources._replace(gpu_model=gpu_model),
+        scaling=_equivalent_curve(job.scaling, speed),
     )
+
+
+def _equivalent_curve(points: tuple[ScalingPoint, ...], speed: float) -> tuple[ScalingPoint, ...]:
+    """The speeds by numbers of tasks on GPUs of this speed: as many as do what so many do on those that were asked for."""
+    by_tasks = {equivalent_tasks(point.tasks, speed): point.throughput for point in points}
+    return tuple([ScalingPoint(tasks, throughput) for tasks, throughput in by_tasks.items()])
 
 
 def heterogeneous_rate(

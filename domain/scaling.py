@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 
 class Scaling(Protocol):
@@ -35,6 +36,13 @@ class LinearScaling:
 
 
 LINEAR_SCALING = LinearScaling()
+
+
+class ScalingPoint(NamedTuple):
+    """How fast a job was with so many tasks, in any unit."""
+
+    tasks: int
+    throughput: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +77,9 @@ class MeasuredScaling:
         fewer, less = self.points[above - 1] if above else (0, 0.0)
         more, most = self.points[above]
         return less + (most - less) * (tasks - fewer) / (more - fewer)
+
+
+@lru_cache(maxsize=4096)
+def measured(points: tuple[ScalingPoint, ...]) -> MeasuredScaling:
+    """The curve through these points; the same curve is checked once. Raises ValueError as `MeasuredScaling`."""
+    return MeasuredScaling(points)

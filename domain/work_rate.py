@@ -15,10 +15,12 @@ def work_rate(
 ) -> float:
     """Seconds of work per second of jobs that advance together: that of the slowest by its placed tasks, at least 1.
 
+    `scaling` is that of jobs that say nothing of theirs.
+
     Above 1 only when every job has flexible tasks beside its base tasks. Raises ValueError without any job.
     """
     placed = Counter(placement.job for placement in placements)
-    return min(_rate(scaling, job.tasks, placed[job.name]) for job in jobs)
+    return min(_rate(job.scaling_or(scaling), job.tasks, placed[job.name]) for job in jobs)
 
 
 def _rate(scaling: Scaling, base_tasks: int, tasks: int) -> float:

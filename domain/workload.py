@@ -9,6 +9,7 @@ from domain.affinity import NO_JOB_AFFINITY, JobAffinity
 from domain.identifiers import JobName, RegionId, TableId, TenantId, WorkloadId
 from domain.model_profile import ModelProfile
 from domain.resources import ResourceVector, TaskResources
+from domain.scaling import Scaling, ScalingPoint, measured
 
 BaseTasksOfJobs: TypeAlias = tuple[tuple[JobName, int], ...]
 """By job, how many of its tasks are base tasks: those numbered from there on are flexible."""
@@ -62,6 +63,12 @@ class JobSpecification:
     fills_fragments: bool = False
     """Never said by users, but decided, of a job that is known to be as fast wherever its tasks are: machines that are
     partly taken come before idle ones (Tiresias §3.3.2)."""
+    scaling: tuple[ScalingPoint, ...] = ()
+    """What it says of its speed by the number of its tasks (Lyra §8); empty: nothing."""
+
+    def scaling_or(self, otherwise: Scaling) -> Scaling:
+        """How its speed grows with its tasks: as it says itself, else like that."""
+        return measured(self.scaling) if self.scaling else otherwise
 
     @property
     def greatest_tasks(self) -> int:

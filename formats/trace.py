@@ -14,9 +14,11 @@ from types import MappingProxyType
 from typing import TextIO, TypeVar
 
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, TableId, TenantId, WorkloadId
+from domain.scaling import ScalingPoint
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError, in_quotes, suggestion
 from formats.row_report import BadRow, RowReport
+from formats.scaling_curves import curve_cell
 from formats.text_stream import read_lines, write_text_stream
 from formats.trace_cells import BadCell, name_cell, number_cell, positive_cell, whole_cell
 
@@ -54,6 +56,8 @@ class TraceRow:
     region: RegionId | None = None
     skew: float | None = None
     """Largest tensor of its model over the whole model (Tiresias §3.3)."""
+    scaling: tuple[ScalingPoint, ...] = ()
+    """Its measured speed by the number of its tasks (Lyra §8); empty: in proportion."""
 
 
 COLUMNS = tuple(field.name for field in fields(TraceRow))
@@ -266,6 +270,7 @@ def _parse_row(values: Mapping[str, str], default_tenant: TenantId | None) -> Tr
         checkpoint_s=optional("checkpoint_s", number_cell),
         region=RegionId(region) if (region := optional("region", name_cell)) is not None else None,
         skew=optional("skew", _skew),
+        scaling=optional("scaling", curve_cell) or (),
     )
     check_row(row)
     return row
@@ -316,6 +321,12 @@ def _flag(column: str, cell: str) -> bool:
     return value
 
 
+def _item(value: object) -> str:
+    if isinstance(value, ScalingPoint):
+        return f"{value.tasks}:{value.throughput!r}"
+    return str(value)
+
+
 def _cell(value: object) -> str:
     if value is None:
         return ""
@@ -324,5 +335,5 @@ def _cell(value: object) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return TABLE_SEPARATOR.join(str(item) for item in value)
+        return TABLE_SEPARATOR.join(_item(item) for item in value)
     return str(value)

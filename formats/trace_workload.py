@@ -9,6 +9,7 @@ from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, TenantId
 from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
+from domain.scaling import measured
 from domain.workload import DEFAULT_STOP_GRACE_S, Emulated, JobSpecification, TableInput, WorkloadSpecification
 from formats.trace import TraceRow
 
@@ -67,7 +68,7 @@ def workload_of_row(
 
     Where the row does not say how many tasks, they are `tasks`, else the fewest that fit `gpus_per_machine` (see
     `greatest_gpus_per_machine`). It may run in the row's region only, unless it may run `anywhere`. An elastic row's base tasks are its `min_tasks`; its duration, which is that of
-    the tasks asked for, is stretched as if speed were in proportion to tasks.
+    the tasks asked for, is stretched as its speed grows with its tasks: by its curve, else in proportion.
     """
     asked_tasks = row.tasks if row.tasks is not None else tasks
     if asked_tasks is None:
@@ -76,6 +77,8 @@ def workload_of_row(
     base_tasks = row.min_tasks if row.min_tasks is not None else asked_tasks
     most_tasks = max(asked_tasks, row.max_tasks or 0)
     factor = duration_factor * asked_tasks / base_tasks
+    if row.scaling:
+        factor = duration_factor * measured(row.scaling).rate(base_tasks, asked_tasks)
     job = JobSpecification(
         name=JOB_NAME,
         tasks=base_tasks,
@@ -88,6 +91,7 @@ def workload_of_row(
         ),
         entry_point=Emulated(row.duration_s * factor, (row.checkpoint_s or 0.0) * factor),
         profile=ModelProfile(row.skew) if row.skew is not None else None,
+        scaling=row.scaling,
     )
     return WorkloadSpecification(
         name=str(row.workload_id),

@@ -24,6 +24,7 @@ from domain.workload import (
 )
 from formats.affinity_checks import check_affinity
 from formats.problems import FieldProblem, in_quotes, suggestion
+from formats.scaling_curves import check_curve
 from formats.schema import GREATEST_CPUS_PER_MACHINE, GREATEST_GPUS_PER_MACHINE, GREATEST_MEMORY_GIB
 
 GREATEST_JOBS = 100
@@ -125,6 +126,8 @@ def _check_job(
     _check_entry_point(job.entry_point, path, problems)
     if job.environment:
         _check_environment(job.environment, path + ".environment", problems)
+    if job.scaling:
+        problems += check_curve(job.scaling, path + ".scaling")
     if job.profile is not None:
         _check_profile(job.profile, path + ".profile", problems)
     if job.affinity is not NO_JOB_AFFINITY:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, RegionId, TableId, TenantId
 from domain.model_profile import ModelProfile
 from domain.resources import TaskResources
+from domain.scaling import ScalingPoint
 from domain.workload import (
     DEFAULT_STOP_GRACE_S,
     Command,
@@ -22,6 +23,7 @@ from domain.workload import (
 )
 from formats.affinity_fields import AffinitySchema, affinity_documents, affinity_of, affinity_problems
 from formats.problems import FieldProblem, FormatError
+from formats.scaling_curves import curve_of_mapping
 from formats.schema import Schema, parse_schema
 from formats.workload_checks import check_workload
 from formats.yaml_document import load_documents
@@ -59,6 +61,7 @@ class JobSchema(Schema):
     environment: dict[str, str] = {}
     consolidate: bool = False
     profile: ProfileSchema | None = None
+    scaling: Annotated[dict[int, float] | None, BeforeValidator(curve_of_mapping)] = None
     affinity: AffinitySchema | None = None
     pinned_cell: str = ""
     yields_to_downgrade: bool = False
@@ -93,7 +96,7 @@ class WorkloadSchema(Schema):
 
 def parse_workloads(text: str, source: str = "workload.yaml") -> tuple[WorkloadSpecification, ...]:
     """The workloads of a YAML text, one per document; raises FormatError with every problem of the first bad one."""
-    documents = load_documents(text, source)
+    documents = load_documents(text, source, numbered_fields=("scaling",))
     if not documents:
         raise FormatError(source, [FieldProblem("", "is empty; it must describe a workload")])
     if len(documents) == 1:
@@ -180,6 +183,7 @@ def _job(schema: JobSchema) -> JobSpecification:
         environment=tuple(sorted(schema.environment.items())),
         consolidate=schema.consolidate,
         profile=None if schema.profile is None else _profile(schema.profile),
+        scaling=tuple(ScalingPoint(tasks, float(speed)) for tasks, speed in (schema.scaling or {}).items()),
         affinity=affinity_of(schema.affinity, schema.pinned_cell, yields_to_downgrade=schema.yields_to_downgrade),
     )
 
@@ -217,6 +221,7 @@ def _job_document(job: JobSpecification) -> dict[str, object]:
         "environment": dict(job.environment),
         "consolidate": job.consolidate,
         **({} if job.profile is None else {"profile": _profile_document(job.profile)}),
+        **({"scaling": {str(tasks): speed for tasks, speed in job.scaling}} if job.scaling else {}),
         **affinity_documents(job.affinity),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import yaml
 
@@ -21,10 +22,12 @@ _is_plain_number = re.compile(r"0|-?[1-9][0-9]*", re.ASCII).fullmatch
 _UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
 
 
-def load_documents(text: str, source: str, *, whole_number_keys: bool = False) -> list[object]:
+def load_documents(
+    text: str, source: str, *, whole_number_keys: bool = False, numbered_fields: Collection[str] = ()
+) -> list[object]:
     """All documents of a YAML text (one, unless it has `---` lines); raises FormatError.
 
-    With `whole_number_keys` a key may be a whole number too.
+    With `whole_number_keys` a key may be a whole number too; else only those of the mappings under `numbered_fields`.
     """
     key_tags = _KEY_TAGS | {_WHOLE_NUMBER} if whole_number_keys else _KEY_TAGS
     documents: list[object] = []
@@ -36,7 +39,7 @@ def load_documents(text: str, source: str, *, whole_number_keys: bool = False) -
                 node = loader.get_node()
                 if node is None:
                     break
-                _check_node(node, source, key_tags, seen=set())
+                _check_node(node, source, key_tags, numbered_fields, seen=set())
                 documents.append(loader.construct_document(node))
         finally:
             loader.dispose()
@@ -88,7 +91,9 @@ def _refuse_deep_nesting(text: str, source: str) -> None:
             depth -= 1
 
 
-def _check_node(node: yaml.Node, source: str, key_tags: frozenset[str], seen: set[int]) -> None:
+def _check_node(
+    node: yaml.Node, source: str, key_tags: frozenset[str], numbered_fields: Collection[str], seen: set[int]
+) -> None:
     """Refuses what PyYAML lets pass: a key twice (the last would win), a node twice (an alias), odd keys."""
     if id(node) in seen:
         problem = FieldProblem(_where(node.start_mark), "is used again by an alias (*name); write it out instead")
@@ -96,7 +101,7 @@ def _check_node(node: yaml.Node, source: str, key_tags: frozenset[str], seen: se
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _check_node(item, source, key_tags, seen)
+            _check_node(item, source, key_tags, numbered_fields, seen)
     elif isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, value in node.value:
@@ -114,7 +119,8 @@ def _check_node(node: yaml.Node, source: str, key_tags: frozenset[str], seen: se
                     source, [FieldProblem(_where(key.start_mark), f"the key {in_quotes(key.value)} is there twice")]
                 )
             keys.add(key.value)
-            _check_node(value, source, key_tags, seen)
+            tags_within = key_tags | {_WHOLE_NUMBER} if key.value in numbered_fields else key_tags
+            _check_node(value, source, tags_within, numbered_fields, seen)
 
 
 def _where(mark: object) -> str:

@@ -77,7 +77,8 @@ class JobSpecification:
     `gpus` are per task; `gpu_model` "" means any. Without `cpus` or `memory_gib` a task gets its GPUs' proportional
     share of the machine; a task without GPUs must say both. `max_tasks` greater than `tasks` makes the job elastic.
     `pinned_cell` names one of the tenant's virtual cluster; with `yields_to_downgrade` it may lose its cells and go on
-    opportunistically instead of being evicted by its own virtual cluster.
+    opportunistically instead of being evicted by its own virtual cluster. `scaling` is the measured speed of an elastic job by the
+    number of its tasks, `{1: 1.0, 2: 1.9, 4: 3.4}`; empty: in proportion.
     """
 
     name: str = "main"
@@ -96,6 +97,7 @@ class JobSpecification:
     affinity: Affinity | None = None
     pinned_cell: str = ""
     yields_to_downgrade: bool = False
+    scaling: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", _strings("command", self.command))
@@ -163,6 +165,7 @@ class SingleJob(TypedDict, total=False):
     affinity: Affinity | None
     pinned_cell: str
     yields_to_downgrade: bool
+    scaling: Mapping[int, float]
     tables: Sequence[TableInput | str]
     regions: Sequence[str]
     labels: Mapping[str, str]
@@ -188,6 +191,7 @@ def single_job(**said: Unpack[SingleJob]) -> WorkloadSpecification:
         affinity=said.get("affinity"),
         pinned_cell=said.get("pinned_cell", ""),
         yields_to_downgrade=said.get("yields_to_downgrade", False),
+        scaling=said.get("scaling", {}),
     )
     return WorkloadSpecification(
         tenant=said["tenant"],
@@ -250,6 +254,9 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         affinity=_affinity_to_proto(job.affinity),
         pinned_cell=job.pinned_cell,
         yields_to_downgrade=job.yields_to_downgrade,
+        scaling=[
+            workload_pb2.ScalingPoint(tasks=tasks, throughput=speed) for tasks, speed in sorted(job.scaling.items())
+        ],
     )
     if job.profile is not None:
         message.profile.CopyFrom(
@@ -331,6 +338,7 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification:
         affinity=_affinity_from_proto(message.affinity) if message.HasField("affinity") else None,
         pinned_cell=message.pinned_cell,
         yields_to_downgrade=message.yields_to_downgrade,
+        scaling={point.tasks: point.throughput for point in message.scaling},
     )
 
 

@@ -51,7 +51,7 @@ def elastic_attempts(
             job.greatest_tasks,
             len(attempt.placements),
             expected_remaining_s(attempt, now),
-            scaling,
+            job.scaling_or(scaling),
             attempt.started_s,
         )
         position = region.cluster_ids.index(attempt.tasks_of(job.name)[0].cluster)

@@ -19,6 +19,7 @@ from domain.life_cycle import State
 from domain.model_profile import ModelProfile
 from domain.placement import TaskPlacement
 from domain.resources import TaskResources
+from domain.scaling import ScalingPoint
 from domain.workload import (
     DEFAULT_STOP_GRACE_S,
     Command,
@@ -94,6 +95,7 @@ def _job_from_proto(message: workload_pb2.JobSpecification) -> JobSpecification 
         message.consolidate,
         _profile_from_proto(message.profile) if message.HasField("profile") else None,
         _affinity_from_proto(message),
+        scaling=tuple([ScalingPoint(point.tasks, point.throughput) for point in message.scaling]),
     )
 
 
@@ -174,6 +176,7 @@ def _job_to_proto(job: JobSpecification) -> workload_pb2.JobSpecification:
         ),
         environment=dict(job.environment),
         consolidate=job.consolidate,
+        scaling=[workload_pb2.ScalingPoint(tasks=tasks, throughput=speed) for tasks, speed in job.scaling],
     )
     if job.profile is not None:
         message.profile.SetInParent()

@@ -20,6 +20,7 @@ from domain.identifiers import (
 from domain.model_profile import ModelProfile
 from domain.placement import AttemptKey, Score, TaskPlacement
 from domain.resources import TaskResources
+from domain.scaling import ScalingPoint
 from domain.workload import (
     Command,
     Emulated,
@@ -72,6 +73,7 @@ jobs = st.builds(
     consolidate=st.booleans(),
     profile=st.none() | st.builds(ModelProfile, st.none() | numbers, st.none() | numbers, st.none() | numbers),
     affinity=st.just(NO_JOB_AFFINITY) | affinities,
+    scaling=st.lists(st.builds(ScalingPoint, int32s, numbers), max_size=3).map(tuple),
 )
 
 specifications = st.builds(

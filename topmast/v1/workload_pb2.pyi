@@ -310,6 +310,7 @@ class JobSpecification(_message.Message):
     AFFINITY_FIELD_NUMBER: _builtins.int
     PINNED_CELL_FIELD_NUMBER: _builtins.int
     YIELDS_TO_DOWNGRADE_FIELD_NUMBER: _builtins.int
+    SCALING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tasks: _builtins.int
     """Base tasks: they start and stop together."""
@@ -337,6 +338,10 @@ class JobSpecification(_message.Message):
 
     @_builtins.property
     def affinity(self) -> Global___Affinity: ...
+    @_builtins.property
+    def scaling(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScalingPoint]:
+        """Its speed by the number of its tasks, ascending, from one task with 1.0 on. Empty: in proportion."""
+
     def __init__(
         self,
         *,
@@ -353,16 +358,41 @@ class JobSpecification(_message.Message):
         affinity: Global___Affinity | None = ...,
         pinned_cell: _builtins.str = ...,
         yields_to_downgrade: _builtins.bool = ...,
+        scaling: _abc.Iterable[Global___ScalingPoint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "emulated", b"emulated", "entry_point", b"entry_point", "profile", b"profile", "python", b"python", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "pinned_cell", b"pinned_cell", "profile", b"profile", "python", b"python", "resources", b"resources", "tasks", b"tasks", "yields_to_downgrade", b"yields_to_downgrade"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "command", b"command", "consolidate", b"consolidate", "emulated", b"emulated", "entry_point", b"entry_point", "environment", b"environment", "max_tasks", b"max_tasks", "name", b"name", "pinned_cell", b"pinned_cell", "profile", b"profile", "python", b"python", "resources", b"resources", "scaling", b"scaling", "tasks", b"tasks", "yields_to_downgrade", b"yields_to_downgrade"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_entry_point: _TypeAlias = _typing.Literal["command", "python", "emulated"]  # noqa: Y015
     _WhichOneofArgType_entry_point: _TypeAlias = _typing.Literal["entry_point", b"entry_point"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry_point) -> _WhichOneofReturnType_entry_point | None: ...
 
 Global___JobSpecification: _TypeAlias = JobSpecification  # noqa: Y015
+
+@_typing.final
+class ScalingPoint(_message.Message):
+    """How fast a job is with so many tasks, compared with one task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    THROUGHPUT_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    throughput: _builtins.float
+    def __init__(
+        self,
+        *,
+        tasks: _builtins.int = ...,
+        throughput: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks", "throughput", b"throughput"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalingPoint: _TypeAlias = ScalingPoint  # noqa: Y015
 
 @_typing.final
 class TableInput(_message.Message):

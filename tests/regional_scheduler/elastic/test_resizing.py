@@ -27,7 +27,7 @@ from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.plan import ScaleIn, ScaleOut, TaskName
 from domain.rank import Standing
 from domain.resources import TaskResources
-from domain.scaling import MeasuredScaling
+from domain.scaling import MeasuredScaling, ScalingPoint
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
 from regional_scheduler.adjustment import AdjustableAttempt, ElasticPolicy, Resize, adjust
 from regional_scheduler.elastic.afs import AfsElastic
@@ -69,9 +69,10 @@ class ElasticWorld:
         gpus: int = 1,
         remaining_s: float = 100.0,
         affinity: JobAffinity | None = None,
+        scaling: tuple[ScalingPoint, ...] = (),
     ) -> None:
         """An attempt is put on machines, `t0*2 t1`: so many tasks of so many GPUs each, the first `base` being base tasks."""
-        job = JobSpecification(TRAIN, base, TaskResources(gpus=gpus), Emulated(1000.0), max_tasks=most)
+        job = JobSpecification(TRAIN, base, TaskResources(gpus=gpus), Emulated(1000.0), most, scaling=scaling)
         if affinity is not None:
             job = JobSpecification(TRAIN, base, TaskResources(gpus=gpus), Emulated(1000.0), most, affinity=affinity)
         specification = WorkloadSpecification(name, TenantId("t"), (job,))
@@ -184,6 +185,15 @@ def test_a_measured_curve_says_where_more_tasks_are_worth_nothing() -> None:
     world.run("flat", "t0", most=4)
     flat = MeasuredScaling(((1, 1.0), (2, 1.9), (3, 1.9), (4, 1.9)))
     assert world.told(LyraElastic(scaling=flat)) == {"flat": "+t0"}
+
+
+def test_the_curve_that_a_job_declares_counts_and_not_that_of_the_policy() -> None:
+    world = ElasticWorld(training=1)
+    flat = (ScalingPoint(1, 1.0), ScalingPoint(2, 1.2))
+    world.run("flat", "t0", most=3, scaling=flat)
+    world.run("steep", "t0", most=3)
+    assert world.told(LyraElastic()) == {"steep": "+t0 t0"}
+    assert world.told(AfsElastic()) == {"steep": "+t0 t0"}
 
 
 def test_who_must_stay_close_together_is_left_alone() -> None:

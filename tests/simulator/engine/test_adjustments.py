@@ -15,6 +15,7 @@ from domain.fleet import Fleet
 from domain.identifiers import TenantId, WorkloadId
 from domain.placement_changes import ImpossibleAction
 from domain.plan import ScaleIn, ScaleOut, TaskName
+from domain.scaling import ScalingPoint
 from formats.snapshot_file import dump_snapshot, parse_snapshot
 from formats.trace import TraceRow
 from formats.trace_workload import JOB_NAME
@@ -94,6 +95,13 @@ def test_what_is_left_over_is_given_out_at_the_next_round() -> None:
     # The run begins with its first submission: at 10, where the first round is held at once and finds four GPUs.
     assert events_of(run, "resized") == [10.0]
     assert run.ends() == {"a": 110.0}
+
+
+def test_work_is_as_fast_as_the_curve_of_its_job_says() -> None:
+    curve = (ScalingPoint(1, 1.0), ScalingPoint(2, 1.6), ScalingPoint(4, 2.0))
+    measured = replace(elastic_row("a", 0.0, 400.0), scaling=curve)
+    run = checked_run(replace(FIFO, elastic=AllThatFit()), [measured], ONE_MACHINE, settings=EVERY_MINUTE)
+    assert run.ends() == {"a": 200.0}
 
 
 def test_rounds_come_at_multiples_of_the_period_after_something_happened() -> None:
