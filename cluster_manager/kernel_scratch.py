@@ -8,8 +8,8 @@ import numpy as np
 
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import Needs
-from cluster_manager.kernels.compiled import compiled
 from domain.rank import Standing
+from kernels.compiled import compiled
 
 # Columns of a table of candidates.
 CANDIDATE_ROW = 0

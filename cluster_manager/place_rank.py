@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster_manager.capacity.tables import Reals
-from cluster_manager.kernels.compiled import compiled_copy
 from cluster_manager.mechanism import AffinityLevel, Place, Query
 from domain.placement import Holding
 from domain.tenant import LOWEST_PRIORITY
+from kernels.compiled import compiled_copy
 
 # The fields of a rank, in the order of importance; of each the least is the best.
 BEST_PRIORITY = 0

@@ -11,10 +11,10 @@ import numpy as np
 
 from cluster_manager.capacity.charging import ENTRY_COLUMNS, GPU_BITS, MACHINE, ROW
 from cluster_manager.capacity.tables import RESOURCES, Integers, Reals
-from cluster_manager.kernels.compiled import compiled_part
 from domain.placement import AttemptKey, Holding
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from kernels.compiled import compiled_part
 
 OrderKey: TypeAlias = tuple[int, int, float, str, int]
 

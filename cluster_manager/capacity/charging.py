@@ -25,7 +25,7 @@ from cluster_manager.capacity.tables import (
     ClusterArrays,
     Integers,
 )
-from cluster_manager.kernels.compiled import compiled, compiled_part, constant
+from kernels.compiled import compiled, compiled_part, constant
 
 # More columns of a table of entries, behind the amounts.
 MACHINE = 3

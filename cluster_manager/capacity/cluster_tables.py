@@ -14,7 +14,7 @@ from cluster_manager.capacity.attempts import END_ENTRY, FIRST_ENTRY, AttemptArr
 from cluster_manager.capacity.charging import ALL_FITS, CHARGE, FIRST, GIVE_BACK, charge, first_conflict
 from cluster_manager.capacity.free_counts import charge_and_count
 from cluster_manager.capacity.tables import ClusterArrays, Integers
-from cluster_manager.kernels.compiled import compiled
+from kernels.compiled import compiled
 
 
 class ClusterTables(NamedTuple):

@@ -16,7 +16,7 @@ from cluster_manager.capacity.tables import (
     Integers,
 )
 from cluster_manager.capacity.task_kinds import TIER, WHEN_EMPTY, Needs
-from cluster_manager.kernels.compiled import compiled, compiled_part
+from kernels.compiled import compiled, compiled_part
 
 
 @compiled_part

@@ -12,7 +12,7 @@ from cluster_manager.capacity.charging import MACHINE, charge, switch_work
 from cluster_manager.capacity.fitting import tasks_on
 from cluster_manager.capacity.tables import NO_WORK, WORKS_AS, ClusterArrays, Integers
 from cluster_manager.capacity.task_kinds import MOST_TASKS, NEED_COLUMNS, TaskKind
-from cluster_manager.kernels.compiled import compiled, compiled_part
+from kernels.compiled import compiled, compiled_part
 
 MOST_KINDS = 256
 """So many are kept up to date at most: each costs every charge some nanoseconds per machine."""

@@ -8,8 +8,8 @@ from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.fitting import tasks_on
 from cluster_manager.capacity.tables import NO_WORK, RESOURCES, WORKS_AS, ClusterArrays, Integers
 from cluster_manager.capacity.task_kinds import MUCH, WHEN_EMPTY, Needs
-from cluster_manager.kernels.compiled import compiled
 from domain.rank import Standing
+from kernels.compiled import compiled
 
 
 class ReleasedCapacity(NamedTuple):

@@ -10,9 +10,9 @@ import numpy as np
 
 from cluster_manager.capacity.machine_shapes import GREATEST_AMOUNT, MOST_GPUS, MachineShape, MachineShapes
 from cluster_manager.capacity.tables import GPUS, RESOURCES, Integers
-from cluster_manager.kernels.compiled import constant
 from domain.resources import TaskResources, request_mebibytes, request_millicpus
 from domain.workload import JobSpecification
+from kernels.compiled import constant
 
 MOST_OF_ALL = GREATEST_AMOUNT + 1
 """An amount that no machine has; larger ones are cut down to it."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster_manager.capacity.tables import Integers, Reals
-from cluster_manager.kernels.compiled import compiled
+from kernels.compiled import compiled
 
 
 class WeightedValue(NamedTuple):

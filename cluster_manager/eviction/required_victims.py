@@ -14,7 +14,7 @@ from cluster_manager.capacity.fitting import tasks_in_cluster
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.eviction.supposed_release import BOTH_TIERS, RELEASE, TAKE_BACK, suppose_released
 from cluster_manager.kernel_scratch import Newcomer
-from cluster_manager.kernels.compiled import compiled
+from kernels.compiled import compiled
 
 
 @compiled

@@ -12,8 +12,8 @@ from cluster_manager.capacity.tables import Integers
 from cluster_manager.capacity.task_kinds import PREFERRED
 from cluster_manager.eviction.victims import room_now, scan_group, stands_worse
 from cluster_manager.kernel_scratch import KernelScratch, Newcomer
-from cluster_manager.kernels.compiled import compiled, compiled_part, constant
 from domain.tenant import LOWEST_PRIORITY
+from kernels.compiled import compiled, compiled_part, constant
 
 # Columns of the table of scans: one for each of the clusters that are searched.
 ROOM = 0

@@ -6,7 +6,7 @@ from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.fitting import tasks_on
 from cluster_manager.capacity.tables import NO_WORK, RESOURCES, WORKS_AS, ClusterArrays, Integers
 from cluster_manager.capacity.task_kinds import LAST_RESORT, PREFERRED, TIER, UNFIT, Needs
-from cluster_manager.kernels.compiled import compiled_part, constant
+from kernels.compiled import compiled_part, constant
 
 BOTH_TIERS = constant(1 << PREFERRED | 1 << LAST_RESORT)
 RELEASE = constant(1)

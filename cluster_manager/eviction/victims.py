@@ -30,11 +30,11 @@ from cluster_manager.kernel_scratch import (
     KernelScratch,
     Newcomer,
 )
-from cluster_manager.kernels.compiled import compiled_copy, compiled_part, constant
 from cluster_manager.kernels.sorting import put_in_stable_order
 from domain.eviction import Evictor, Victim, may_evict
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from kernels.compiled import compiled_copy, compiled_part, constant
 
 ZERO = constant(0)
 

@@ -1,1 +1,1 @@
-"""What the compiled code of this package is made with."""
+"""Parts that several kernels of this package share."""

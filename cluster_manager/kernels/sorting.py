@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster_manager.capacity.tables import Integers
-from cluster_manager.kernels.compiled import compiled_part
+from kernels.compiled import compiled_part
 
 RUN = 32
 """So many are sorted by insertion; longer ranges are merged from such runs."""

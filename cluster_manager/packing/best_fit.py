@@ -42,8 +42,8 @@ from cluster_manager.capacity.tables import (
 )
 from cluster_manager.capacity.task_kinds import MUCH, Needs
 from cluster_manager.kernel_scratch import Choice, KernelScratch, Newcomer
-from cluster_manager.kernels.compiled import compiled_part, constant
 from cluster_manager.kernels.sorting import put_in_stable_order
+from kernels.compiled import compiled_part, constant
 
 NONE = constant(-1)
 ROOM_BITS = 1 << 21

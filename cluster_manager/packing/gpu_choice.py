@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster_manager.kernels.compiled import compiled_part
+from kernels.compiled import compiled_part
 
 
 @compiled_part

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cluster_manager.capacity.tables import GPUS, MILLICPUS, RACK, SHAPE, ClusterArrays
 from cluster_manager.kernel_scratch import Choice, KernelScratch, Newcomer
-from cluster_manager.kernels.compiled import compiled_part
 from cluster_manager.kernels.sorting import put_in_stable_order
+from kernels.compiled import compiled_part
 
 RACK_WEIGHT = 1_000_000
 """Of a rack in the spread: more than any number of machines, so that racks count first."""

@@ -34,7 +34,6 @@ from cluster_manager.kernel_scratch import (
     new_kernel_scratch,
     of_candidates,
 )
-from cluster_manager.kernels.compiled import compiled, compiled_part, constant
 from cluster_manager.mechanism import TASK_COLUMNS, TASK_GPU_BITS, TASK_MACHINE, TASK_MEBIBYTES, TASK_MILLICPUS
 from cluster_manager.packing.best_fit import choose_machines
 from cluster_manager.packing.gpu_choice import lowest_gpus
@@ -51,6 +50,7 @@ from cluster_manager.place_rank import (
 )
 from domain.rank import Standing
 from domain.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from kernels.compiled import compiled, compiled_part, constant
 
 NO_PLACE = constant(-1)
 """In place of a cluster's position."""

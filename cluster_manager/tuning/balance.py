@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, Integers, Reals
-from cluster_manager.kernels.compiled import compiled, compiled_part
 from cluster_manager.tuning.demand import CPU, MEMORY
 from cluster_manager.tuning.placing import NOWHERE, choose, give, put, take
 from cluster_manager.tuning.round_arrays import RoundArrays
+from kernels.compiled import compiled, compiled_part
 
 
 @compiled_part

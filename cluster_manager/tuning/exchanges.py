@@ -9,9 +9,9 @@ Invariant: total speed never falls, nothing is given out beyond its room, and no
 from __future__ import annotations
 
 from cluster_manager.capacity.tables import Integers
-from cluster_manager.kernels.compiled import compiled, compiled_part
 from cluster_manager.tuning.placing import can_change, change
 from cluster_manager.tuning.round_arrays import NOT_PLACED, RoundArrays
+from kernels.compiled import compiled, compiled_part
 
 LEAST_GAIN = 1e-9
 MOST_SWEEPS = 20

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, Integers
-from cluster_manager.kernels.compiled import compiled, compiled_part
 from cluster_manager.tuning.demand import CPU, MEMORY
 from cluster_manager.tuning.round_arrays import NOT_PLACED, RoundArrays
+from kernels.compiled import compiled, compiled_part
 
 NOWHERE = -1
 AFTER_REVERTS = -1

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_manager.capacity.tables import Integers, Reals
-from cluster_manager.kernels.compiled import compiled, compiled_part
+from kernels.compiled import compiled, compiled_part
 
 Flags = NDArray[np.bool_]
 

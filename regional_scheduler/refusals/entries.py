@@ -15,11 +15,11 @@ from typing import TypeAlias
 import numpy as np
 
 from cluster_manager.capacity.tables import Integers
-from cluster_manager.kernels.compiled import compiled
 from cluster_manager.mechanism import Query
 from domain.identifiers import GpuModel
 from domain.rank import Standing
 from domain.workload import JobSpecification
+from kernels.compiled import compiled
 from regional_scheduler.refusals.releases import ReleaseLog
 
 Scope: TypeAlias = tuple[Hashable, ...]

@@ -39,6 +39,7 @@ DECIDING_PACKAGES = (
     "domain",
     "formats",
     "global_scheduler",
+    "kernels",
     "regional_scheduler",
     "simulator",
 )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_manager.kernels.compiled import compiled
+from kernels.compiled import compiled
 
 Steps = NDArray[np.float64]
 """[step, time | GPUs]; GPUs are whole numbers."""

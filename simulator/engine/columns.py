@@ -8,12 +8,12 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_manager.kernels.compiled import compiled
 from domain.identifiers import WorkloadId
 from global_scheduler.arithmetic import Floats
 from global_scheduler.knowledge import OracleWork
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import NOT_RANKED, DemandColumns, PendingColumns, RunningColumns, StoredTuples
+from kernels.compiled import compiled
 from simulator.engine.workloads import SimulatedWorkload
 
 Integers = NDArray[np.int64]

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_manager.kernels.compiled import compiled
+from kernels.compiled import compiled
 from simulator.engine.columns import WorkloadColumns
 from simulator.engine.one_workload import OneWorkload
 from simulator.engine.workloads import SimulatedWorkload

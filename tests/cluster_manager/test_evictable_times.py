@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from cluster_manager.capacity.attempts import EVICTABLE, LEVEL, PRIORITY, SPARED
 from cluster_manager.eviction.victims import rule_lets_evict
-from cluster_manager.kernels.compiled import compiled
 from domain.eviction import ALWAYS_S, NEVER_S, EvictionRule, Evictor, Victim, may_evict
 from domain.identifiers import JobName, TenantId
 from domain.placement import Holding
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
+from kernels.compiled import compiled
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place
 from regional_scheduler.queries import query_of
 from regional_scheduler.region_capacity import RegionCapacity

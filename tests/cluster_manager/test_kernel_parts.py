@@ -10,10 +10,10 @@ from numba.core.dispatcher import Dispatcher
 from cluster_manager.capacity import charging, cluster_tables, free_counts, released_capacity
 from cluster_manager.capacity.tables import Integers
 from cluster_manager.eviction import required_victims
-from cluster_manager.kernels.compiled import compiled, constant
 from cluster_manager.kernels.sorting import put_in_stable_order
 from cluster_manager.packing import search
 from cluster_manager.packing.gpu_choice import lowest_gpus
+from kernels.compiled import compiled, constant
 from services.runtime.kernels import compile_kernels
 
 

@@ -11,7 +11,6 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from cluster_manager.capacity.tables import Reals
-from cluster_manager.kernels.compiled import compiled
 from cluster_manager.mechanism import BestPlace, Place, Query, Shortfall
 from cluster_manager.packing.mechanism import Packing
 from cluster_manager.place_rank import RANK_FIELDS, SPREAD, comes_before, rank_comes_before, rank_of
@@ -21,6 +20,7 @@ from domain.identifiers import JobName, TenantId
 from domain.rank import Standing
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification
+from kernels.compiled import compiled
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place
 from regional_scheduler.queries import query_of
 from regional_scheduler.region_capacity import RegionCapacity

@@ -1,0 +1,1 @@
+"""What the compiled code of all packages is made with."""
