@@ -1,6 +1,6 @@
-"""Rounds of tuning: ``python -m benchmarks.tuning_round [--profiles FILE] [--rounds N]``.
+"""Rounds of tuning: ``python -m benchmarks.tuning_round [--profiles FILE] [--rounds N] [--servers N]``.
 
-64 servers of 8 GPUs, 24 CPUs and 500 GB, all GPUs asked for, in the splits of Synergy §5.1 and §5.4: a round of
+64 servers, or so many, of 8 GPUs, 24 CPUs and 500 GB, all GPUs asked for, in the splits of Synergy §5.1 and §5.4: a round of
 Synergy-TUNE from nothing, and one for jobs that stay where they are; and what it reaches of the bound of Synergy-OPT.
 Without a file of profiles made ones are used, which have the shapes of those that the authors published.
 """
@@ -21,7 +21,6 @@ from cluster_manager.tuning.tune import Tune
 from domain.sensitivity import SensitivityProfile
 from formats.profiles_file import read_profiles
 
-SERVERS = 64
 SERVER = MachineRoom(8, 24_000, 500 * 1024)
 SHARE = GpuAmounts(3_000, 64_000)
 SEED = 1
@@ -62,11 +61,16 @@ def made_profile(cpus: float, memory_gib: float, speedup: float) -> SensitivityP
 
 
 def made_jobs(
-    profiles: Mapping[str, SensitivityProfile], book: DemandBook, split: Sequence[int], several: bool, seed: int
+    profiles: Mapping[str, SensitivityProfile],
+    book: DemandBook,
+    split: Sequence[int],
+    several: bool,
+    seed: int,
+    servers: int,
 ) -> list[RunnableJob]:
     """Jobs that ask for all GPUs: of one each, or of up to 16 as in Philly."""
     generator = np.random.default_rng(seed)
-    left = SERVERS * SERVER.gpus
+    left = servers * SERVER.gpus
     jobs: list[RunnableJob] = []
     while left:
         gpus = int(generator.choice([1, 2, 4, 8, 16], p=[0.7, 0.1, 0.1, 0.07, 0.03])) if several else 1
@@ -78,25 +82,27 @@ def made_jobs(
     return jobs
 
 
-def bound_of_whole_servers(jobs: Sequence[RunnableJob]) -> float:
+def bound_of_whole_servers(jobs: Sequence[RunnableJob], servers: int) -> float:
     """The bound of Synergy-OPT if jobs that fill servers are not split over more of them: what these do not use of their
     servers' CPUs and memory helps nobody then."""
     filling = [job for job in jobs if job.gpus % SERVER.gpus == 0]
     others = [job for job in jobs if job.gpus % SERVER.gpus]
-    left = SERVERS - sum(job.gpus for job in filling) // SERVER.gpus
+    left = servers - sum(job.gpus for job in filling) // SERVER.gpus
     own = sum(float(job.demand.speeds[-1]) for job in filling)
     return own + Opt().ideal(others, [SERVER] * left).bound
 
 
-def measure(profiles: Mapping[str, SensitivityProfile], split: Sequence[int], several: bool, rounds: int) -> None:
+def measure(
+    profiles: Mapping[str, SensitivityProfile], split: Sequence[int], several: bool, rounds: int, count: int
+) -> None:
     """One kind of work, with other jobs in every round."""
-    book, servers = DemandBook(), [SERVER] * SERVERS
+    book, servers = DemandBook(), [SERVER] * count
     durations_s, processor_s, kept_s, solve_s = [], [], [], []
     shares: dict[str, list[float]] = {"tune": [], "tune_of_the_paper": [], "proportional": []}
     whole: list[float] = []
     others: tuple[TuningMechanism, ...] = (Tune(exact_paper=True), Proportional())
     for number in range(rounds + 2):
-        jobs = made_jobs(profiles, book, split, several, SEED + number)
+        jobs = made_jobs(profiles, book, split, several, SEED + number, count)
         began_s, started_s = time.thread_time(), time.perf_counter()
         tuned = Tune().allocate(jobs, servers)
         taken_s, ended_s = time.thread_time(), time.perf_counter()
@@ -116,13 +122,13 @@ def measure(profiles: Mapping[str, SensitivityProfile], split: Sequence[int], se
         solve_started_s = time.thread_time()
         bound = Opt().ideal(jobs, servers).bound
         solve_s.append(time.thread_time() - solve_started_s)
-        whole.append(total_speed(tuned) / bound_of_whole_servers(jobs))
+        whole.append(total_speed(tuned) / bound_of_whole_servers(jobs, count))
         shares["tune"].append(total_speed(tuned) / bound)
         for mechanism, name in zip(others, ("tune_of_the_paper", "proportional"), strict=True):
             shares[name].append(total_speed(mechanism.allocate(jobs, servers)) / bound)
     kind = "several_gpus" if several else "one_gpu"
     name = f"tuning_round_{kind}_{'_'.join(map(str, split))}"
-    work = {"servers": SERVERS, "gpus": SERVERS * SERVER.gpus, "split": list(split), "seed": SEED}
+    work = {"servers": count, "gpus": count * SERVER.gpus, "split": list(split), "seed": SEED}
     extra: dict[str, object] = {
         "processor_p50_s": summary_of(processor_s)["p50_s"],
         "processor_p99_s": summary_of(processor_s)["p99_s"],
@@ -142,12 +148,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profiles", type=Path, help="CSV of sensitivity profiles (docs/formats.md)")
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--servers", type=int, default=64)
     given = parser.parse_args()
     made = {model: made_profile(*shape) for model, shape in MADE.items()}
     profiles = read_profiles(given.profiles) if given.profiles else made
     for several in (False, True):
         for split in SPLITS:
-            measure(profiles, split, several, given.rounds)
+            measure(profiles, split, several, given.rounds, given.servers)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Rule: the jobs whose GPUs are there run, whatever else they ask for. By falling 
 demands, each goes to the machine with the least free that is enough. A job that fits nowhere (1) asks for its base
 instead, and if it still does not fit, (2) goes where its GPUs are, and jobs there that hold more than their base revert
 to it. What the paper does not have: exchanges make the round faster (`exchanges`), and so they do for rounds that begin
-with what would be ideal (`balance`), by several prices of memory; the fastest of them counts. `exact_paper` leaves that
-out.
+with what would be ideal (`balance`), by several prices of memory; the fastest of them counts, and jobs change places
+between its machines where that helps (`relocations`). `exact_paper` leaves that out.
 
 The base of a job is the least within its proportional share that is as fast as it: where the paper reverts to the share
 itself, what would not be used is left to others.
@@ -27,6 +27,7 @@ from cluster_manager.tuning.exchanges import LEAST_GAIN, MOST_SWEEPS, improve
 from cluster_manager.tuning.mechanism import JobAllocation, MachineRoom, PlacedJob, RunnableJob
 from cluster_manager.tuning.places_kept import retuned_in_place
 from cluster_manager.tuning.placing import grant, place_tuning
+from cluster_manager.tuning.relocations import relocated
 from cluster_manager.tuning.round_arrays import (
     NOT_PLACED,
     RoundArrays,
@@ -66,6 +67,8 @@ class Tune:
             same_jobs = bool(((tried.level == NOT_PLACED) == (arrays.level == NOT_PLACED)).all())
             if same_jobs and speed_of(tried) > fastest + LEAST_GAIN:
                 best, fastest = tried, speed_of(tried)
+        relocated(best, _prices(machines, MEMORY_PRICES[-1]))
+        improve(best, order, MOST_SWEEPS)
         return allocations_of(best, jobs)
 
     def retuned(self, jobs: Sequence[PlacedJob], machines: Sequence[MachineRoom]) -> list[GpuAmounts]:
