@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster_manager.capacity.tables import GPUS, MEBIBYTES, MILLICPUS, Integers, Reals
-from cluster_manager.kernels.compiled import compiled, compiled_part
 from cluster_manager.tuning.demand import CPU, MEMORY
 from cluster_manager.tuning.exchanges import LEAST_GAIN
 from cluster_manager.tuning.placing import NOWHERE
 from cluster_manager.tuning.round_arrays import RoundArrays
+from kernels.compiled import compiled, compiled_part
 
 MOST_TRIALS = 18_000
 """Jobs whose options are tried, those of each machine at each exchange: within 10 ms with all else."""
