@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,12 @@ import pytest
 
 from formats.profiles_file import write_profiles
 from scripts.results.side_by_side import run_side_by_side
+from scripts.results.synergy import __main__ as command
 from scripts.results.synergy import runs
 from scripts.results.synergy.cases import (
     DERIVED_MULTI,
     DERIVED_SINGLE,
     DRF,
-    FULL_SINGLE,
     LIST_SINGLE,
     MECHANISMS,
     PHILLY,
@@ -38,7 +39,7 @@ from tests.simulator.engine.profiled_run import HUNGRY, LEAN
 
 MODELS = [model for models in MODELS_OF_TASKS.values() for model in models]
 CASES = (
-    *(Case(DERIVED_SINGLE, FULL_SINGLE, policy) for policy in MECHANISMS),
+    *(Case(DERIVED_SINGLE, 9.0, policy) for policy in MECHANISMS),
     *(Case(trace, 0.0, policy) for trace in (LIST_SINGLE, PHILLY) for policy in (PROPORTIONAL, TUNE)),
     *(Case(DERIVED_MULTI, STATIC_LOAD, policy, "fifo", SENSITIVE) for policy in (DRF, TETRIS, TUNE, PROPORTIONAL)),
 )
@@ -69,6 +70,7 @@ def small_files(folder: Path, count: int = 60) -> None:
 def test_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_files(tmp_path)
     monkeypatch.setattr(runs, "TRACE_FOLDER", tmp_path)
+    monkeypatch.setattr(runs, "EARLY", Monitored(5, 20))
     monkeypatch.setattr(runs, "STEADY", Monitored(10, 40))
     monkeypatch.setattr(runs, "ROWS", 60)
     runs.profiles.cache_clear()
@@ -78,7 +80,7 @@ def test_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     runs.rows_of_file.cache_clear()
     kept = [KeptRun(json.loads(json.dumps(run))) for run in measured]
     assert all(run.number("unfinished") == 0 for run in kept)
-    even, tuned = (find(kept, Case(DERIVED_SINGLE, FULL_SINGLE, policy)) for policy in (PROPORTIONAL, TUNE))
+    even, tuned = (find(kept, Case(DERIVED_SINGLE, 9.0, policy)) for policy in (PROPORTIONAL, TUNE))
     assert even is not None
     assert tuned is not None
     assert even.number("speed") == pytest.approx(1.0)
@@ -87,6 +89,16 @@ def test_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     written = {path.name for path in (tmp_path / "results").rglob("*") if path.is_file()}
     assert written == {"synergy.md", "load.svg"}
     assert "synergy/load.svg" in (tmp_path / "results" / "synergy.md").read_text()
+
+
+def test_a_run_that_was_written_down_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(DERIVED_SINGLE, 9.0, TUNE)
+    monkeypatch.setattr(command, "WRITTEN_DOWN", tmp_path / "runs.jsonl")
+    monkeypatch.setattr(command, "run_case", lambda case: {**asdict(case), "jct_s": 1.0})
+    assert command.run_once(case)["jct_s"] == 1.0
+    monkeypatch.setattr(command, "run_case", lambda case: {**asdict(case), "jct_s": 2.0})
+    assert command.run_once(case)["jct_s"] == 1.0
+    assert command.run_once(replace(case, load=8.0))["jct_s"] == 2.0
 
 
 def test_a_case_is_run_once() -> None:

@@ -2,7 +2,7 @@
 
 Profiles and lists of jobs are in the folder that TOPMAST_TRACES names, else in ../shared/traces beside the checkout; without them
 it says so and writes nothing. What is measured is kept in docs/results/synergy/figures.json; `--redraw` makes picture and
-document from it without a run.
+document from it without a run. Each run is written down when it has ended, so that `--resume` goes on after an interruption.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
+from domain.events import JsonValue
 from scripts.results.side_by_side import run_side_by_side
-from scripts.results.synergy.cases import all_cases
+from scripts.results.synergy.cases import Case, all_cases
 from scripts.results.synergy.document import write_pages
 from scripts.results.synergy.runs import ROOT, TRACE_FOLDER, missing_files, run_case
 
 RESULTS = ROOT / "docs" / "results"
+WRITTEN_DOWN = RESULTS / "synergy" / "runs.jsonl"
+"""Runs that have ended, of a call that has not."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -25,6 +29,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.results.synergy", description=__doc__)
     parser.add_argument("--redraw", action="store_true", help="from the figures of the last run")
     parser.add_argument("--processes", type=int, default=2, help="runs side by side (2)")
+    parser.add_argument("--resume", action="store_true", help="with the runs that an interrupted call has written down")
     given = parser.parse_args(arguments)
     kept = RESULTS / "synergy" / "figures.json"
     if given.redraw:
@@ -37,10 +42,27 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(
             f"{missing[0].name} is not in {TRACE_FOLDER}: name the folder of the public traces with TOPMAST_TRACES"
         )
-    runs = run_side_by_side(run_case, all_cases(), given.processes)
     kept.parent.mkdir(parents=True, exist_ok=True)
+    if not given.resume:
+        WRITTEN_DOWN.unlink(missing_ok=True)
+    runs = run_side_by_side(run_once, all_cases(), given.processes)
     kept.write_text("[\n" + ",\n".join(json.dumps(run) for run in runs) + "\n]\n")
     write_pages(runs, RESULTS)
+    WRITTEN_DOWN.unlink(missing_ok=True)
+
+
+def run_once(case: Case) -> dict[str, JsonValue]:
+    """The run as it was written down, else run now and written down."""
+    wanted = asdict(case)
+    lines = WRITTEN_DOWN.read_text().splitlines() if WRITTEN_DOWN.exists() else []
+    for run in map(json.loads, lines):
+        if all(run[name] == value for name, value in wanted.items()):
+            return dict(run)
+    measured = run_case(case)
+    with WRITTEN_DOWN.open("a") as file:
+        # One call: lines of two processes do not mix.
+        file.write(json.dumps(measured) + "\n")
+    return measured
 
 
 if __name__ == "__main__":

@@ -20,7 +20,17 @@ from domain.sensitivity import AmountsPerGpu, SensitivityProfile
 from domain.tenant import HIGHEST_PRIORITY, Tenant
 from formats.profiles_file import read_profiles
 from formats.trace import TraceRow
-from scripts.results.synergy.cases import DERIVED_MULTI, LIST_MULTI, LIST_SINGLE, PHILLY, ROWS, STEADY, Case
+from scripts.results.synergy.cases import (
+    DERIVED_MULTI,
+    EARLY,
+    LIST_MULTI,
+    LIST_SINGLE,
+    PHILLY,
+    ROWS,
+    STEADY,
+    Case,
+    Monitored,
+)
 from scripts.results.synergy.derived_trace import TENANT, derived_rows
 from simulator.engine.settings import CostSettings, SimulationSettings
 from simulator.engine.simulation import RunProgress, Simulation
@@ -29,6 +39,7 @@ from simulator.inputs.models import ModelSplit, assign_models
 from simulator.inputs.trace_files import TraceOptions, read_trace_file
 from simulator.policies.registry import policy_called
 from simulator.results.figures import rows_of
+from simulator.results.run_record import RunRecord
 
 ROOT = Path(__file__).resolve().parents[3]
 TRACE_FOLDER = Path(os.environ.get("TOPMAST_TRACES", ROOT.parent / "shared" / "traces"))
@@ -41,9 +52,8 @@ FILES = {
 ROUND_S = 300.0
 GPUS_PER_MACHINE, MEMORY_GIB = 8, 500.0
 MACHINES, PHILLY_MACHINES = 16, 64
-PHILLY_FROM_S = 49 * 86_400.0
-PHILLY_KEPT = 0.75
-"""The share of Philly's jobs that is submitted, so that 512 GPUs are offered about what they can do."""
+PHILLY_FROM_S = 75.3 * 86_400.0
+"""From here on 512 GPUs are offered half as much again as they can do, and completion times are like those of the paper."""
 PHILLY_ROWS = 8000
 TRACE_SEED, MODEL_SEED, RUN_SEED = 20220711, 1, 1
 
@@ -67,10 +77,8 @@ def rows_of_file(trace: str) -> tuple[TraceRow, ...]:
     read = read_trace_file(path, TraceOptions(gpus_only=True)).rows
     if trace != PHILLY:
         return tuple(replace(row, tenant=TENANT) for row in read[:ROWS])
-    rng = np.random.default_rng(TRACE_SEED)
     window = [row for row in read if row.submit_s >= PHILLY_FROM_S and 0 < row.gpus <= PHILLY_MACHINES * 8]
-    kept = [row for row, draw in zip(window, rng.random(len(window)).tolist(), strict=True) if draw < PHILLY_KEPT]
-    return tuple(replace(row, tenant=TENANT, model="") for row in kept[:PHILLY_ROWS])
+    return tuple(replace(row, tenant=TENANT, model="") for row in window[:PHILLY_ROWS])
 
 
 def rows_for(case: Case) -> Sequence[TraceRow]:
@@ -79,8 +87,9 @@ def rows_for(case: Case) -> Sequence[TraceRow]:
     if case.trace not in FILES:
         multi = case.trace == DERIVED_MULTI
         rows = derived_rows(ROWS, case.load, split, profiles(), multi=multi, seed=TRACE_SEED)
-        return [replace(row, duration_s=row.duration_s * _with_share(row.model, case)) for row in rows]
-    return assign_models(rows_of_file(case.trace), split, profiles(), np.random.default_rng(MODEL_SEED))
+    else:
+        rows = assign_models(rows_of_file(case.trace), split, profiles(), np.random.default_rng(MODEL_SEED))
+    return [replace(row, duration_s=row.duration_s * _with_share(row.model, case)) for row in rows]
 
 
 def _with_share(model: str, case: Case) -> float:
@@ -120,14 +129,27 @@ def run_case(case: Case) -> dict[str, JsonValue]:
     given = SimulationInput(case.trace, rows, fleet_for(case), tenants, profiles=profiles())
     begun_s = time.process_time()
     simulation = Simulation(given, policy_called(case.policy), settings_for(case), RUN_SEED)
-    monitored = slice(STEADY.first, min(STEADY.behind, len(rows)))
+    last = min(STEADY.behind, len(rows))
 
     def goes_on(_progress: RunProgress) -> bool:
         there = simulation.world.workloads
-        return len(there) < monitored.stop or any(work.state is not State.COMPLETED for work in there[monitored])
+        return len(there) < last or any(work.state is not State.COMPLETED for work in there[EARLY.first : last])
 
     record = simulation.run(goes_on)
-    processor_s = time.process_time() - begun_s
+    counted = EARLY if case.trace == PHILLY else STEADY
+    early = measured(record, rows, EARLY)
+    return {
+        **asdict(case),
+        **measured(record, rows, counted),
+        "early_jct_s": early["jct_s"],
+        "early_unfinished": early["unfinished"],
+        "processor_s": round(time.process_time() - begun_s, 1),
+    }
+
+
+def measured(record: RunRecord, rows: Sequence[TraceRow], counted: Monitored) -> dict[str, JsonValue]:
+    """What is measured of the jobs that count."""
+    monitored = slice(counted.first, min(counted.behind, len(rows)))
     table = record.workloads
     submitted_s, ended_s = table.submitted_s[monitored], table.ended_s[monitored]
     attempts, held_gpu_s = record.attempts, rows_of(record).held_gpu_s
@@ -135,7 +157,6 @@ def run_case(case: Case) -> dict[str, JsonValue]:
     work_gpu_s = sum(row.gpus * row.duration_s for row in rows[monitored])
     jct_s = ended_s - submitted_s
     return {
-        **asdict(case),
         "jobs": len(jct_s),
         "unfinished": int(np.isnan(jct_s).sum()),
         "jct_s": float(np.nanmean(jct_s)),
@@ -143,5 +164,4 @@ def run_case(case: Case) -> dict[str, JsonValue]:
         "jct_p99_s": float(np.nanquantile(jct_s, 0.99)),
         "queueing_s": float(np.nanmean(table.first_started_s[monitored] - submitted_s)),
         "speed": work_gpu_s / float(held_gpu_s[of_monitored].sum()),
-        "processor_s": round(processor_s, 1),
     }
