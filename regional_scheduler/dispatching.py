@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from data_placement.catalog import Catalog
 from domain.diagnosis import Diagnosis
-from domain.placement import AttemptKey
-from domain.plan import Evict, Plan, Start
+from domain.placement import AttemptKey, Holding
+from domain.plan import Evict, Plan, Retune, ScaleIn, Start
 from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.needless_victims import needless_victims
@@ -34,6 +34,8 @@ class Dispatch:
     plan: Plan
     needless: tuple[AttemptKey, ...] = ()
     """Victims that could have stayed: always none, unless planning is wrong."""
+    before: tuple[Holding, ...] = ()
+    """What attempts held that go on with less for it, before they did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,11 @@ def confirm_wins(
 def withdraw_wins(inventory: RegionCapacity, confirmations: Sequence[Confirmation]) -> bool:
     """Undoes what `confirm_wins` has done, when nothing else has happened since; whether it did.
 
-    False, and nothing is changed, when a plan does anything but start an attempt and evict others for it.
+    False, and nothing is changed, when a plan does anything but start an attempt and have others leave or go on with less for it.
     """
     plans = [confirmation.plan for confirmation in confirmations if isinstance(confirmation, Dispatch)]
-    if not all(isinstance(action, Start | Evict) for plan in plans for action in plan.actions):
+    undone = Start | Evict | ScaleIn | Retune
+    if not all(isinstance(action, undone) for plan in plans for action in plan.actions):
         return False
     # The newcomers first: what they were given overlaps with what their victims get back.
     for confirmation in confirmations:
@@ -91,7 +94,17 @@ def withdraw_wins(inventory: RegionCapacity, confirmations: Sequence[Confirmatio
             inventory.hold(holding)
             if changing:
                 inventory.voluntary.begins_change(victim)
+    for confirmation in reversed(confirmations):
+        for holding in confirmation.before if isinstance(confirmation, Dispatch) else ():
+            inventory.replace_placements(holding.key, holding.placements)
+            inventory.voluntary.change_carried_out(holding.key)
     return True
+
+
+def _scaled_or_tuned(inventory: RegionCapacity, plan: Plan) -> tuple[Holding, ...]:
+    """What the attempts hold that the plan has go on with less."""
+    keys = {action.attempt for action in plan.actions if isinstance(action, ScaleIn | Retune)}
+    return tuple([holding for key in sorted(keys) if (holding := inventory.holding(key)) is not None])
 
 
 def _confirm(
@@ -110,5 +123,6 @@ def _confirm(
         return DispatchRefused(lot, plan.diagnosis, plan.sentence)
     if start is not None:
         plan = start(plan, lot)
+    before = _scaled_or_tuned(inventory, plan)
     apply_plan(inventory, plan, now, lot)
-    return Dispatch(lot, plan, needless_victims(inventory, lot.key, plan))
+    return Dispatch(lot, plan, needless_victims(inventory, lot.key, plan), before)

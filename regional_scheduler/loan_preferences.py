@@ -2,7 +2,7 @@
 
 Rule: base tasks of elastic workloads rather go to machines on loan, so that giving these back may cost flexible tasks
 only; all others rather to machines for training. Only fungible workloads may go to the other kind at all. Those that
-may run on both kinds at once do so last, and come after all other workloads.
+may run on both kinds at once do so last.
 """
 
 from __future__ import annotations
@@ -44,8 +44,3 @@ def offers(traits: LoanTraits, training: Sequence[int], on_loan: Sequence[int]) 
         # Lyra §6: "their base demands are placed on training servers, and flexible demands on inference servers".
         found.append(Offer(own, (*lent, *own)) if traits.elastic else Offer((*own, *lent), ()))
     return tuple([offer for offer in found if offer.base])
-
-
-def comes_last(traits: LoanTraits) -> bool:
-    """Whether it is served "with the lowest priority on the remaining servers after all other jobs are scheduled" (§6)."""
-    return traits.heterogeneous

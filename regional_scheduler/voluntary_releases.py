@@ -122,6 +122,10 @@ class VoluntaryReleases:
         """The attempt is about to be dispatched: it gives up nothing before it runs, as `change_carried_out` says then."""
         self._changing.add(key)
 
+    def will_give_up(self, key: AttemptKey) -> bool:
+        """Whether it can do without anything as soon as it runs, or its last change is carried out."""
+        return key in self._changing and any(key in held for held in self._held)
+
     def change_carried_out(self, key: AttemptKey) -> bool:
         """The attempt's last change is carried out; whether it can do without anything again."""
         if key not in self._changing:

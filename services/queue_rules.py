@@ -31,9 +31,10 @@ _NOT_OURS = {
     "placement": "it cuts workloads into tasks ({name}), but the users of a service say themselves how many they want",
     "region_choice": "it binds workloads to a region at submission ({name}), but in a service the auctions choose the"
     " region",
-    "reclaiming": "it chooses which loaned machines go back ({name}), which is not a matter of the queue",
-    "elastic": "it resizes what runs ({name}), which is not a matter of the queue",
-    "tuning": "it shares out CPUs and memory ({name}), which is not a matter of the queue",
+    "reclaiming": "it chooses which loaned machines go back ({name}), which is not a matter of the queue but of"
+    " inference.reclaiming in fleet.yaml",
+    "elastic": "it resizes what runs ({name}), which is not a matter of the queue but of 'elastic' in scheduler.yaml",
+    "tuning": "it shares out CPUs and memory ({name}), which is not a matter of the queue but of 'tuning' in scheduler.yaml",
 }
 """By the point of the policy: why a service cannot follow it."""
 

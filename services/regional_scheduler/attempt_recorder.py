@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from domain.clock import Clock
 from domain.placement import AttemptKey
+from services.database.channels import SCAN_CHANNEL
+from services.database.connection import wake_after_commit
 from services.database.engine import Database
 from services.database.eviction_guard import preemptions
 from services.database.lease_store import Lease
@@ -65,6 +67,9 @@ class AttemptRecorder:
             profiles = await record_measurements(connection, self._memory.region, reported, over, self._clock.now())
             successors = [str(successor.key.workload) for _, successor in recorded.successors]
             preempted_s = await preemptions(connection, self._memory.inventory.rule, successors, self._clock.now())
+            if any(self._memory.inventory.voluntary.will_give_up(start.key) for start in recorded.started):
+                # What runs can do without something, which who waits does not know yet.
+                wake_after_commit(connection, SCAN_CHANNEL)
         for key, run in recorded.runs.items():
             live.move(key, run)
         by_workload = {attempt.key.workload: attempt for attempt in reported}

@@ -12,7 +12,15 @@ from domain.identifiers import MachineId, RegionId, WorkloadId
 from domain.life_cycle import State
 from domain.machine_life_cycle import MachineHappening
 from domain.placement import AttemptKey, TaskPlacement, machines_of
-from domain.placement_changes import ImpossibleAction, PlacementChange, change_of, check_gang, grown, placements_after
+from domain.placement_changes import (
+    ChangeKind,
+    ImpossibleAction,
+    PlacementChange,
+    change_of,
+    check_gang,
+    grown,
+    placements_after,
+)
 from domain.plan import (
     Action,
     Downgrade,
@@ -78,6 +86,8 @@ class PlanWriting:
         self._live = live
         self._now = now
         self._newcomer: tuple[AttemptKey, Standing] | None = None
+        self._changed_by_plan: dict[AttemptKey, NewPlacements] = {}
+        """The changes of the plan that is being added."""
 
     def add(self, plan: Plan, newcomer: tuple[AttemptKey, Standing] | None = None) -> None:
         """What is to be written for the plan too. `newcomer` is what its `Start` starts.
@@ -85,11 +95,13 @@ class PlanWriting:
         Raises ImpossibleAction for an attempt that is not live here, or whose last change is not carried out yet.
         """
         self._newcomer = newcomer
+        self._changed_by_plan.clear()
         execute(plan.actions, self)
 
     def add_actions(self, actions: Iterable[Action]) -> None:
         """What is to be written for actions that make room for nothing. Raises as `add`."""
         self._newcomer = None
+        self._changed_by_plan.clear()
         execute(actions, self)
 
     def start(self, action: Start) -> None:
@@ -135,10 +147,12 @@ class PlanWriting:
         attempt = self._live.get(action.attempt)
         if attempt is None or attempt.state is not State.RUNNING:
             raise ImpossibleAction(action.attempt, f"{action.attempt.workload} does not run in region {self._region}")
-        if attempt.change is not None or any(new.key == action.attempt for new in self.writes.changes):
+        same_plan = self._changed_by_plan.get(action.attempt)
+        written = next((new for new in self.writes.changes if new.key == action.attempt), None)
+        if attempt.change is not None or (written is not None and written is not same_plan):
             wait = "is not carried out yet; try again when topmast events shows that it is"
             raise ImpossibleAction(action.attempt, f"the last change of {action.attempt.workload} {wait}")
-        after = placements_after(action, attempt.placements)
+        after = placements_after(action, attempt.placements if same_plan is None else same_plan.placements)
         check_gang(action.attempt, attempt.specification, after)
         if {placement.cluster for placement in after} != set(attempt.clusters):
             raise ImpossibleAction(action.attempt, "an attempt stays in the clusters in which it was started")
@@ -146,11 +160,17 @@ class PlanWriting:
         earlier = {
             new.key
             for new in self.writes.changes
-            if any(placement.machine in gets_more_on for placement in new.change.released)
+            if new.key != action.attempt and any(placement.machine in gets_more_on for placement in new.change.released)
         }
         waits_for = earlier | set(self._live.giving_up_on(gets_more_on, but=action.attempt))
         change = replace(change_of(action, attempt.placements, after), waits_for=tuple(sorted(waits_for)))
-        self.writes.changes.append(NewPlacements(action.attempt, attempt.revision + 1, after, change))
+        if same_plan is not None:
+            # It gives up tasks, and CPUs of those that it keeps: that is one change to carry out.
+            change = replace(change, kind=ChangeKind.RESIZED)
+            self.writes.changes.remove(same_plan)
+        new = NewPlacements(action.attempt, attempt.revision + 1, after, change)
+        self.writes.changes.append(new)
+        self._changed_by_plan[action.attempt] = new
 
 
 def migration_to(place: ReservedPlace) -> Eviction:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from data_placement.catalog import Catalog
 from domain.placement import AttemptKey, Holding
 from domain.plan import Evict, Migrate, Plan, ScaleIn, Start
 from domain.rank import QueuePosition, Standing
-from regional_scheduler.dispatching import Dispatch, withdraw_wins
+from regional_scheduler.dispatching import Dispatch, confirm_wins, withdraw_wins
+from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.planner import Refusal
 from regional_scheduler.region_capacity import RegionCapacity
@@ -73,6 +75,35 @@ def test_an_eviction_that_is_withdrawn_changes_nothing() -> None:
     apply_plan(inventory, outcome, 100.0, lot)
     assert withdraw_wins(inventory, [Dispatch(lot, outcome)])
     assert gives_up_nothing(inventory)
+
+
+def test_tasks_that_are_given_up_for_what_is_withdrawn_are_held_again_and_can_be_given_up_again() -> None:
+    inventory = two_machines()
+    inventory.voluntary.changes_take_time = True
+    key = hold_elastic(inventory, "a", 1, ("m1", (0, 1)), ("m1", (2, 3)), ("m1", (4, 5)), ("m1", (6, 7)))
+    hold_elastic(inventory, "b", 1, ("m2", ALL))
+    before = inventory.holding(key)
+    workload = workload_of("new", job(4))
+    lot = Lot(workload, QueuePosition(workload.workload, EQUAL, 0.0, 0.0, within_quota=False), key.attempt)
+    machines = region(cluster("c", [gpu_machine("m1"), gpu_machine("m2")]))
+    (won,) = confirm_wins(inventory, EmptyRegion(machines), Catalog(()), [lot], 100.0)
+    assert isinstance(won, Dispatch)
+    assert len(released(won.plan)) == 2
+    assert gives_up_nothing(inventory)
+    assert withdraw_wins(inventory, [won])
+    inventory.check()
+    assert inventory.holding(key) == before
+    again = plan(inventory, job(4))
+    assert released(again) == released(won.plan)
+
+
+def test_who_begins_to_run_is_known_to_have_something_to_give_up() -> None:
+    inventory = two_machines()
+    inventory.voluntary.will_begin(key_of("a"))
+    key = hold_elastic(inventory, "a", 1, ("m1", (0, 1)), ("m1", (2, 3)))
+    assert inventory.voluntary.will_give_up(key)
+    assert inventory.voluntary.change_carried_out(key)
+    assert not inventory.voluntary.will_give_up(key)
 
 
 def test_what_migrates_has_others_give_up_what_they_can_do_without() -> None:

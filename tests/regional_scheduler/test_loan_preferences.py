@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from regional_scheduler.loan_preferences import LoanTraits, Offer, comes_last, offers
+from regional_scheduler.loan_preferences import LoanTraits, Offer, offers
 
 TRAINING, ON_LOAN = (0, 2), (1,)
 
@@ -29,8 +29,6 @@ def test_both_kinds_at_once_come_last() -> None:
     elastic = tried(LoanTraits(elastic=True, heterogeneous=True))
     assert elastic == [Offer(TRAINING, TRAINING), Offer(TRAINING, (*ON_LOAN, *TRAINING))]
     assert tried(LoanTraits(elastic=False, heterogeneous=True))[-1] == Offer((*TRAINING, *ON_LOAN), ())
-    assert comes_last(LoanTraits(elastic=True, heterogeneous=True))
-    assert not comes_last(LoanTraits(elastic=True, fungible=True))
 
 
 def test_never_offered_what_is_not_there() -> None:

@@ -11,6 +11,8 @@ from domain.clock import ManualClock
 from domain.identifiers import AttemptNumber
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import ChangeKind, ImpossibleAction, name_of
+from domain.plan import Retune, ScaleIn, TaskAmounts
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
 from services.database import attempt_store, fleet_store, placement_change_store
@@ -20,6 +22,7 @@ from services.database.engine import Database
 from services.execution.executor import AttemptPhase, AttemptStatus
 from services.regional_scheduler.dispatching import dispatch_awards
 from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.plan_writing import PlanWriting, write_changes
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.region_memory import RegionMemory
 from services.wire.workloads import specification_to_proto
@@ -108,6 +111,29 @@ def test_what_a_won_plan_scales_in_is_waited_for(database_url: str, restarted: b
             assert NEWCOMER in memory.live.end_change(FIRST, {cluster: (NOW_S + 5.0, 100.0)})
             assert not memory.live.blocked(newcomer)
             assert not memory.inventory.voluntary.all(), "only base tasks are left"
+
+    asyncio.run(scenario())
+
+
+def test_one_plan_may_take_tasks_of_an_attempt_and_cpus_of_the_rest(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database, database.transaction() as connection:
+            await set_up(connection)
+            memory = await loaded(connection)
+            less = tuple(TaskAmounts(name_of(task), 4_000, task.mebibytes) for task in TASKS[:2])
+            actions: list[ScaleIn | Retune] = [
+                ScaleIn(FIRST, (name_of(TASKS[2]), name_of(TASKS[3]))),
+                Retune(FIRST, less),
+            ]
+            writing = PlanWriting(EAST, memory.live, NOW_S)
+            writing.add_actions(actions)
+            (new,) = writing.writes.changes
+            assert [placed.millicpus for placed in new.placements] == [4_000, 4_000]
+            assert (new.revision, new.change.kind, new.change.released) == (1, ChangeKind.RESIZED, TASKS)
+            with pytest.raises(ImpossibleAction, match="not carried out yet"):
+                writing.add_actions(actions[1:])
+            await write_changes(connection, EAST, writing.writes, NOW_S)
+            assert held(await loaded(connection), FIRST) == new.placements
 
     asyncio.run(scenario())
 

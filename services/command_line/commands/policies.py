@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def list_policies(as_json: JsonOption = False) -> None:
     """List the policies that can be simulated and compared, each with its source, and whether a service can follow it."""
-    from services.queue_rules import needs_estimates, why_not_live
+    from services.live_policies import switched_on_by, why_not_followed
+    from services.queue_rules import needs_estimates
     from simulator.policies.registry import policies
 
     known = policies()
@@ -24,9 +25,11 @@ def list_policies(as_json: JsonOption = False) -> None:
                     "policy": name,
                     "summary": policy.summary,
                     "scans": policy.scans,
-                    "live": why_not_live(policy) is None,
+                    "live": why_not_followed(policy) is None,
+                    "ordering": policy.ordering.name,
+                    "switched_on_by": dict(switched_on_by(policy)),
                     "needs_estimates": needs_estimates(policy),
-                    "why_not_live": why_not_live(policy),
+                    "why_not_live": why_not_followed(policy),
                 }
                 for name, policy in known.items()
             ]
@@ -37,8 +40,12 @@ def list_policies(as_json: JsonOption = False) -> None:
 
 
 def _live(policy: Policy) -> str:
-    from services.queue_rules import needs_estimates, why_not_live
+    """The setting by which a service follows it; in plain words where that is the order of a priority."""
+    from services.live_policies import switched_on_by, why_not_followed
+    from services.queue_rules import needs_estimates
 
-    if why_not_live(policy) is not None:
+    if why_not_followed(policy) is not None:
         return "no"
+    for setting, value in switched_on_by(policy).items():
+        return f"{setting}: {value}"
     return "with estimates" if needs_estimates(policy) else "yes"
