@@ -32,6 +32,8 @@ def cell_changes(region: RegionCapacity) -> tuple[Downgrade | Restore, ...]:
 def bound_anew(region: RegionCapacity) -> tuple[tuple[AttemptKey, CellsOfJobs], ...]:
     """The attempts whose cells are others now, but alike, with what all their jobs use: for both drivers to write down."""
     changes = [change for mechanism, cluster in region.in_cells for change in mechanism.bound_anew(cluster)]
+    if not changes:
+        return ()
     return tuple(
         (attempt, cells_after(holding.cells, cells))
         for attempt, cells in _by_attempt(changes)

@@ -281,6 +281,11 @@ class RegionCapacity(NeverCopied):
         gpus, millicpus, _ = self.shared.totals[:, IN_SERVICE:].sum(axis=0).tolist()
         return gpus, millicpus
 
+    @property
+    def has_guarded_mechanisms(self) -> bool:
+        """Whether any mechanism is of a package: only those may fail."""
+        return bool(self._guarded)
+
     def take_mechanism_failures(self) -> list[MechanismFailure]:
         """What mechanisms of packages did wrong since the last call, each failure once."""
         return [failure for mechanism in self._guarded for failure in mechanism.take_failures()]
@@ -355,7 +360,7 @@ class RegionCapacity(NeverCopied):
         """True when these `free_counts` are not enough for the query at this standing, even with all that attempts can do
         without, and there is nothing to evict."""
         # Most regions that are asked often have one cluster.
-        most = counts[0] if len(counts) == 1 else counts.max(initial=0)
+        most = counts.item() if len(counts) == 1 else counts.max(initial=0)
         if most >= query.tasks or self.any_victim(query, standing):
             return False
         return not self.voluntary.possible or bool(self.counts_with_releases(counts, query).max() < query.tasks)
@@ -369,17 +374,12 @@ class RegionCapacity(NeverCopied):
 
         That is one of a strictly worse standing; and for the owner of cells whatever is in a cluster where it owns some.
         """
-        if self.any_worse(standing):
-            return True
+        for cluster in self.clusters:
+            if cluster.any_worse(standing):
+                return True
         return bool(self._reclaiming) and any(
             mechanism.reclaims(query) and cluster.attempts.live[0] > 0 for mechanism, cluster in self._reclaiming
         )
-
-    def any_worse(self, standing: Standing) -> bool:
-        """Whether any attempt has a strictly worse standing; those that are leaving count too."""
-        if len(self.clusters) == 1:
-            return self.clusters[0].any_worse(standing)
-        return any(cluster.any_worse(standing) for cluster in self.clusters)
 
     @property
     def releases(self) -> int:

@@ -58,8 +58,9 @@ class FlexibleTasks:
     """The flexible tasks of elastic jobs: what was added last goes first."""
 
     def releases_of(self, holding: Holding) -> Iterable[VoluntaryRelease]:
-        for placement in reversed(holding.flexible):
-            yield VoluntaryRelease(holding.key, placement, None)
+        if not holding.base_tasks:
+            return ()
+        return [VoluntaryRelease(holding.key, placement, None) for placement in reversed(holding.flexible)]
 
 
 FLEXIBLE_TASKS = FlexibleTasks()
@@ -68,7 +69,7 @@ FLEXIBLE_TASKS = FlexibleTasks()
 class VoluntaryReleases:
     """What the attempts of one region can do without at the moment."""
 
-    __slots__ = ("_changing", "_found", "_found_at", "_held", "_region", "_sources", "changes_take_time")
+    __slots__ = ("_changing", "_found", "_found_at", "_held", "_region", "_sources", "changes_take_time", "possible")
 
     def __init__(self, region: RegionCapacity) -> None:
         self._region = region
@@ -77,6 +78,8 @@ class VoluntaryReleases:
         self._changing: set[AttemptKey] = set()
         self._found: tuple[VoluntaryRelease, ...] = ()
         self._found_at = -1
+        self.possible = False
+        """Whether any attempt may have something that it can do without; False is sure. Read only."""
         self.changes_take_time = False
         """Whether whoever changes what an attempt holds says later that it is carried out: see `change_carried_out`."""
 
@@ -89,13 +92,20 @@ class VoluntaryReleases:
 
     def holds(self, key: AttemptKey, holding: Holding | None) -> None:
         """The attempt holds this from now on; None: it is gone."""
-        for source, held in zip(self._sources, self._held, strict=True):
-            releases = tuple(source.releases_of(holding)) if holding is not None else ()
-            if releases:
-                held[key] = releases
-            else:
+        if holding is not None:
+            for source, held in zip(self._sources, self._held, strict=True):
+                releases = tuple(source.releases_of(holding))
+                if releases:
+                    held[key] = releases
+                    self.possible = True
+                elif self.possible:
+                    held.pop(key, None)
+            return
+        if self.possible:
+            for held in self._held:
                 held.pop(key, None)
-        if holding is None and key in self._changing:
+            self.possible = any(self._held)
+        if key in self._changing:
             self._changing.discard(key)
             self._region.shared.undo_log.note(partial(self._changing.add, key))
 
@@ -135,11 +145,6 @@ class VoluntaryReleases:
         return any(key in held for held in self._held)
 
     # What there is.
-
-    @property
-    def possible(self) -> bool:
-        """Whether any attempt may have something that it can do without; False is sure."""
-        return any(self._held)
 
     def all(self) -> tuple[VoluntaryRelease, ...]:
         """Everything, in the order of the sources, then of the attempts."""

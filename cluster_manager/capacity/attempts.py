@@ -121,7 +121,8 @@ class HeldAttempts:
         self._started_s = np.zeros(64, np.float64)
         self._entries = _no_entries(1024)
         self._free_rows: list[int] = []
-        self._order_keys: list[OrderKey] = []
+        self.order_keys: list[OrderKey] = []
+        """[rank] in the order of eviction. Read only."""
         self._used_entries = 0
         self._wasted_entries = 0
         self._changed: list[AttemptKey] = []
@@ -132,7 +133,7 @@ class HeldAttempts:
     @property
     def count(self) -> int:
         """How many there are."""
-        return len(self._order_keys)
+        return len(self.order_keys)
 
     @property
     def changes(self) -> int:
@@ -156,13 +157,6 @@ class HeldAttempts:
             del self._changed[: CHANGES_REMEMBERED // 2]
         self._changed.append(key)
 
-    def any_worse(self, standing: Standing) -> bool:
-        """Whether any attempt has a strictly worse standing; those that are leaving count too."""
-        if not self._order_keys:
-            return False
-        worst = self._order_keys[0]
-        return standing < (-worst[0], -worst[1])
-
     @property
     def used_entries(self) -> int:
         """How many rows of the entries are in use, or were by attempts that have ended (ROW says NO_ATTEMPT)."""
@@ -176,13 +170,13 @@ class HeldAttempts:
             self._make_space(len(live.entries))
         live.row, live.first_entry = self._free_rows[-1], self._used_entries
         live.order_key = order_key(live.holding)
-        return bisect_left(self._order_keys, live.order_key)
+        return bisect_left(self.order_keys, live.order_key)
 
     def add(self, live: HeldAttempt, rank: int) -> None:
         """Takes in an attempt that was prepared and whose entries are stored: see `insert_attempt`."""
         row, holding = self._free_rows.pop(), live.holding
         self._used_entries += len(live.entries)
-        self._order_keys.insert(rank, live.order_key)
+        self.order_keys.insert(rank, live.order_key)
         self.by_row[row] = live
         self.by_key[holding.key] = live
         self._has_changed(holding.key)
@@ -196,7 +190,7 @@ class HeldAttempts:
 
     def rank_of(self, live: HeldAttempt) -> int:
         """Its place in the order of eviction."""
-        return bisect_left(self._order_keys, live.order_key)
+        return bisect_left(self.order_keys, live.order_key)
 
     def remove(self, live: HeldAttempt, rank: int) -> None:
         """Forgets an attempt whose entries are no longer stored: see `drop_attempt`."""
@@ -205,7 +199,7 @@ class HeldAttempts:
             self._used_entries = first
         else:
             self._wasted_entries += end - first
-        del self._order_keys[rank]
+        del self.order_keys[rank]
         self.by_row[live.row] = None
         self._free_rows.append(live.row)
         del self.by_key[live.holding.key]
@@ -254,7 +248,7 @@ class HeldAttempts:
         self._rows[live.row, PRIORITY] = standing.priority
         self._rows[live.row, LEVEL] = standing.level
         live.order_key = key = order_key(live.holding)
-        keys, order = self._order_keys, self._order
+        keys, order = self.order_keys, self._order
         rank, count = bisect_left(keys, key), len(keys)
         if rank < count:
             order[rank + 1 : count + 1] = order[rank:count]
@@ -263,7 +257,7 @@ class HeldAttempts:
         self._live[0] = count + 1
 
     def _unrank(self, live: HeldAttempt) -> None:
-        keys, order = self._order_keys, self._order
+        keys, order = self.order_keys, self._order
         rank, count = bisect_left(keys, live.order_key), len(keys)
         if rank < count - 1:
             order[rank : count - 1] = order[rank + 1 : count]

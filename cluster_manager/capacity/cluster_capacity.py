@@ -289,7 +289,11 @@ class ClusterCapacity(NeverCopied):
 
     def any_worse(self, standing: Standing) -> bool:
         """Whether any attempt has a strictly worse standing; those that are leaving count too."""
-        return self._attempts.any_worse(standing)
+        order_keys = self._attempts.order_keys
+        if not order_keys:
+            return False
+        worst = order_keys[0]
+        return standing < (-worst[0], -worst[1])
 
     def when_empty(self, kind: TaskKind, tasks: int) -> int:
         """How many tasks would fit with nothing else here and all machines up; each machine counted up to `tasks`."""

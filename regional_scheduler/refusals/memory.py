@@ -45,11 +45,12 @@ class KnownRefusal(NamedTuple):
 class RefusalMemory:
     """What found no place in one region, and still finds none. Nothing may be released of which it does not hear."""
 
-    __slots__ = ("_known", "_questions", "_region", "_releases", "_supposed", "hits", "lookups")
+    __slots__ = ("_known", "_questions", "_region", "_releases", "_shared", "_supposed", "hits", "lookups")
 
     def __init__(self, region: RegionCapacity) -> None:
         """Hears from now on what is released in the region."""
         self._region = region
+        self._shared = region.shared
         self._releases = ReleaseLog()
         self._known = RefusedJobs(self._releases, self._count_again)
         self._supposed: RefusedJobs | None = None
@@ -219,20 +220,19 @@ class RefusalMemory:
 
     def _is_short(self, asked: AskedJob, standing: Standing) -> bool:
         """Whether too little is free everywhere, and there is nothing to evict."""
-        region = self._region
-        releases = region.shared.releases
-        if asked.short_since == releases and asked.short_at <= standing:
+        shared = self._shared
+        if asked.short_since == shared.releases and asked.short_at <= standing:
             return True
         counts = asked.counts
-        if counts is None or asked.forgotten != region.shared.counted.forgotten:
-            asked.counts = counts = region.free_counts(asked.query.kind)
-            asked.forgotten = region.shared.counted.forgotten
+        if counts is None or asked.forgotten != shared.counted.forgotten:
+            asked.counts = counts = self._region.free_counts(asked.query.kind)
+            asked.forgotten = shared.counted.forgotten
             if counts is None:
                 return False
-        if not region.is_short(counts, asked.query, standing):
+        if not self._region.is_short(counts, asked.query, standing):
             return False
-        if not region.shared.undo_log.tentative:
-            asked.short_since, asked.short_at = releases, standing
+        if not shared.undo_log.tentative:
+            asked.short_since, asked.short_at = shared.releases, standing
         return True
 
     def _count_again(self, entry: RefusedJob) -> list[int] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from domain.identifiers import MachineId
+from domain.life_cycle import State
 from domain.placement import Score
 from domain.plan import Plan
 from domain.rank import Standing
@@ -68,7 +69,7 @@ class SimulatedQueuePass:
         """Where the last plan for a workload that has a reservation puts it, by its index."""
         self.now = 0.0
         self.refused: list[SimulatedWorkload] = []
-        """Workloads without a place so far in this pass."""
+        """Workloads without a place so far in this pass; of those that wait already some are left out."""
 
     def begin(self, now: float) -> None:
         self.now = now
@@ -102,7 +103,8 @@ class SimulatedQueuePass:
             self._hopeless[alike] = standing
         else:
             return False
-        self.refused.append(work)
+        if work.state is State.PENDING:
+            self.refused.append(work)
         return True
 
     def next(self) -> SimulatedWorkload | None:

@@ -130,12 +130,11 @@ class SimulatedRegions:
         if not self.keeps_refusals:
             return False
         asked = 0
-        for way in range(max(len(work.ways), 1)):
-            regions = self._asked_regions(work, way)
-            for region in regions:
-                if not region.refusals.refuses(region.question, standing):
+        for way in range(len(work.ways) or 1):
+            for _, refusals, question in self._asked_regions(work, way):
+                if not refusals.refuses(question, standing):
                     return False
-            asked += len(regions)
+                asked += 1
         self.lookups += asked
         return True
 

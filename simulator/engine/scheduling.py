@@ -30,13 +30,18 @@ class Scheduling:
         self._start_s = start_s
         self._scan_due_s = math.inf
         self._auction_due = False
+        members = world.regions.members
+        self._has_cells = any(member.inventory.in_cells for member in members)
+        """Whether any attempt may lose cells or get cells while it goes on."""
+        self._guarded = [member for member in members if member.inventory.has_guarded_mechanisms]
         self.scan_passes = 0
 
     def decide(self, now: float) -> None:
         """There is news: allocates now, or makes sure that a scan pass is due."""
         world = self._world
         world.news = False
-        change_cells(world, self._attempts)
+        if self._has_cells:
+            change_cells(world, self._attempts)
         if not len(world.queue):
             return
         if not world.policy.scans:
@@ -95,7 +100,7 @@ class Scheduling:
 
     def _tell_failures(self, now: float) -> None:
         """What mechanisms of packages did wrong is in the log."""
-        for member in self._world.regions.members:
+        for member in self._guarded:
             for failure in member.inventory.take_mechanism_failures():
                 if self._world.log is not None:
                     self._world.log.mechanism_failed(member.region, failure, now)
