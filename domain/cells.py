@@ -123,7 +123,10 @@ CellsOfJobs: TypeAlias = tuple[tuple[JobName, CellUse], ...]
 
 def virtual_cluster_of(cells: CellsOfJobs) -> VirtualClusterId | None:
     """The virtual cluster whose cells an attempt uses; None where it uses none, or does without at the moment."""
-    return next((use.virtual_cluster for _, use in cells if not use.downgraded), None)
+    for _, use in cells:
+        if not use.downgraded:
+            return use.virtual_cluster
+    return None
 
 
 def downgraded(use: CellUse) -> CellUse:

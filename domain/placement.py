@@ -112,6 +112,9 @@ class Holding(NamedTuple):
         return tuple([one for one in self.placements if one.task >= base_tasks.get(one.job, one.task + 1)])
 
 
+NONE_BY_PRIORITY = (0,) * (LOWEST_PRIORITY + 1)
+
+
 class Score(NamedTuple):
     """How good a plan is; smaller is better; field order is the order of importance (design §4).
 
@@ -120,7 +123,7 @@ class Score(NamedTuple):
 
     reclaim_class: int = 0
     """0 evicts nothing, 1 scales in only, 2 preempts."""
-    preempted_by_priority: tuple[int, ...] = (0,) * (LOWEST_PRIORITY + 1)
+    preempted_by_priority: tuple[int, ...] = NONE_BY_PRIORITY
     """Workloads evicted, counted by their priority from 0 on: lower priorities first, then fewer."""
     preempted_running_s: float = 0.0
     """Minus the seconds that the victims have been running: longer-running ones are better victims."""

@@ -40,6 +40,9 @@ class Start(NamedTuple):
     """Of the jobs that use cells of a virtual cluster."""
 
 
+NO_START = Start(())
+
+
 class Evict(NamedTuple):
     """An attempt of strictly worse standing makes room (MAST §4.3): it saves its work and returns to the queue."""
 
@@ -115,20 +118,22 @@ class Plan(NamedTuple):
     score: Score
 
     @property
-    def placements(self) -> tuple[TaskPlacement, ...]:
-        """Where the plan's own workload starts; empty when it does not."""
+    def start(self) -> Start:
+        """How the plan's own workload starts; nowhere when it does not."""
         for action in self.actions:
             if isinstance(action, Start):
-                return action.placements
-        return ()
+                return action
+        return NO_START
+
+    @property
+    def placements(self) -> tuple[TaskPlacement, ...]:
+        """Where the plan's own workload starts; empty when it does not."""
+        return self.start.placements
 
     @property
     def cells(self) -> CellsOfJobs:
         """The cells of a virtual cluster that the plan's own workload uses."""
-        for action in self.actions:
-            if isinstance(action, Start):
-                return action.cells
-        return ()
+        return self.start.cells
 
     @property
     def evictions(self) -> tuple[AttemptKey, ...]:

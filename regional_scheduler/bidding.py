@@ -22,7 +22,7 @@ from regional_scheduler.eligibility import abandonment
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.idle_outline import outline_of
 from regional_scheduler.plan_application import apply_plan
-from regional_scheduler.planner import plan_workload
+from regional_scheduler.planner import NoPlace, plan_or_no_place, plan_workload
 from regional_scheduler.refusal import Refusal
 from regional_scheduler.refusal_in_cells import in_words_of_cells
 from regional_scheduler.refusals.memory import RefusalMemory
@@ -87,8 +87,12 @@ class RegionBidder:
         `refusals` knows nothing.
         """
         self._inventory.pass_time(now)
-        plan = self._plan(lot, now)
-        return None if isinstance(plan, Refusal) else plan
+        workload, standing, within_quota = lot.workload, lot.position.standing, lot.position.within_quota
+        plan = plan_or_no_place(self._inventory, workload, standing, now, within_quota=within_quota)
+        if isinstance(plan, NoPlace):
+            self.refusals.remember(workload, standing, plan, now, within_quota=within_quota)
+            return None
+        return plan
 
     def answer_alone(self, lot: Lot, now: float) -> Answer:
         """The answer to one lot on the inventory as it is, with its diagnosis or its summary."""

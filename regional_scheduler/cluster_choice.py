@@ -43,24 +43,24 @@ def find_best_place(
     Else, per cluster, for how many tasks there is capacity at most, with all evicted that may be; empty where evictions
     were not asked for.
     """
-    load = region.share_in_use(of_gpus=query.kind.gpus > 0)
     counts = region.free_counts(query.kind) if within is None else None
     positions = (
         _clusters_with_capacity(region, counts, query.tasks) if within is None else region.clusters[within].alone
     )
     found = _best_of(region, query, positions)
     if isinstance(found, BestPlace):
-        return FoundPlace(found.position, found.place, load)
+        return FoundPlace(found.position, found.place, region.share_in_use(of_gpus=query.kind.gpus > 0))
     if not evicting:
         return ()
     if counts is not None and not region.supposing_clusters and region.is_short(counts, query, query.standing):
         # Nothing is supposed, so the counts are exact; and there is no attempt to evict.
         return tuple(region.counts_with_releases(counts, query).tolist())
     most = region.most_when_empty(query.kind, query.tasks)
-    positions = (most >= query.tasks).nonzero()[0]
+    positions = _with_enough(region, most, query.tasks)
     found = _best_of(region, query._replace(may_evict=True), positions)
     if isinstance(found, BestPlace):
-        return FoundPlace(found.position, found.place, load)
+        return FoundPlace(found.position, found.place, region.share_in_use(of_gpus=query.kind.gpus > 0))
+    most = most.copy()
     most[positions] = found
     return tuple(most.tolist())
 
@@ -70,13 +70,20 @@ def _clusters_with_capacity(region: RegionCapacity, counts: Integers | None, tas
     if counts is None:
         return region.positions
     supposing = region.supposing_clusters
-    if len(counts) == 1:
-        return region.positions if supposing or counts[0] >= tasks else _NOWHERE
+    if not supposing:
+        return _with_enough(region, counts, tasks)
     may_have = counts >= tasks
     for cluster in supposing:
         # What is supposed is not counted.
         may_have[cluster.position] = True
     return may_have.nonzero()[0]
+
+
+def _with_enough(region: RegionCapacity, counts: Integers, tasks: int) -> Integers:
+    """The positions of the clusters that have capacity for so many tasks."""
+    if len(counts) == 1:
+        return region.positions if counts.item() >= tasks else _NOWHERE
+    return (counts >= tasks).nonzero()[0]
 
 
 def _best_of(region: RegionCapacity, query: Query, positions: Integers) -> BestPlace | tuple[int, ...]:

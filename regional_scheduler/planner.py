@@ -15,7 +15,6 @@ Ignores: that several jobs might fit in clusters that are not the best for each;
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from cluster_manager.capacity.attempts import order_key
@@ -24,8 +23,8 @@ from cluster_manager.mechanism import Query
 from cluster_manager.place_rank import by_priority, running_s
 from domain.cells import CellUse, downgraded
 from domain.identifiers import JobName, TenantId
-from domain.placement import AttemptKey, Holding, Score, TaskPlacement
-from domain.plan import PREEMPTS, Action, Downgrade, Evict, Plan, Start, reclaim_class
+from domain.placement import NONE_BY_PRIORITY, AttemptKey, Holding, Score, TaskPlacement
+from domain.plan import EVICTS_NOTHING, PREEMPTS, Action, Downgrade, Evict, Plan, Start, reclaim_class
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
@@ -36,7 +35,7 @@ from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.victim_gpus import VictimGpus
 from regional_scheduler.voluntary_releases import VoluntaryRelease, release_actions
 
-__all__ = ["Refusal", "plan_workload"]
+__all__ = ["NoPlace", "Refusal", "plan_or_no_place", "plan_workload"]
 
 
 def plan_workload(
@@ -52,21 +51,15 @@ def plan_workload(
     if not specification.jobs:
         raise ValueError(f"workload {workload.workload} has no jobs")
     planning = _Planning(region, specification.tenant, standing, now, within_quota)
-    if len(specification.jobs) == 1:
-        return planning.plan_alone(workload)
-    demands = planning.most_demanding_first(specification.jobs)
-    for demand in demands:
-        if (refusal := planning.refuse_at_once(demand)) is not None:
-            return refusal
-    placed: _Placed | _Failure | None = None
-    if all(planning.may_be_free(demand) for demand in demands):
-        placed = planning.place_all(demands, evicting=False)
-    if isinstance(placed, list):
-        return planning.plan_of(workload, placed, ())
-    if region.voluntary.possible:
-        return planning.plan_with_releases(workload, demands)
-    made_room = planning.make_room(demands)
-    return planning.refusal_of(made_room) if isinstance(made_room, _Failure) else planning.plan_of(workload, *made_room)
+    plan = planning.plan(workload)
+    return planning.refusal_of(plan) if isinstance(plan, NoPlace) else plan
+
+
+def plan_or_no_place(
+    region: RegionCapacity, workload: Workload, standing: Standing, now: float, *, within_quota: bool
+) -> Plan | NoPlace:
+    """The same for callers that need not say why there is no plan. Of a workload with jobs."""
+    return _Planning(region, workload.specification.tenant, standing, now, within_quota).plan(workload)
 
 
 class _Demand(NamedTuple):
@@ -82,13 +75,22 @@ class _Demand(NamedTuple):
         return self.query.kind.number, self.query.tasks, self.query.affinity
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class NoPlace(NamedTuple):
     """Which job found no place; alone, when nothing else of the workload was placed before it."""
 
     demand: _Demand
     alone: bool
-    room: tuple[int, ...]
+    capacity: tuple[int, ...]
+
+    @property
+    def job(self) -> JobName:
+        """Its name."""
+        return self.demand.job.name
+
+    @property
+    def room(self) -> tuple[int, ...]:
+        """For how many of its tasks each cluster has room at most, in fleet order, if the job alone finds none."""
+        return self.capacity if self.alone else ()
 
 
 _Placed: TypeAlias = list[tuple[_Demand, FoundPlace]]
@@ -109,7 +111,26 @@ class _Planning(NamedTuple):
         """The job as a question to the clusters of this region. Raises ValueError: see `plan_workload`."""
         return query_of(self.region, job, self.tenant, self.standing, self.now_s, within_quota=self.within_quota)
 
-    def plan_alone(self, workload: Workload) -> Plan | Refusal:
+    def plan(self, workload: Workload) -> Plan | NoPlace:
+        """The plan for all jobs of the workload."""
+        jobs = workload.specification.jobs
+        if len(jobs) == 1:
+            return self.plan_alone(workload)
+        demands = self.most_demanding_first(jobs)
+        for demand in demands:
+            if (no_place := self.refuse_at_once(demand)) is not None:
+                return no_place
+        placed: _Placed | NoPlace | None = None
+        if all(self.may_be_free(demand) for demand in demands):
+            placed = self.place_all(demands, evicting=False)
+        if isinstance(placed, list):
+            return self.plan_of(workload, placed, ())
+        if self.region.voluntary.possible:
+            return self.plan_with_releases(workload, demands)
+        made_room = self.make_room(demands)
+        return made_room if isinstance(made_room, NoPlace) else self.plan_of(workload, *made_room)
+
+    def plan_alone(self, workload: Workload) -> Plan | NoPlace:
         """The plan for the only job of a workload: it evicts only where it finds no place otherwise, none needlessly."""
         job = workload.specification.jobs[0]
         demand = _Demand(0, job, self.query_of(job))
@@ -120,13 +141,13 @@ class _Planning(NamedTuple):
             return self.plan_of(workload, [(demand, found)], [victim.key for victim in place.victims], place.own_cells)
         if releases_come_first:
             return self.plan_with_releases(workload, [demand])
-        return self.refusal_of(_Failure(demand, True, found))
+        return NoPlace(demand, True, found)
 
-    def plan_with_releases(self, workload: Workload, demands: Sequence[_Demand]) -> Plan | Refusal:
+    def plan_with_releases(self, workload: Workload, demands: Sequence[_Demand]) -> Plan | NoPlace:
         """The plan for jobs that find no place as it is: with what attempts can do without, and only then with victims."""
-        refusal = self.refuse_at_once(demands[0]) if len(demands) == 1 else None
-        if refusal is not None:
-            return refusal
+        no_place = self.refuse_at_once(demands[0]) if len(demands) == 1 else None
+        if no_place is not None:
+            return no_place
         voluntary = self.region.voluntary
         everything = voluntary.all()
         guess = self.guess_releases(demands, everything)
@@ -138,8 +159,8 @@ class _Planning(NamedTuple):
                 return self.plan_of(workload, placed, (), releases=needed)
         with voluntary.released(everything):
             made_room = self.make_room(demands)
-        if isinstance(made_room, _Failure):
-            return self.refusal_of(made_room)
+        if isinstance(made_room, NoPlace):
+            return made_room
         placed, victims, own_cells = made_room
         placed, needed = self.keep_needless(placed, victims, everything)
         return self.plan_of(workload, placed, victims, own_cells, needed)
@@ -193,10 +214,10 @@ class _Planning(NamedTuple):
         }
         return [release for release in releases if self.region.place_of(release.before.machine) in used]
 
-    def make_room(self, demands: Sequence[_Demand]) -> _MadeRoom | _Failure:
+    def make_room(self, demands: Sequence[_Demand]) -> _MadeRoom | NoPlace:
         """Places for all jobs, and the victims without which they have none."""
         placed = self.place_all(demands, evicting=True)
-        if isinstance(placed, _Failure):
+        if isinstance(placed, NoPlace):
             return placed
         victims = [victim.key for _, found in placed for victim in found.place.victims]
         own_cells = [victim for _, found in placed for victim in found.place.own_cells]
@@ -217,20 +238,20 @@ class _Planning(NamedTuple):
         )
         return demands
 
-    def refuse_at_once(self, demand: _Demand) -> Refusal | None:
-        """The refusal where the counts of free capacity are too small and there is nothing to evict; else None."""
+    def refuse_at_once(self, demand: _Demand) -> NoPlace | None:
+        """That there is no place where the counts of free capacity are too small and there is nothing to evict; else None."""
         counts = self.region.free_counts(demand.query.kind)
         if counts is None or not self.region.is_short(counts, demand.query, self.standing):
             return None
         most = self.region.counts_with_releases(counts, demand.query)
-        return self.refusal_of(_Failure(demand, True, tuple(most.tolist())))
+        return NoPlace(demand, True, tuple(most.tolist()))
 
     def may_be_free(self, demand: _Demand) -> bool:
         """Whether some cluster may have a place for the job without evictions, nothing else of the workload being placed."""
         counts = self.region.free_counts(demand.query.kind)
         return counts is None or bool(counts.max(initial=0) >= demand.query.tasks)
 
-    def place_all(self, demands: Sequence[_Demand], *, evicting: bool) -> _Placed | _Failure:
+    def place_all(self, demands: Sequence[_Demand], *, evicting: bool) -> _Placed | NoPlace:
         """Places all jobs, in another order where one fails."""
         order = list(demands)
         went_first = {order[0].position}
@@ -241,7 +262,7 @@ class _Planning(NamedTuple):
             if len(placed) == len(order):
                 return placed
             failed = order[len(placed)]
-            failure = _Failure(failed, not placed, room)
+            failure = NoPlace(failed, not placed, room)
             if not placed or failed.position in went_first:
                 return failure
             went_first.add(failed.position)
@@ -332,7 +353,7 @@ class _Planning(NamedTuple):
             required.update(victim for victim, must_go in zip(victims, flags, strict=True) if must_go)
         return required
 
-    def refusal_of(self, failure: _Failure) -> Refusal:
+    def refusal_of(self, failure: NoPlace) -> Refusal:
         """Why there is no plan."""
         region, demand = self.region, failure.demand
         if not failure.alone:
@@ -340,7 +361,7 @@ class _Planning(NamedTuple):
         kind, tasks = demand.query.kind, demand.query.tasks
         empty = region.when_empty(kind, tasks)
         return no_room_alone(
-            region.region, region.cluster_ids, demand.job, self.standing, failure.room, empty, self.now_s
+            region.region, region.cluster_ids, demand.job, self.standing, failure.capacity, empty, self.now_s
         )
 
     def plan_of(
@@ -375,17 +396,15 @@ class _Planning(NamedTuple):
         actions: tuple[Action, ...] = (Start(tuple(placements), tuple(cells)),)
         if evicted or losing:
             actions = (*_evictions(evicted, own_cells), *self._downgrades(losing), *actions)
-        score = Score(spread=spread, fragmentation=fragmentation, load=load)
+        taken = EVICTS_NOTHING
         if releases:
             actions = (*release_actions(releases), *actions)
-            score = score._replace(reclaim_class=reclaim_class(actions))
+            taken = reclaim_class(actions)
         if evicted:
-            score = score._replace(
-                reclaim_class=PREEMPTS,
-                preempted_by_priority=by_priority(evicted),
-                preempted_running_s=running_s(evicted, self.now_s),
-            )
-        return Plan(workload.workload, self.region.region, actions, score)
+            preempted = PREEMPTS, by_priority(evicted), running_s(evicted, self.now_s)
+        else:
+            preempted = taken, NONE_BY_PRIORITY, 0.0
+        return Plan(workload.workload, self.region.region, actions, Score(*preempted, spread, fragmentation, 0, load))
 
     def _downgrades(self, losing: Sequence[tuple[AttemptKey, JobName]]) -> list[Downgrade]:
         jobs_of: dict[AttemptKey, list[JobName]] = {}

@@ -30,6 +30,7 @@ from cluster_manager.mechanism import (
     Shortfall,
 )
 from cluster_manager.mechanisms import MakeMechanism, mechanism_called, mechanisms_for
+from cluster_manager.recently_used import RecentlyUsed
 from domain.cells import CellsOfJobs
 from domain.eviction import ALWAYS_S, DEFAULT_RULE, NEVER_S, EvictionRule
 from domain.fleet import MachineState, Region
@@ -41,6 +42,9 @@ from regional_scheduler.known_answers import Answers
 from regional_scheduler.mechanism_groups import changing_cells, groups_of, reclaiming_for_owners
 from regional_scheduler.region_releases import CapacityWatcher, ClusterListener
 from regional_scheduler.voluntary_releases import VoluntaryReleases
+
+QUESTIONS_ABOUT_EMPTY = 4_096
+"""How many jobs' tasks the empty region has capacity for: so many answers are kept."""
 
 
 @dataclass(slots=True)
@@ -97,6 +101,7 @@ class RegionCapacity(NeverCopied):
         self._first_machine = (0, *accumulate(len(cluster.layout.machine_ids) for cluster in self.clusters))
         counts = [capacity.layout.shape_count for capacity in self.clusters]
         self._shape_counts = np.array(counts, np.int64).reshape(len(self.clusters), -1 if self.clusters else 0)
+        self._most_when_empty: RecentlyUsed[tuple[int, int], Integers] = RecentlyUsed(QUESTIONS_ABOUT_EMPTY)
         self._together = tuple(one if isinstance(one, SeveralClusters) else None for one in self.mechanisms)
         self._reclaiming = reclaiming_for_owners(self.mechanisms, self.clusters)
         self.in_cells = changing_cells(self.mechanisms, self.clusters)
@@ -294,8 +299,9 @@ class RegionCapacity(NeverCopied):
 
     def pass_time(self, now: float) -> None:
         """Tells the watchers what attempts may be evicted because it is `now`: see `ClusterCapacity.pass_time`."""
-        for cluster in self.clusters:
-            cluster.pass_time(now)
+        if self.shared.awaits_time:
+            for cluster in self.clusters:
+                cluster.pass_time(now)
 
     @property
     def time_passed_s(self) -> float:
@@ -392,8 +398,11 @@ class RegionCapacity(NeverCopied):
         return most
 
     def most_when_empty(self, kind: TaskKind, tasks: int) -> Integers:
-        """[cluster] the same as a new array."""
-        most: Integers = self._shape_counts @ np.minimum(kind.needs.table[:, WHEN_EMPTY], tasks)
+        """[cluster] the same as an array that must not be changed."""
+        most = self._most_when_empty.get((kind.number, tasks))
+        if most is None:
+            most = self._shape_counts @ np.minimum(kind.needs.table[:, WHEN_EMPTY], tasks)
+            self._most_when_empty.put((kind.number, tasks), most)
         return most
 
     # Trying out.

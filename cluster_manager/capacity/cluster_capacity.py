@@ -404,6 +404,7 @@ class ClusterCapacity(NeverCopied):
     def _expect_evictable(self, holding: Holding) -> None:
         """Notes when time will make the attempt evictable; what is tentative is gone before that."""
         self.time_matters = self.time_matters or ALWAYS_S < holding.evictable_from_s < NEVER_S
+        self.shared.awaits_time = True
         if not self._undo_log.tentative:
             self._evictable_times.expect(holding)
 

@@ -78,16 +78,27 @@ class CountedKinds:
     anew in turn.
     """
 
-    __slots__ = ("_asked", "_clusters", "_owners", "_places", "_questions", "counts", "forgotten", "tables")
+    __slots__ = (
+        "_asked",
+        "_clusters",
+        "_counts_of_kinds",
+        "_owners",
+        "_places",
+        "_questions",
+        "counts",
+        "forgotten",
+        "tables",
+    )
 
     def __init__(self, clusters: int, shapes: int) -> None:
         self._places: dict[int, int] = {}
         self._owners: list[int] = []
-        self._asked = np.zeros(MOST_KINDS, np.int64)
+        self._asked = [0] * MOST_KINDS
         self._questions = 0
         self._clusters: list[ClusterArrays] = []
         self.tables = np.zeros((MOST_KINDS, shapes, NEED_COLUMNS), np.int64)
         self.counts = np.zeros((clusters, MOST_KINDS), np.int64)
+        self._counts_of_kinds: list[Integers] = list(self.counts.T)
         self.forgotten = 0
         """How many kinds are counted no more; while it stays, the counts handed out are those of their kinds."""
 
@@ -117,8 +128,7 @@ class CountedKinds:
             for row, arrays in enumerate(self._clusters):
                 self.counts[row, place] = count_all(arrays, kind.needs.table)
         self._asked[place] = self._questions
-        counts: Integers = self.counts[:, place]
-        return counts
+        return self._counts_of_kinds[place]
 
     def _place_for(self, number: int) -> int | None:
         """A place that is free, or that of the kind that nothing asks for any more."""
@@ -126,8 +136,8 @@ class CountedKinds:
         if place < MOST_KINDS:
             self._owners.append(number)
         else:
-            place = int(self._asked.argmin())
-            if self._questions - int(self._asked[place]) <= QUESTIONS_REMEMBERED:
+            place = self._asked.index(min(self._asked))
+            if self._questions - self._asked[place] <= QUESTIONS_REMEMBERED:
                 return None
             del self._places[self._owners[place]]
             self._owners[place] = number

@@ -30,7 +30,18 @@ class NeverCopied:
 class SharedTables(NeverCopied):
     """Shapes of machines, kinds of tasks, counts, totals, the tables of all clusters for kernels, and one undo log."""
 
-    __slots__ = ("_tables", "counted", "kinds", "releases", "revision", "revisions", "shapes", "totals", "undo_log")
+    __slots__ = (
+        "_tables",
+        "awaits_time",
+        "counted",
+        "kinds",
+        "releases",
+        "revision",
+        "revisions",
+        "shapes",
+        "totals",
+        "undo_log",
+    )
 
     def __init__(self, clusters: Sequence[Cluster]) -> None:
         """Raises ValueError on an impossible machine."""
@@ -44,6 +55,8 @@ class SharedTables(NeverCopied):
         """How often there may have come to be more capacity for a newcomer."""
         self.revisions = count(1)
         """Each number is given to one state of one cluster, and to the state of all that begins with it."""
+        self.awaits_time = False
+        """Whether any attempt that was ever held was to become evictable by time."""
         self.revision = 0
         """As long as it is the same, no cluster has changed; a state that comes back has its old one."""
         self._tables: TablesOfClusters | None = None

@@ -131,7 +131,7 @@ class RefusedJobs:
     def add(self, entry: RefusedJob) -> None:
         """Keeps an entry that no other one covers, instead of those that it covers."""
         group = self._groups.setdefault(entry.group, _Group())
-        for covered in group.covered_by(entry.row):
+        while (covered := group.covered_by(entry.row)) is not None:
             self._remove(group, covered)
         self._groups[entry.group] = group
         group.append(entry)
@@ -183,10 +183,10 @@ class _Group:
         number = first_covering(self._table, len(self.entries), row)
         return self.entries[number] if number < len(self.entries) else None
 
-    def covered_by(self, row: Integers) -> list[RefusedJob]:
-        """The entries that are nowhere smaller."""
-        covered = (self._table[: len(self.entries)] >= row).all(axis=1)
-        return [self.entries[number] for number in np.flatnonzero(covered).tolist()]
+    def covered_by(self, row: Integers) -> RefusedJob | None:
+        """The first entry that is nowhere smaller."""
+        number = first_covered(self._table, len(self.entries), row)
+        return self.entries[number] if number < len(self.entries) else None
 
     def append(self, entry: RefusedJob) -> None:
         """One more."""
@@ -210,6 +210,18 @@ def first_covering(table: Integers, rows: int, asked: Integers) -> int:
     for row in range(rows):
         column = 0
         while column < ENTRY_COLUMNS and table[row, column] <= asked[column]:
+            column += 1
+        if column == ENTRY_COLUMNS:
+            return row
+    return rows
+
+
+@compiled
+def first_covered(table: Integers, rows: int, asked: Integers) -> int:
+    """The first of the rows that is nowhere smaller than what is asked; `rows` when there is none."""
+    for row in range(rows):
+        column = 0
+        while column < ENTRY_COLUMNS and table[row, column] >= asked[column]:
             column += 1
         if column == ENTRY_COLUMNS:
             return row

@@ -23,6 +23,7 @@ from cluster_manager.capacity.free_counts import count_all
 from cluster_manager.recently_used import RecentlyUsed
 from domain.rank import Standing
 from domain.workload import JobSpecification, Workload, WorkloadSpecification
+from regional_scheduler.planner import NoPlace
 from regional_scheduler.refusal import Refusal, no_room_alone, no_room_for_smaller
 from regional_scheduler.refusals.entries import STANDING, RefusedJob, RefusedJobs, Scope, standing_column
 from regional_scheduler.refusals.questions import Alike, AskedJob, Question, alike, question_about
@@ -119,9 +120,9 @@ class RefusalMemory:
     # Remembering.
 
     def remember(
-        self, workload: Workload, standing: Standing, refusal: Refusal, now: float, *, within_quota: bool
+        self, workload: Workload, standing: Standing, refusal: Refusal | NoPlace, now: float, *, within_quota: bool
     ) -> None:
-        """Keeps a refusal of `plan_workload` at `now`, if it is one of a job alone.
+        """Keeps a refusal of the planner at `now`, if it is one of a job alone.
 
         While anything is supposed, it is kept as long as that. If time has passed beyond `now`, it is not kept: some
         victims were not counted.
@@ -130,8 +131,10 @@ class RefusalMemory:
         if not refusal.room or now < self._region.time_passed_s:
             return
         question = self.question(workload.specification, within_quota=within_quota)
-        jobs = zip(workload.specification.jobs, question.jobs, strict=True)
-        job, asked = next(pair for pair in jobs if pair[0].name == refusal.job)
+        job, asked = workload.specification.jobs[0], question.jobs[0]
+        if len(question.jobs) > 1:
+            jobs = zip(workload.specification.jobs, question.jobs, strict=True)
+            job, asked = next(pair for pair in jobs if pair[0].name == refusal.job)
         if max(refusal.room) >= job.tasks:
             return  # A mechanism has failed: it has not said that there is too little.
         asked.row[STANDING] = standing_column(standing)

@@ -70,7 +70,7 @@ class Attempts:
         """Carries out a win: charges the plan, asks its victims to leave, and starts the attempt when they are gone."""
         world, now, (region, plan, lot, _) = self._world, self._world.clock.now(), win
         inventory = world.regions.members[region].inventory
-        victims = plan.evictions
+        victims = plan.evictions if len(plan.actions) > 1 else ()
         world.queue.remove(work)
         work.runs_in(win.way)
         work.attempts += 1
@@ -79,8 +79,8 @@ class Attempts:
         work.run = new_run(work.facts())
         work.region, work.standing, work.guaranteed = region, lot.position.standing, lot.position.within_quota
         work.dispatched_s, work.started_s = now, math.nan
-        work.placements, work.virtual_cluster = plan.placements, virtual_cluster_of(plan.cells)
-        work.cpus = amounts_of(work.placements).cpus
+        work.placements, cells = plan.start
+        work.virtual_cluster, work.cpus = virtual_cluster_of(cells), amounts_of(work.placements).cpus
         work.happens(Happening.DISPATCHED)
         apply_plan(inventory, plan, now, lot)
         if victims:
@@ -94,7 +94,7 @@ class Attempts:
         if world.log is not None:
             world.log.dispatched(work, work.placements, victims, now, plan.own_cells)
         # None but its victims are in its way (`making_room`), as the invariants of a run check; but for places in cells.
-        others = leaving_in_cells(world, work, plan)
+        others = leaving_in_cells(world, work, plan) if cells else []
         work.victims_left = len(victims) + len(others)
         for other in others:
             other.also_awaited_by.append((work, work.token))
@@ -429,13 +429,13 @@ class Attempts:
         work.token += 1
         work.key = work.key.successor
         work.run = new_run(work.facts())
-        work.region, work.dispatched_s, work.placements = region, now, placements
+        work.region, work.dispatched_s = region, now
+        work.placements, work.cpus = placements, amounts_of(placements).cpus
         work.guaranteed, work.virtual_cluster = work.within_quota, None
         work.happens(Happening.DISPATCHED)
         inventory.release(work.key)
         inventory.hold(work.holding(placements, inventory.rule))
         self._await_evictable(work)
-        work.cpus = amounts_of(placements).cpus
         world.live[work.index] = work
         if world.columns is not None:
             world.columns.dispatch(work)
@@ -457,7 +457,7 @@ class Attempts:
         level, until_s = world.one.running_level(work, now)
         if level != work.standing.level:
             self.set_standing(work, Standing(work.standing.priority, level))
-        if until_s < now + work.remaining_s:
+        if until_s < math.inf and until_s < now + work.remaining_s:
             world.events.add(max(now, until_s), Happens.LEVEL_CHANGE, work.index, work.token)
 
     def set_standing(self, work: SimulatedWorkload, standing: Standing) -> None:

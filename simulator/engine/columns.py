@@ -32,6 +32,10 @@ class WorkloadColumns:
         self._name_rank = rank
         self.queued = np.zeros(count, np.bool_)
         self.live = np.zeros(count, np.bool_)
+        self._first = 0
+        """None before it waits or is live, ..."""
+        self._end = 0
+        """... and none from here on."""
         self.kind = np.zeros(count, np.int32)
         self.kinds = 0
         """Kinds that have waited so far have numbers below this."""
@@ -82,6 +86,7 @@ class WorkloadColumns:
         """It waits from now on; no pass has ranked it."""
         index = work.index
         self.queued[index] = True
+        self._takes_part(index)
         self.kind[index] = work.kind
         self.kinds = max(self.kinds, work.kind + 1)
         self.refresh(work)
@@ -114,6 +119,7 @@ class WorkloadColumns:
         index = work.index
         self.queued[index] = False
         self.live[index] = True
+        self._takes_part(index)
         self._attempt[index] = work.attempts
         self._since_s[index] = work.dispatched_s
         self._leaving[index] = False
@@ -138,7 +144,22 @@ class WorkloadColumns:
         """Its attempt holds nothing any more."""
         self.live[work.index] = False
 
+    def _takes_part(self, index: int) -> None:
+        """It waits or is live from now on."""
+        if index >= self._end:
+            self._end = index + 1
+        self._first = min(self._first, index)
+
     # What a pass sees, and what it decides.
+
+    def pending(self) -> Integers:
+        """The indices of those that wait, ascending."""
+        # Workloads come in the order of their indices, and most are over: there is no need to look at all of them.
+        queued, live, first = self.queued, self.live, self._first
+        while first < self._end and not queued[first] and not live[first]:
+            first += 1
+        self._first = first
+        return np.flatnonzero(queued[first : self._end]) + first
 
     def pending_columns(self, pending: Integers) -> PendingColumns:
         """The queue; `pending` are the indices of those that wait, ascending."""
@@ -161,7 +182,7 @@ class WorkloadColumns:
 
     def running_columns(self) -> RunningColumns:
         """The live attempts."""
-        live = np.flatnonzero(self.live)
+        live = np.flatnonzero(self.live[self._first : self._end]) + self._first
         rows = live[np.lexsort((self._name_rank[live], self._since_s[live]))]
         return RunningColumns(
             workloads=_Names(self._names, rows),

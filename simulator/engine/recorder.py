@@ -49,89 +49,90 @@ _WORKLOAD_ENDS = MappingProxyType(
 )
 
 
-class _AttemptColumns:
-    """The attempts, as far as they have come: lists that are named as the columns of `AttemptTable`."""
+# Columns of an attempt as it is kept while the run goes on.
+_WORKLOAD, _NUMBER, _REGION, _PRIORITY, _LEVEL, _GPUS, _GUARANTEED, _END, _EVICTED_BY = range(9)
+_DISPATCHED_S, _PROGRESS_AT_START, _STARTED_S, _ENDED_S, _PROGRESS_AT_END, _PROGRESS_KEPT = range(9, 15)
+_ATTEMPT_COLUMNS = 15
 
-    __slots__ = (
-        "dispatched_s",
-        "end",
-        "ended_s",
-        "evicted_by",
-        "gpus",
-        "guaranteed",
-        "level",
-        "number",
-        "priority",
-        "progress_at_end",
-        "progress_at_start",
-        "progress_kept",
-        "region",
-        "started_s",
-        "workload",
-    )
+
+class _AttemptRows:
+    """The attempts, as far as they have come: a list for each, with all that is known of it."""
+
+    __slots__ = ("_rows",)
 
     def __init__(self) -> None:
-        self.workload: list[int] = []
-        self.number: list[int] = []
-        self.region: list[int] = []
-        self.priority: list[int] = []
-        self.level: list[int] = []
-        self.dispatched_s: list[float] = []
-        self.gpus: list[int] = []
-        self.guaranteed: list[bool] = []
-        self.progress_at_start: list[float] = []
-        self.started_s: list[float] = []
-        self.ended_s: list[float] = []
-        self.end: list[int] = []
-        self.evicted_by: list[int] = []
-        self.progress_at_end: list[float] = []
-        self.progress_kept: list[float] = []
+        self._rows: list[list[float]] = []
 
     def __len__(self) -> int:
-        return len(self.workload)
+        return len(self._rows)
 
-    def add(self, work: SimulatedWorkload, now: float, *, guaranteed: bool) -> None:
-        """One more attempt, the workload's present one."""
+    def add(self, work: SimulatedWorkload, now: float, *, guaranteed: bool) -> int:
+        """One more attempt, the workload's present one; which row it has."""
         priority, level = work.standing
-        self.workload.append(work.index)
-        self.number.append(work.attempts)
-        self.region.append(work.region)
-        self.priority.append(priority)
-        self.level.append(level)
-        self.dispatched_s.append(now)
-        self.gpus.append(work.gpus)
-        self.guaranteed.append(guaranteed)
-        self.progress_at_start.append(work.progress)
-        self.started_s.append(math.nan)
-        self.ended_s.append(math.nan)
-        self.end.append(AttemptEnd.RUNNING)
-        self.evicted_by.append(NO_ROW)
-        self.progress_at_end.append(math.nan)
-        self.progress_kept.append(math.nan)
+        nan = math.nan
+        self._rows.append(
+            [
+                work.index,
+                work.attempts,
+                work.region,
+                priority,
+                level,
+                work.gpus,
+                guaranteed,
+                AttemptEnd.RUNNING,
+                NO_ROW,
+                now,
+                work.progress,
+                nan,
+                nan,
+                nan,
+                nan,
+            ]
+        )
+        return len(self._rows) - 1
 
-    def finish(self, row: int, end: AttemptEnd, ended_s: float, progress: float, kept: float) -> None:
-        """The attempt in this row has ended."""
-        self.ended_s[row], self.end[row] = ended_s, end
-        self.progress_at_end[row], self.progress_kept[row] = progress, kept
+    def start(self, row: int, now: float) -> None:
+        """The attempt in this row works from now on."""
+        self._rows[row][_STARTED_S] = now
+
+    def finish(self, row: int, end: AttemptEnd, ended_s: float, progress: float, kept: float, by: int = NO_ROW) -> None:
+        """The attempt in this row has ended; `by`: the workload that it made room for."""
+        attempt = self._rows[row]
+        attempt[_END], attempt[_EVICTED_BY], attempt[_ENDED_S] = end, by, ended_s
+        attempt[_PROGRESS_AT_END], attempt[_PROGRESS_KEPT] = progress, kept
+
+    def runs(self, row: int) -> bool:
+        """Whether the attempt in this row has not ended."""
+        return self._rows[row][_END] == AttemptEnd.RUNNING
+
+    def reach(self, row: int, progress: float, kept: float) -> None:
+        """The run is over while the attempt in this row goes on."""
+        self._rows[row][_PROGRESS_AT_END], self._rows[row][_PROGRESS_KEPT] = progress, kept
+
+    def regions(self) -> Integers:
+        """The regions of all of them."""
+        return _integers([int(attempt[_REGION]) for attempt in self._rows])
 
     def table(self, first_share: Integers) -> AttemptTable:
         """The same as a table."""
+        columns = np.array(self._rows, np.float64).reshape(-1, _ATTEMPT_COLUMNS).T
+        whole = columns[: _EVICTED_BY + 1].astype(np.int64)
         return AttemptTable(
-            workload=_integers(self.workload),
-            number=_integers(self.number),
-            region=_integers(self.region),
-            priority=_integers(self.priority),
-            level=_integers(self.level),
-            dispatched_s=_reals(self.dispatched_s),
-            started_s=_reals(self.started_s),
-            ended_s=_reals(self.ended_s),
-            end=_integers(self.end),
-            evicted_by=_integers(self.evicted_by),
-            gpus=_integers(self.gpus),
-            guaranteed=np.array(self.guaranteed, np.bool_),
-            progress_at_start=_reals(self.progress_at_start),
-            progress_at_end=_reals(self.progress_at_end),
-            progress_kept=_reals(self.progress_kept),
+            workload=whole[_WORKLOAD],
+            number=whole[_NUMBER],
+            region=whole[_REGION],
+            priority=whole[_PRIORITY],
+            level=whole[_LEVEL],
+            dispatched_s=columns[_DISPATCHED_S].copy(),
+            started_s=columns[_STARTED_S].copy(),
+            ended_s=columns[_ENDED_S].copy(),
+            end=whole[_END],
+            evicted_by=whole[_EVICTED_BY],
+            gpus=whole[_GPUS],
+            guaranteed=whole[_GUARANTEED].astype(np.bool_),
+            progress_at_start=columns[_PROGRESS_AT_START].copy(),
+            progress_at_end=columns[_PROGRESS_AT_END].copy(),
+            progress_kept=columns[_PROGRESS_KEPT].copy(),
             first_share=first_share,
         )
 
@@ -162,7 +163,7 @@ class Recorder:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._attempts = _AttemptColumns()
+        self._attempts = _AttemptRows()
         self._entries: list[Integers] = []
         """What each attempt holds, or held at its end: the inventory's, per machine."""
         self._since_s: list[float] = []
@@ -184,15 +185,13 @@ class Recorder:
 
     def dispatched(self, work: SimulatedWorkload, entries: Integers, now: float) -> None:
         """A new attempt. `entries` are the inventory's: per machine, what it holds."""
-        work.row = len(self._attempts)
         self._first_priority.setdefault(work.index, (work.standing.priority, work.within_quota))
-        self._attempts.add(work, now, guaranteed=self._is_guaranteed(work))
+        guaranteed = self._is_guaranteed(work) if self._with_cells else work.guaranteed
+        work.row = self._attempts.add(work, now, guaranteed=guaranteed)
         self._entries.append(entries)
         self._since_s.append(now)
 
     def _is_guaranteed(self, work: SimulatedWorkload) -> bool:
-        if not self._with_cells:
-            return work.guaranteed
         clusters = [str(placement.cluster) for placement in work.placements if placement.gpu_indices]
         return is_guaranteed(work.guaranteed, work.virtual_cluster, clusters, self._with_cells)
 
@@ -208,13 +207,12 @@ class Recorder:
         self._entries[row] = entries
 
     def started(self, work: SimulatedWorkload, now: float) -> None:
-        self._attempts.started_s[work.row] = now
+        self._attempts.start(work.row, now)
         self._first_started_s.setdefault(work.index, now)
 
     def evicted(self, work: SimulatedWorkload, cause: EvictionCause, end: RecordEnd, by: int) -> None:
         """`by`: the workload, by index, that its place was for; NO_ROW when it was for none."""
-        self._attempts.finish(work.row, END_OF_CAUSE[cause], end.ended_s, end.progress, end.checkpoint_progress)
-        self._attempts.evicted_by[work.row] = by
+        self._attempts.finish(work.row, END_OF_CAUSE[cause], end.ended_s, end.progress, end.checkpoint_progress, by)
 
     def cancelled(self, work: SimulatedWorkload, end: RecordEnd) -> None:
         self._attempts.finish(work.row, AttemptEnd.CANCELLED, end.ended_s, end.progress, end.progress)
@@ -247,11 +245,9 @@ class Recorder:
         counts: RunCounts,
     ) -> RunRecord:
         """The tables, after the run. `refused` and `workloads` are by index; those never submitted are left out."""
-        attempted = self._attempts
         for work in workloads:
-            if work.row >= 0 and attempted.end[work.row] == AttemptEnd.RUNNING:
-                attempted.progress_at_end[work.row] = work.progress_at(ended_s)
-                attempted.progress_kept[work.row] = work.checkpoint_at(ended_s)
+            if work.row >= 0 and self._attempts.runs(work.row):
+                self._attempts.reach(work.row, work.progress_at(ended_s), work.checkpoint_at(ended_s))
         attempts, shares = self._attempt_tables()
         down = [*self._down, *((number, since, ended_s) for number, since in self._down_since.items())]
         return RunRecord(
@@ -308,7 +304,7 @@ class Recorder:
         with_gpus = held[:, 1] > 0
         held, span = held[with_gpus], span[with_gpus]
         attempt = attempts[span]
-        numbers = self._tables.numbers(_integers(rows.region)[attempt], held[:, 0])
+        numbers = self._tables.numbers(rows.regions()[attempt], held[:, 0])
         lengths = np.bincount(attempt, minlength=len(rows))
         first_share = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         table = rows.table(first_share)

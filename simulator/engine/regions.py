@@ -179,27 +179,23 @@ class SimulatedRegions:
         """The same for one way to run it."""
         best: Win | None = None
         lot: Lot | None = None
-        for region in self._asked_regions(work, way):
-            if region.position not in eligible:
+        for position, refusals, question in self._asked_regions(work, way):
+            if position not in eligible:
                 continue
             self.lookups += 1
-            if self._is_known(region, standing):
+            # Whether the region has no place, as far as the settings let it know.
+            known = refusals.refuses if self.keeps_refusals else refusals.is_remembered
+            if known(question, standing):
                 continue
             self.plans += 1
             if lot is None:
                 lot = work.lot_at(standing, work.ways[way].workload if work.ways else None)
-            plan = self.members[region.position].bidder.plan_alone(lot, now)
+            plan = self.members[position].bidder.plan_alone(lot, now)
             if plan is None:
                 continue
             if best is None or bid_rank(plan.score, plan.region) < bid_rank(best.plan.score, best.plan.region):
-                best = Win(region.position, plan, lot)
+                best = Win(position, plan, lot)
         return best
-
-    def _is_known(self, region: _AskedRegion, standing: Standing) -> bool:
-        """Whether the region has no place, as far as the settings let it know."""
-        if self.keeps_refusals:
-            return region.refusals.refuses(region.question, standing)
-        return region.refusals.is_remembered(region.question, standing)
 
     def idle_gpus(self, region: int) -> int:
         """Free GPUs on machines that take work."""

@@ -58,7 +58,7 @@ class Scanner:
 
     def scan(self, now: float) -> tuple[NDArray[np.int64], ScanPlan]:
         """One pass: the indices of those that wait, ascending, and what is decided on them and on live attempts."""
-        pending = np.flatnonzero(self.columns.queued)
+        pending = self.columns.pending()
         view = ScanView(
             buckets=self._buckets,
             tenants=TenantColumns(

@@ -42,17 +42,6 @@ from simulator.policies.orderings import with_order
 from simulator.policies.policy import Policy
 from simulator.results.run_record import RunCounts, RunRecord
 
-_OF_WORKLOADS = frozenset(
-    {
-        Happens.COMPLETION,
-        Happens.VACATED,
-        Happens.START,
-        Happens.LEVEL_CHANGE,
-        Happens.EVICTABLE,
-        Happens.PROMOTION,
-    }
-)
-
 EVENTS_BETWEEN_LOOKS = 1024
 """So often the watcher is asked whether to go on."""
 
@@ -142,6 +131,15 @@ class Simulation:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
         self._submission = ArrivalSubmission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
         self._scheduling = Scheduling(self.world, self._attempts, queue_pass, scanner, self._start_s)
+        self._moves: dict[int, Callable[[SimulatedWorkload], None]] = {
+            Happens.COMPLETION: self._complete,
+            Happens.START: self._attempts.start,
+            Happens.VACATED: self._vacate,
+            Happens.LEVEL_CHANGE: self._attempts.set_level,
+            Happens.EVICTABLE: self._becomes_evictable,
+            Happens.PROMOTION: self._promotion_due,
+        }
+        """What is expected of workloads, by the kind of event."""
         self._requests = ActionRequests(self.world, self._attempts, given.actions)
         self._adjustments = Adjustments(self.world, self._attempts, self._start_s)
         self._taken = 0
@@ -246,10 +244,11 @@ class Simulation:
         _, kind, _, subject, token = event
         if kind != Happens.ROUND:
             self._adjustments.expect(now)
-        if kind in _OF_WORKLOADS:
+        move = self._moves.get(kind)
+        if move is not None:
             work = self.world.workloads[subject]
             if work.token == token:
-                self._move(work, kind)
+                move(work)
         elif kind == Happens.MACHINE_DOWN:
             self._machines.fail(subject, now)
         elif kind == Happens.MACHINE_UP:
@@ -269,24 +268,23 @@ class Simulation:
         elif kind == Happens.ROUND:
             self._adjustments.fall_due()
 
-    def _move(self, work: SimulatedWorkload, kind: int) -> None:
-        """What was expected of an attempt happens."""
-        if kind == Happens.COMPLETION:
-            self._attempts.complete(work)
-            self.world.ended += 1
-            self._bindings.ended(work)
-        elif kind == Happens.START:
-            self._attempts.start(work)
-        elif kind == Happens.VACATED:
-            gone = work.key
-            self._attempts.vacate(work)
-            self._loans.attempts_gone((gone,))
-        elif kind == Happens.EVICTABLE:
-            self.world.news = True
-        elif kind == Happens.PROMOTION:
-            promotion_due(self.world, work, self.world.clock.now())
-        else:
-            self._attempts.set_level(work)
+    # What was expected of an attempt happens.
+
+    def _complete(self, work: SimulatedWorkload) -> None:
+        self._attempts.complete(work)
+        self.world.ended += 1
+        self._bindings.ended(work)
+
+    def _vacate(self, work: SimulatedWorkload) -> None:
+        gone = work.key
+        self._attempts.vacate(work)
+        self._loans.attempts_gone((gone,))
+
+    def _becomes_evictable(self, work: SimulatedWorkload) -> None:
+        self.world.news = True
+
+    def _promotion_due(self, work: SimulatedWorkload) -> None:
+        promotion_due(self.world, work, self.world.clock.now())
 
     def _record(self, broken_off: bool) -> RunRecord:
         world = self.world

@@ -46,6 +46,8 @@ class WorkSpeed:
 
     def at_start(self, specification: WorkloadSpecification, placements: Sequence[TaskPlacement]) -> float:
         """Of an attempt that begins with its base tasks in these places."""
+        if self._slowdown is None and not self._profiles:
+            return 1.0
         spread = 1.0 if self._slowdown is None else 1.0 / self._slowdown.of(specification.jobs, placements)
         profiles = self.profiles_of(specification)
         return spread * tuned_speed(profiles, placements, self.shares) if profiles else spread

@@ -137,9 +137,10 @@ class SimulatedWorkload:
     @property
     def expected_remaining_s(self) -> float:
         """The same as far as it is estimated."""
+        remaining_s = self.work_s - self.progress - self.gained_s
         if self.estimate == 1.0:
-            return self.remaining_s
-        return max(0.0, self.remaining_s + (self.estimate - 1.0) * self.work_s)
+            return remaining_s
+        return max(0.0, remaining_s + (self.estimate - 1.0) * self.work_s)
 
     @property
     def service_gpu_s(self) -> float:
