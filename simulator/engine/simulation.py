@@ -131,15 +131,7 @@ class Simulation:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
         self._submission = ArrivalSubmission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
         self._scheduling = Scheduling(self.world, self._attempts, queue_pass, scanner, self._start_s)
-        self._moves: dict[int, Callable[[SimulatedWorkload], None]] = {
-            Happens.COMPLETION: self._complete,
-            Happens.START: self._attempts.start,
-            Happens.VACATED: self._vacate,
-            Happens.LEVEL_CHANGE: self._attempts.set_level,
-            Happens.EVICTABLE: self._becomes_evictable,
-            Happens.PROMOTION: self._promotion_due,
-        }
-        """What is expected of workloads, by the kind of event."""
+        self._moves = self._moves_of_workloads()
         self._requests = ActionRequests(self.world, self._attempts, given.actions)
         self._adjustments = Adjustments(self.world, self._attempts, self._start_s)
         self._taken = 0
@@ -269,6 +261,17 @@ class Simulation:
             self._adjustments.fall_due()
 
     # What was expected of an attempt happens.
+
+    def _moves_of_workloads(self) -> dict[int, Callable[[SimulatedWorkload], None]]:
+        """What to do with a workload, by the kind of the event; the other kinds are not of workloads."""
+        return {
+            Happens.COMPLETION: self._complete,
+            Happens.START: self._attempts.start,
+            Happens.VACATED: self._vacate,
+            Happens.LEVEL_CHANGE: self._attempts.set_level,
+            Happens.EVICTABLE: self._becomes_evictable,
+            Happens.PROMOTION: self._promotion_due,
+        }
 
     def _complete(self, work: SimulatedWorkload) -> None:
         self._attempts.complete(work)
