@@ -104,7 +104,15 @@ def test_a_specification_comes_back_as_it_was_sent(client: Client) -> None:
         tenant="vision",
         name="gang",
         jobs=[
-            JobSpecification(name="train", tasks=2, max_tasks=4, gpus=8, gpu_model="A100", command=["python", "a.py"]),
+            JobSpecification(
+                name="train",
+                tasks=2,
+                max_tasks=4,
+                gpus=8,
+                gpu_model="A100",
+                command=["python", "a.py"],
+                scaling={1: 1.0, 2: 1.9, 4: 3.4},
+            ),
             JobSpecification(name="feed", cpus=4.0, memory_gib=16.0, python="feed:main", consolidate=True),
             JobSpecification(
                 name="skewed", gpus=1, python="a:b", profile=ModelProfile(largest_tensor_mib=3, model_mib=4)
