@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from domain.fleet import Machine
@@ -11,7 +11,6 @@ from domain.identifiers import JobName
 from domain.job_fingerprint import job_fingerprint
 from domain.placement import TaskPlacement
 from domain.proportional_shares import ProportionalShares
-from domain.sensitivity import SensitivityProfile
 from domain.tuned_speed import NO_PROFILES, ProfilesOfJobs, tuned_speed
 from domain.work_rate import work_rate
 from domain.workload import WorkloadSpecification
@@ -35,22 +34,33 @@ class ProfileBook:
         """The profiles of the workload's jobs as of that revision: what was measured of the very job comes before its model's."""
         if not self._by_name:
             return NO_PROFILES
-        model = model_of(specification)
-        found: dict[JobName, SensitivityProfile] = {}
-        for job in specification.jobs:
-            if job.resources.gpus == 0:
-                continue
-            for name in (job_fingerprint(job, model), model):
-                profile = self._at(name, revision) if name else None
-                if profile is not None:
-                    found[job.name] = profile
+        return {job: stored.profile for job, stored in self.stored_of_jobs(specification, revision).items()}
+
+    def stored_of_jobs(self, specification: WorkloadSpecification, revision: int) -> Mapping[JobName, StoredProfile]:
+        """The same with their names."""
+        found: dict[JobName, StoredProfile] = {}
+        for job, names in names_of_profiles(specification).items():
+            for name in names:
+                stored = self._at(name, revision)
+                if stored is not None:
+                    found[job] = stored
                     break
         return found
 
-    def _at(self, name: str, revision: int) -> SensitivityProfile | None:
+    def _at(self, name: str, revision: int) -> StoredProfile | None:
         versions = self._by_name.get(name, [])
         position = bisect_right(versions, revision, key=lambda stored: stored.revision)
-        return versions[position - 1].profile if position else None
+        return versions[position - 1] if position else None
+
+
+def names_of_profiles(specification: WorkloadSpecification) -> dict[JobName, tuple[str, ...]]:
+    """Under which names a profile of each job with GPUs may be kept: its own comes first."""
+    model = model_of(specification)
+    return {
+        job.name: tuple([name for name in (job_fingerprint(job, model), model) if name])
+        for job in specification.jobs
+        if job.resources.gpus > 0
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,24 @@ class JobCells:
 
 
 @dataclass(frozen=True, slots=True)
+class JobTuning:
+    """What a job holds of CPUs and memory for each GPU (the least of its tasks), beside its proportional share of its machines.
+
+    `tuning` names what shares these out; "": nothing does, for it said itself how much it wants or has no sensitivity profile.
+    `profile` is a model or the fingerprint of the job; "": none. `speed` is how many times as fast it is as with its share.
+    """
+
+    job: str
+    cpus_per_gpu: float
+    memory_gib_per_gpu: float
+    share_cpus_per_gpu: float
+    share_memory_gib_per_gpu: float
+    tuning: str
+    profile: str
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a workload. `end` is completed, failed, cancelled, or the cause of its eviction; "" while it runs.
 
@@ -119,6 +137,8 @@ class Attempt:
     """Whether it was within its tenant's quota when it was dispatched; `within_quota` may have changed since."""
     cells: tuple[JobCells, ...] = ()
     """Of its jobs that use cells of a virtual cluster."""
+    tunings: tuple[JobTuning, ...] = ()
+    """While it is live: of its jobs with GPUs."""
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -257,6 +277,19 @@ def _attempt_from_proto(message: workload_pb2.Attempt) -> Attempt:
                 cells.downgraded,
             )
             for cells in message.cells
+        ),
+        tunings=tuple(
+            JobTuning(
+                tuning.job,
+                tuning.cpus_per_gpu,
+                tuning.memory_gib_per_gpu,
+                tuning.share_cpus_per_gpu,
+                tuning.share_memory_gib_per_gpu,
+                tuning.tuning,
+                tuning.profile,
+                tuning.speed,
+            )
+            for tuning in message.tunings
         ),
     )
 

@@ -174,6 +174,28 @@ def placements_table(attempt: Attempt) -> TextTable:
     )
 
 
+def tunings_table(attempt: Attempt) -> TextTable:
+    """What its jobs hold of CPUs and memory, and with which profile they are tuned."""
+    return TextTable(
+        f"CPUs and memory of attempt {attempt.attempt}, for each GPU",
+        ("job", "cpus", "share", "memory", "share", "speed", "tuning", "profile"),
+        [
+            (
+                tuning.job,
+                number(tuning.cpus_per_gpu),
+                number(tuning.share_cpus_per_gpu),
+                f"{number(tuning.memory_gib_per_gpu)} GiB",
+                f"{number(tuning.share_memory_gib_per_gpu)} GiB",
+                f"{tuning.speed:.2f}",
+                tuning.tuning or "none",
+                tuning.profile or "none",
+            )
+            for tuning in attempt.tunings
+        ],
+        right=frozenset({1, 2, 3, 4, 5}),
+    )
+
+
 def cells_table(attempt: Attempt) -> TextTable:
     """The cells of a virtual cluster that its jobs use."""
     return TextTable(

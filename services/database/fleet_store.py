@@ -146,6 +146,14 @@ async def states_of(connection: AnyConnection, machines: Sequence[MachineId]) ->
     return {MachineId(row[0]): MachineState(row[1]) for row in await all_rows(connection, query)}
 
 
+async def machines_named(connection: AnyConnection, machines: Sequence[MachineId]) -> list[Machine]:
+    """Those of these machines that there are, by name."""
+    columns = (MACHINES.c.machine, MACHINES.c.gpu_model, MACHINES.c.gpus, MACHINES.c.cpus, MACHINES.c.memory_gib)
+    query = select(*columns).where(any_of(MACHINES.c.machine, machines)).order_by(MACHINES.c.machine)
+    rows = await all_rows(connection, query)
+    return [Machine(MachineId(row[0]), GpuModel(row[1]), row[2], row[3], row[4]) for row in rows]
+
+
 async def machines_of_cluster(
     connection: AnyConnection, cluster: ClusterId
 ) -> tuple[RegionId | None, tuple[MachineId, ...]]:

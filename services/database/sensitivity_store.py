@@ -31,6 +31,10 @@ _SINCE = """
     SELECT name, revision, cpus_per_gpu, memory_gib_per_gpu, throughput
       FROM sensitivity_profiles WHERE revision > %s ORDER BY name, revision"""
 
+_NAMED = """
+    SELECT name, revision, cpus_per_gpu, memory_gib_per_gpu, throughput
+      FROM sensitivity_profiles WHERE name = ANY(%s) ORDER BY name, revision"""
+
 _INSERT = """
     INSERT INTO sensitivity_profiles (name, revision, cpus_per_gpu, memory_gib_per_gpu, throughput)
     VALUES (%s, %s, %s, %s, %s)"""
@@ -81,6 +85,12 @@ async def load_newest(connection: AnyConnection, names: Collection[str] = ()) ->
 async def load_since(connection: AnyConnection, revision: int) -> tuple[StoredProfile, ...]:
     """The profiles that have come after that revision, by name and revision; -1: all."""
     cursor = await connection.execute(_SINCE, (revision,))
+    return tuple([StoredProfile(row[0], row[1], _profile(row)) for row in await cursor.fetchall()])
+
+
+async def load_named(connection: AnyConnection, names: Collection[str]) -> tuple[StoredProfile, ...]:
+    """The profiles of these names, by name and revision."""
+    cursor = await connection.execute(_NAMED, (sorted(names),))
     return tuple([StoredProfile(row[0], row[1], _profile(row)) for row in await cursor.fetchall()])
 
 

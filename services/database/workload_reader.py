@@ -83,6 +83,8 @@ class AttemptRecord:
     progress_at_start: float
     progress: float
     checkpoint_progress: float
+    profiles_revision: int
+    """Of the sensitivity profiles when it began; 0: it knows none."""
     placements: tuple[TaskPlacement, ...]
     cells: CellsOfJobs
 
@@ -276,6 +278,7 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
             ATTEMPTS.c.progress_at_start,
             ATTEMPTS.c.progress,
             ATTEMPTS.c.checkpoint_progress,
+            ATTEMPTS.c.profiles_revision,
         )
         .where(ATTEMPTS.c.workload == workload)
         .order_by(ATTEMPTS.c.attempt),
@@ -296,6 +299,7 @@ async def load_attempts(connection: AnyConnection, workload: WorkloadId) -> list
             progress_at_start=row[12],
             progress=row[13],
             checkpoint_progress=row[14],
+            profiles_revision=row[15],
             placements=tuple(placements.get(row[0], ())),
             cells=cells.get(AttemptKey(workload, AttemptNumber(row[0])), ()),
         )

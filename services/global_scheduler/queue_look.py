@@ -7,12 +7,13 @@ from collections.abc import Callable
 from domain.identifiers import TenantId, WorkloadId
 from domain.life_cycle import QUEUED
 from domain.rank import QueuePosition
-from formats.scheduler_file import PlacementSection
+from formats.scheduler_file import NO_TUNING, PlacementSection
 from services.database import queue_store, workload_reader
 from services.database.connection import AnyConnection
 from services.database.queue_store import QueueLine
 from services.database.workload_reader import StoredWorkload, StoredWorkloadFilter
 from services.global_scheduler.consolidations import consolidations
+from services.global_scheduler.job_tunings import job_tunings
 from services.global_scheduler.workload_messages import NOT_RANKED, position_message, workload_message
 from services.wire.workloads import state_to_proto
 from topmast.v1 import global_scheduler_pb2 as messages
@@ -26,10 +27,16 @@ _ITS_TURN = "waits for its turn in the auctions"
 class QueueLook:
     """Answers of the reading calls. Every method wants a snapshot, so that states, ranks and counts agree."""
 
-    def __init__(self, explain: Callable[[WorkloadId], str], placement: PlacementSection | None = None) -> None:
+    def __init__(
+        self,
+        explain: Callable[[WorkloadId], str],
+        placement: PlacementSection | None = None,
+        tuning: str = NO_TUNING,
+    ) -> None:
         """`explain` says why the last scan pass put a workload within or over its quota; empty: it did not see it.
-        `placement` None: the defaults."""
+        `placement` None: the defaults. `tuning`: what shares out CPUs and memory."""
         self._explain = explain
+        self._tuning = tuning
         self._placement = placement or PlacementSection()
 
     async def workload(self, connection: AnyConnection, workload: WorkloadId) -> workload_pb2.Workload | None:
@@ -40,6 +47,8 @@ class QueueLook:
         rank = NOT_RANKED if stored.position is None else await queue_store.rank_of(connection, stored.position)
         attempts = await workload_reader.load_attempts(connection, workload) if stored.attempt else []
         message = workload_message(stored, rank, self._why_pending(stored), attempts)
+        if attempts and attempts[-1].ended_s is None:
+            message.attempts[-1].tunings.extend(await job_tunings(connection, stored, attempts[-1], self._tuning))
         packlimit, trial_s = self._placement.fixed_packlimit, self._placement.trial_s
         message.consolidations.extend(await consolidations(connection, stored, packlimit, trial_s))
         return message

@@ -46,7 +46,7 @@ class GlobalSchedulerTier:
             clock,
             self._batcher,
             self._surroundings,
-            QueueLook(self._scan_loop.explain, configuration.placement),
+            QueueLook(self._scan_loop.explain, configuration.placement, configuration.tuning),
             self._watchers,
             require_ready=self._require_ready,
         )

@@ -62,6 +62,11 @@ def test_what_one_job_does_not_need_makes_another_faster(database_url: str, tmp_
         tuned = await run.until_event("tuned", hungry)
         assert cpus(tuned) == [5.0]
         assert tuned.details["speed"] == pytest.approx(5 / 3)
+        (shown,) = (await run.client.get(hungry)).attempts[-1].tunings
+        assert shown.job == (await run.client.get(hungry)).attempts[-1].placements[0].job
+        assert (shown.cpus_per_gpu, shown.share_cpus_per_gpu, shown.share_memory_gib_per_gpu) == (5.0, 3.0, 60.0)
+        assert (shown.tuning, shown.profile) == ("synergy_tune", "hungry")
+        assert shown.speed == pytest.approx(5 / 3)
         # What is held is in the database: another session of the region knows it.
         await run.service.stop("regional/west")
         await run.service.start("regional/west")

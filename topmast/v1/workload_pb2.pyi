@@ -596,6 +596,53 @@ class JobCells(_message.Message):
 Global___JobCells: _TypeAlias = JobCells  # noqa: Y015
 
 @_typing.final
+class JobTuning(_message.Message):
+    """What a job with GPUs of a live attempt holds of CPUs and memory, beside its proportional share."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    CPUS_PER_GPU_FIELD_NUMBER: _builtins.int
+    MEMORY_GIB_PER_GPU_FIELD_NUMBER: _builtins.int
+    SHARE_CPUS_PER_GPU_FIELD_NUMBER: _builtins.int
+    SHARE_MEMORY_GIB_PER_GPU_FIELD_NUMBER: _builtins.int
+    TUNING_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    SPEED_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    cpus_per_gpu: _builtins.float
+    """For each GPU, the least that any of its tasks holds."""
+    memory_gib_per_gpu: _builtins.float
+    share_cpus_per_gpu: _builtins.float
+    """What each GPU comes with, the least of its machines."""
+    share_memory_gib_per_gpu: _builtins.float
+    tuning: _builtins.str
+    """What shares out its CPUs and memory, as in scheduler.yaml; empty: nothing, for it said itself how much it wants, or has no profile."""
+    profile: _builtins.str
+    """The sensitivity profile with which the attempt began, a model or a fingerprint; empty: none."""
+    speed: _builtins.float
+    """How many times as fast it is as with its share, by the profile; 1 without one."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        cpus_per_gpu: _builtins.float = ...,
+        memory_gib_per_gpu: _builtins.float = ...,
+        share_cpus_per_gpu: _builtins.float = ...,
+        share_memory_gib_per_gpu: _builtins.float = ...,
+        tuning: _builtins.str = ...,
+        profile: _builtins.str = ...,
+        speed: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus_per_gpu", b"cpus_per_gpu", "job", b"job", "memory_gib_per_gpu", b"memory_gib_per_gpu", "profile", b"profile", "share_cpus_per_gpu", b"share_cpus_per_gpu", "share_memory_gib_per_gpu", b"share_memory_gib_per_gpu", "speed", b"speed", "tuning", b"tuning"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobTuning: _TypeAlias = JobTuning  # noqa: Y015
+
+@_typing.final
 class Attempt(_message.Message):
     """One run of a workload."""
 
@@ -617,6 +664,7 @@ class Attempt(_message.Message):
     CHECKPOINT_PROGRESS_FIELD_NUMBER: _builtins.int
     GUARANTEED_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
+    TUNINGS_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     region: _builtins.str
     dispatched_s: _builtins.float
@@ -641,6 +689,10 @@ class Attempt(_message.Message):
     def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCells]:
         """Of the jobs that use cells of a virtual cluster."""
 
+    @_builtins.property
+    def tunings(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobTuning]:
+        """While it is live: of its jobs with GPUs."""
+
     def __init__(
         self,
         *,
@@ -660,10 +712,11 @@ class Attempt(_message.Message):
         checkpoint_progress: _builtins.float = ...,
         guaranteed: _builtins.bool = ...,
         cells: _abc.Iterable[Global___JobCells] | None = ...,
+        tunings: _abc.Iterable[Global___JobTuning] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cells", b"cells", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "guaranteed", b"guaranteed", "level", b"level", "placements", b"placements", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "within_quota", b"within_quota"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cells", b"cells", "checkpoint_progress", b"checkpoint_progress", "dispatched_s", b"dispatched_s", "end", b"end", "end_reason", b"end_reason", "ended_s", b"ended_s", "guaranteed", b"guaranteed", "level", b"level", "placements", b"placements", "priority", b"priority", "progress", b"progress", "progress_at_start", b"progress_at_start", "region", b"region", "started_s", b"started_s", "tunings", b"tunings", "within_quota", b"within_quota"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

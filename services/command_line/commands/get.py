@@ -5,7 +5,13 @@ from __future__ import annotations
 from services.command_line.connection import connect
 from services.command_line.options import AddressOption, JsonOption, WorkloadArgument
 from services.command_line.output import show, show_json
-from services.command_line.workload_view import attempts_table, cells_table, details_table, placements_table
+from services.command_line.workload_view import (
+    attempts_table,
+    cells_table,
+    details_table,
+    placements_table,
+    tunings_table,
+)
 
 
 def get(workload: WorkloadArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
@@ -21,6 +27,8 @@ def get(workload: WorkloadArgument, address: AddressOption = None, as_json: Json
         newest = workload_details.attempts[-1]
         if newest.ended_s is None and newest.placements:
             tables.append(placements_table(newest))
+        if newest.ended_s is None and newest.tunings:
+            tables.append(tunings_table(newest))
         if newest.ended_s is None and newest.cells:
             tables.append(cells_table(newest))
     show(*tables)
