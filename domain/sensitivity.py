@@ -11,9 +11,6 @@ from typing import NamedTuple
 
 from domain.placement import TaskPlacement
 
-SATURATION = 0.01
-"""A throughput that is at most this fraction below the greatest one counts as saturated: measurements are no closer."""
-
 
 class AmountsPerGpu(NamedTuple):
     """CPUs and memory that a job holds for each of its GPUs, the same on every machine."""
@@ -117,15 +114,6 @@ class SensitivityProfile:
         if reference <= 0:
             raise ValueError(f"no job runs with a proportional share of {share}")
         return self.throughput_with(held) / reference
-
-    def best_demand(self, share: AmountsPerGpu, saturation: float = SATURATION) -> AmountsPerGpu:
-        """The fewest CPUs that saturate throughput with all memory, and the least memory that does with them
-        (Synergy §3.2, the job demand vector): never slower than with the share, and never more of both than needed."""
-        wanted = max(self.greatest * (1.0 - saturation), self.throughput_with(share))
-        columns = len(self.memory_gib_per_gpu)
-        row = next(index for index, values in enumerate(self.throughput) if values[-1] >= wanted)
-        column = next(index for index in range(columns) if self.throughput[row][index] >= wanted)
-        return self.amounts(Cell(row, column))
 
 
 def _neighbours(axis: Sequence[float], value: float) -> tuple[int, int, float]:

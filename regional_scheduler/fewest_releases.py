@@ -1,6 +1,7 @@
 """Which voluntary releases to try first for a job: about the fewest that make room for it in one cluster.
 
-Rule: step by step, where the fewest releases make room for each further task; on a machine what frees the most goes first.
+Rule: step by step, where the fewest releases make room for each further task. How few suffice on a machine is found with what
+frees the most; then each of them is exchanged for the least that suffices as well.
 For a job of one task that asks for GPUs these are the fewest. It is a guess where what a mechanism asks for is more than
 amounts; what turns out needless stays in any case (`planner`).
 """
@@ -45,10 +46,27 @@ class _Machine:
 
     def take(self, step: _Step) -> list[VoluntaryRelease]:
         """The releases of the step, which are released from now on."""
-        taken, self._left = self._left[: step.releases], self._left[step.releases :]
+        taken = self._least(step)
+        self._left = [release for release in self._left if release not in taken]
         for release in taken:
             self._free = _sum(self._free, release.amounts)
         self.steps = self._steps()
+        return taken
+
+    def _least(self, step: _Step) -> list[VoluntaryRelease]:
+        """As many releases as the step has, that make room for its tasks as well and free no more than they must."""
+        taken = self._left[: step.releases]
+        wanted = self._tasks(self._free) + step.tasks
+        for position in reversed(range(len(taken))):
+            others = taken[:position] + taken[position + 1 :]
+            free = self._free
+            for release in others:
+                free = _sum(free, release.amounts)
+            # What frees the least comes last; what is taken already suffices in any case.
+            for release in reversed(self._left):
+                if release not in others and self._tasks(_sum(free, release.amounts)) >= wanted:
+                    taken[position] = release
+                    break
         return taken
 
     def _steps(self) -> list[_Step]:

@@ -10,10 +10,12 @@ import numpy as np
 
 from cluster_manager.capacity.tables import Integers, Reals
 from domain.resources import request_mebibytes, request_millicpus
-from domain.sensitivity import SATURATION, AmountsPerGpu, SensitivityProfile
+from domain.sensitivity import AmountsPerGpu, SensitivityProfile
 
 SLOWER = 1.0 - 1e-9
 """A speed below this is slower than the proportional share; above it only rounding is."""
+SATURATION = 0.01
+"""A speed that is at most this fraction below the greatest one counts as saturated: measurements are no closer."""
 CPU, MEMORY = 0, 1
 """Columns of the options of a demand."""
 

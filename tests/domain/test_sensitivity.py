@@ -17,7 +17,6 @@ SHARE = AmountsPerGpu(3.0, 62.5)
 ALEXNET = SensitivityProfile(
     (1.0, 3.0, 6.0, 12.0), (20.0, 62.5, 125.0), ((0.1, 0.3, 0.3), (0.1, 1.0, 1.0), (0.1, 1.75, 1.75), (0.1, 2.0, 2.94))
 )
-GNMT = SensitivityProfile((1.0, 3.0), (20.0, 62.5), ((1.0, 1.0), (1.0, 1.0)))
 
 
 def placed(gpus: int, cpus: float, memory_gib: float) -> TaskPlacement:
@@ -52,18 +51,6 @@ def test_speed_is_relative_to_the_share_of_the_machine() -> None:
     assert ALEXNET.speed(AmountsPerGpu(12.0, 125.0), AmountsPerGpu(6.0, 62.5)) == pytest.approx(2.94 / 1.75)
     with pytest.raises(ValueError, match="no job runs with a proportional share"):
         ALEXNET.speed(SHARE, AmountsPerGpu(0.0, 62.5))
-
-
-def test_the_best_demand_is_the_least_that_saturates() -> None:
-    assert ALEXNET.best_demand(SHARE) == AmountsPerGpu(12.0, 125.0)
-    assert GNMT.best_demand(SHARE) == AmountsPerGpu(1.0, 20.0)
-
-
-def test_what_is_within_a_hundredth_of_the_greatest_is_saturated_unless_the_share_is_faster() -> None:
-    noisy = SensitivityProfile((1.0, 2.0, 4.0, 8.0), (10.0,), ((50.0,), (99.5,), (99.8,), (100.0,)))
-    assert noisy.best_demand(AmountsPerGpu(1.0, 10.0)).cpus == 2.0
-    assert noisy.best_demand(AmountsPerGpu(3.0, 10.0)).cpus == 4.0
-    assert noisy.best_demand(AmountsPerGpu(1.0, 10.0), saturation=0.0).cpus == 8.0
 
 
 def test_a_job_holds_what_its_poorest_task_holds() -> None:
@@ -106,15 +93,6 @@ def test_never_slower_with_more(profile: SensitivityProfile, one: AmountsPerGpu,
     most = AmountsPerGpu(max(one.cpus, other.cpus), max(one.memory_gib, other.memory_gib))
     assert profile.throughput_with(most) >= profile.throughput_with(one) * (1 - 1e-12)
     assert profile.throughput_with(most) <= profile.greatest * (1 + 1e-12)
-
-
-@given(profiles(), amounts)
-def test_never_slower_with_the_best_demand_than_with_the_share(
-    profile: SensitivityProfile, share: AmountsPerGpu
-) -> None:
-    best = profile.throughput_with(profile.best_demand(share))
-    assert best >= profile.throughput_with(share) * (1 - 1e-12)
-    assert best >= profile.greatest * 0.99 * (1 - 1e-12)
 
 
 @given(profiles())

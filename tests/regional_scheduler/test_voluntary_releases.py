@@ -89,6 +89,16 @@ def test_scales_in_the_fewest_tasks_and_says_so_before_the_start() -> None:
     inventory.check()
 
 
+def test_of_as_few_tasks_the_smallest_that_suffice_go() -> None:
+    inventory = two_machines()
+    hold_elastic(inventory, "a", 1, ("m1", (0,)), ("m1", (1, 2, 3, 4)), ("m1", (5, 6)), ("m1", (7,)))
+    hold_elastic(inventory, "b", 1, ("m2", tuple(range(8))))
+    assert released(plan(inventory, job(1))) == [("a", 3)]
+    assert released(plan(inventory, job(2))) == [("a", 2)]
+    assert released(plan(inventory, job(3))) == [("a", 1)]
+    assert released(plan(inventory, job(5))) == [("a", 1), ("a", 3)]
+
+
 def test_base_tasks_of_equals_are_not_to_be_had() -> None:
     inventory = two_machines()
     hold_elastic(inventory, "a", 2, ("m1", (0, 1, 2, 3)), ("m1", (4, 5, 6)), ("m1", (7,)))

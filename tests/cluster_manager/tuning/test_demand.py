@@ -30,6 +30,12 @@ def test_a_sensitive_job_asks_for_the_most_that_helps_and_reverts_to_its_share()
     assert demand.speeds[demand.best_option] == pytest.approx(2.94)
 
 
+def test_what_is_within_a_hundredth_of_the_greatest_is_saturated_unless_the_share_is_faster() -> None:
+    noisy = SensitivityProfile((1.0, 2.0, 4.0, 8.0), (10.0,), ((50.0,), (99.5,), (99.8,), (100.0,)))
+    assert demand_of(noisy, GpuAmounts(1_000, 10 * 1024)).best.millicpus == 2_000
+    assert demand_of(noisy, GpuAmounts(3_000, 10 * 1024)).best.millicpus == 3_000
+
+
 def test_an_insensitive_job_asks_for_less_than_its_share() -> None:
     demand = demand_of(GNMT, SHARE)
     assert demand.base == demand.best == GpuAmounts(1_000, 20 * 1024)
