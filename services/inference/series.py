@@ -28,10 +28,14 @@ class SeriesDemand:
         self._reclaim_within_s = reclaim_within_s
         self._points: Sequence[UtilisationPoint] = ()
 
+    def read(self) -> None:
+        """Reads the file, so that nothing has to be read when it is asked. Raises FormatError."""
+        self._points = read_utilisation(self._file)
+
     async def demand(self, about: LendingCluster, now: float) -> InferenceDemand:
         if not self._points:
             try:
-                self._points = await asyncio.to_thread(read_utilisation, self._file)
+                await asyncio.to_thread(self.read)
             except (FormatError, OSError) as error:
                 raise NoDemand(f"the series {self._file} cannot be played: {error}") from error
         load = load_at(self._points, now)

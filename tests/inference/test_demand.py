@@ -3,6 +3,8 @@ import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from domain.identifiers import ClusterId
 from domain.inference import FORECASTS, RECLAIMING_POLICIES, InferenceDemand, InferenceSide
@@ -12,7 +14,7 @@ from regional_scheduler.loan_decision import LoanDecision, decide_loan
 from regional_scheduler.reclaiming import RECLAIMING
 from services.clock import SystemClock
 from services.inference.demand import LendingCluster, NoDemand, checked_demand
-from services.inference.ray_serve import DeploymentNeed, MachineSize, machines_for
+from services.inference.ray_serve import DeploymentNeed, MachineSize, ReplicaPart, machines_for
 from services.inference.remote import RemoteDemand
 from services.inference.series import SeriesDemand, load_at
 from services.inference.server import inference_server
@@ -100,11 +102,48 @@ def test_is_asked_over_the_wire(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def need(name: str, replicas: int, gpus: float, cpus: float) -> DeploymentNeed:
+    return DeploymentNeed(name, replicas, (ReplicaPart(gpus, cpus),))
+
+
 def test_replicas_fill_machines_first_fit() -> None:
     size = MachineSize(8, 64.0)
     assert machines_for([], size) == 0
-    assert machines_for([DeploymentNeed("llm", 3, 4, 8), DeploymentNeed("small", 8, 0.5, 1)], size) == 2
-    assert machines_for([DeploymentNeed("llm", 3, 5, 8), DeploymentNeed("other", 3, 4, 8)], size) == 5
-    assert machines_for([DeploymentNeed("router", 65, 0, 1)], size) == 2
+    assert machines_for([need("llm", 3, 4, 8), need("small", 8, 0.5, 1)], size) == 2
+    assert machines_for([need("llm", 3, 5, 8), need("other", 3, 4, 8)], size) == 5
+    assert machines_for([need("router", 65, 0, 1)], size) == 2
     with pytest.raises(NoDemand, match="a replica of llm takes 16 GPUs and 1 CPUs, but a machine has 8 and 64"):
-        machines_for([DeploymentNeed("llm", 1, 16, 1)], size)
+        machines_for([need("llm", 1, 16, 1)], size)
+
+
+def test_parts_of_a_replica_share_machines_unless_they_must_not() -> None:
+    size, parts = MachineSize(8, 64.0), (ReplicaPart(2, 1), ReplicaPart(2, 1), ReplicaPart(2, 1))
+    assert machines_for([DeploymentNeed("spread", 2, parts)], size) == 2
+    assert machines_for([DeploymentNeed("apart", 2, parts, apart=True)], size) == 3
+    assert machines_for([DeploymentNeed("apart", 5, parts, apart=True)], size) == 6
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.builds(
+            DeploymentNeed,
+            st.sampled_from(["a", "b", "c"]),
+            st.integers(0, 5),
+            st.lists(
+                st.builds(ReplicaPart, st.sampled_from([0.0, 0.5, 1.0, 4.0]), st.sampled_from([0.5, 1.0, 8.0])),
+                min_size=1,
+                max_size=3,
+            ).map(tuple),
+            st.booleans(),
+        ),
+        max_size=4,
+    )
+)
+def test_never_fewer_machines_than_replicas_fill_nor_more_than_one_for_each_part(needs: list[DeploymentNeed]) -> None:
+    size = MachineSize(4, 8.0)
+    found = machines_for(needs, size)
+    assert found >= sum(one.replicas * part.gpus for one in needs for part in one.parts) / size.gpus - 1e-6
+    assert found >= sum(one.replicas * part.cpus for one in needs for part in one.parts) / size.cpus - 1e-6
+    assert found >= max((len(one.parts) for one in needs if one.apart and one.replicas), default=0)
+    assert found <= sum(one.replicas * len(one.parts) for one in needs)

@@ -58,8 +58,9 @@ def test_torch_training_learns_and_resumes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")
-def test_without_torch_the_example_says_what_to_do(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / "torch_classifier.py")]
+@pytest.mark.parametrize("script", ["torch_classifier.py", "torch_data_parallel.py"])
+def test_without_torch_the_example_says_what_to_do(script: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / script)]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "this example needs PyTorch: pip install torch\n"

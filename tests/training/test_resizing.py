@@ -1,5 +1,6 @@
-"""The data-parallel example, with tasks that come, go and are lost, as a cluster manager would tell them."""
+"""The data-parallel examples, with tasks that come, go and are lost, as a cluster manager would tell them."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from topmast.training.checkpoints import write_whole
 
 pytestmark = pytest.mark.live
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "training" / "numpy_data_parallel.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "training"
 STEPS = 400
 PATIENCE_S = 60.0
 
@@ -24,7 +25,8 @@ PATIENCE_S = 60.0
 class Job:
     """Tasks of one attempt, each a process with a task file of its own."""
 
-    def __init__(self, directory: Path, attempt: int = 1) -> None:
+    def __init__(self, example: str, directory: Path, attempt: int = 1) -> None:
+        self.example = example
         self.directory = directory
         self.attempt = attempt
         self.tasks: dict[int, subprocess.Popen[bytes]] = {}
@@ -82,7 +84,8 @@ class Job:
         }
         options = ("--steps", str(STEPS), "--seconds-per-step", "0.01", "--print-every", "10")
         with (self.directory / f"log-{self.attempt}-{task}").open("wb") as log:
-            self.tasks[task] = subprocess.Popen([sys.executable, str(EXAMPLE), *options], env=environment, stdout=log)
+            command = [sys.executable, str(EXAMPLES / self.example), *options]
+            self.tasks[task] = subprocess.Popen(command, env=environment, stdout=log)
 
 
 def losses(log: str) -> dict[int, float]:
@@ -90,9 +93,15 @@ def losses(log: str) -> dict[int, float]:
     return {int(line[1]): float(line[3]) for line in lines}
 
 
-def test_the_loss_goes_on_through_growth_shrinking_and_the_loss_of_a_task(tmp_path: Path) -> None:
+WITHOUT_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+
+
+@pytest.mark.parametrize(
+    "example", ["numpy_data_parallel.py", pytest.param("torch_data_parallel.py", marks=WITHOUT_TORCH)]
+)
+def test_the_loss_goes_on_through_growth_shrinking_and_the_loss_of_a_task(example: str, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    first, second = Job(tmp_path), Job(tmp_path, attempt=2)
+    first, second = Job(example, tmp_path), Job(example, tmp_path, attempt=2)
     try:
         first.resize(0, 2)
         first.until(lambda: "step 50 " in first.log(0))
@@ -114,7 +123,7 @@ def test_the_loss_goes_on_through_growth_shrinking_and_the_loss_of_a_task(tmp_pa
     lost_at = int(first.log(0).partition("lost a task at step ")[2].split()[0])
     assert f"joined at step {lost_at} rank 0 of 2" in second.log(0)
     undisturbed = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--steps", str(STEPS), "--print-every", "10"],
+        [sys.executable, str(EXAMPLES / example), "--steps", str(STEPS), "--print-every", "10"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,9 @@ from formats.problems import FieldProblem, FormatError
 
 if TYPE_CHECKING:
     from services.inference.demand import DemandSource
+
+_COMMAND = "inference-scheduler"
+_LARGEST_PORT = 65_535
 
 ListenOption = Annotated[str, typer.Option("--listen", help="host:port to listen on; port 0 is any free one.")]
 SeriesOption = Annotated[
@@ -40,24 +44,68 @@ def inference_scheduler(
     """Answer regional schedulers how many machines inference needs, until interrupted: the `address` of a cluster's `inference`."""
     import asyncio
 
+    from services.tiers.free_port import PortNotAvailable, require_port
+
     if (series is None) == (not ray_serve):
-        raise FormatError("inference-scheduler", [FieldProblem("", "give either --series FILE or --ray-serve")])
+        raise FormatError(_COMMAND, [FieldProblem("", "give either --series FILE or --ray-serve")])
     if ray_serve and gpus_per_machine == 0 and cpus_per_machine == 0:
         described = "say what a machine has: --gpus-per-machine and --cpus-per-machine"
-        raise FormatError("inference-scheduler", [FieldProblem("--ray-serve", described)])
+        raise FormatError(_COMMAND, [FieldProblem("--ray-serve", described)])
+    if not math.isfinite(cpus_per_machine):
+        raise FormatError(_COMMAND, [FieldProblem("--cpus-per-machine", f"is {cpus_per_machine}; give a number")])
+    if reclaim_within_s is not None and not math.isfinite(reclaim_within_s):
+        described = f"is {reclaim_within_s}; give a number of seconds, or leave it out: no deadline"
+        raise FormatError(_COMMAND, [FieldProblem("--reclaim-within-s", described)])
+    host, port = _place(listen)
+    if port:
+        try:
+            require_port(host, port)
+        except PortNotAvailable as error:
+            why = getattr(error.__cause__, "strerror", None) or str(error)
+            described = (
+                f"nothing can listen at {listen} ({why}); name another address or port, or port 0 for any free one"
+            )
+            raise FormatError(_COMMAND, [FieldProblem("--listen", described)]) from error
     source: DemandSource
     if series is not None:
         from services.inference.series import SeriesDemand
 
         source = SeriesDemand(series, reclaim_within_s)
+        source.read()
     else:
-        import ray
-
         from services.inference.ray_serve import MachineSize, RayServeDemand
 
-        ray.init(address=ray_address, log_to_driver=False)
+        _open_ray(ray_address)
         source = RayServeDemand(MachineSize(gpus_per_machine, cpus_per_machine), application, reclaim_within_s)
     asyncio.run(_serve(source, listen))
+
+
+def _place(listen: str) -> tuple[str, int]:
+    """Host and port. Raises FormatError."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
+        described = f"is {listen!r}; give host:port, with a port from 0 (any free one) to {_LARGEST_PORT}"
+        raise FormatError(_COMMAND, [FieldProblem("--listen", described)])
+    return host.strip("[]"), int(port)
+
+
+def _open_ray(address: str) -> None:
+    """Raises FormatError where Ray Serve is not installed, or no Ray answers there."""
+    from services.inference.demand import NoDemand
+    from services.inference.ray_serve import check_ray_serve
+
+    try:
+        check_ray_serve()
+    except NoDemand as error:
+        raise FormatError(_COMMAND, [FieldProblem("--ray-serve", str(error))]) from error
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        described = f"no Ray answers at {address} ({said}); start it (ray start --head), or give its host:port"
+        raise FormatError(_COMMAND, [FieldProblem("--ray-address", described)]) from error
 
 
 async def _serve(source: DemandSource, listen: str) -> None:
