@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final, Protocol, cast
 
 import numpy as np
@@ -54,7 +55,7 @@ class Autoregressive:
     name: str = "autoregressive"
 
     def check_installed(self) -> None:
-        _autoreg()
+        _check_library()
 
     def forecast(self, history: LoadHistory) -> float:
         day = history.points_per_day
@@ -90,11 +91,21 @@ def _criterion(errors: NDArray[np.float64], weights: int) -> float:
     return (errors.size * math.log(mean_square) if mean_square > 0 else -math.inf) + weights * math.log(errors.size)
 
 
+def _check_library() -> None:
+    # Looks for it only: the library takes seconds to import.
+    if find_spec("statsmodels") is None:
+        raise _library_missing()
+
+
+def _library_missing() -> ForecastLibraryMissing:
+    remedy = "pip install 'topmast[forecasting]', or choose the forecast persistence"
+    return ForecastLibraryMissing(f"the forecast autoregressive needs statsmodels: {remedy}")
+
+
 def _autoreg() -> _AutoReg:
     try:
-        # Only here: the library takes seconds to import, and few need it.
+        # Only here: few need it.
         from statsmodels.tsa.ar_model import AutoReg
     except ModuleNotFoundError as error:
-        remedy = "pip install 'topmast[forecasting]', or choose the forecast persistence"
-        raise ForecastLibraryMissing(f"the forecast autoregressive needs statsmodels: {remedy}") from error
+        raise _library_missing() from error
     return cast(_AutoReg, AutoReg)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from domain.fleet import DEFAULT_MECHANISM
+from domain.fleet import DEFAULT_MECHANISM, Fleet
 from domain.inference import DEFAULT_FORECAST, DEFAULT_HEADROOM, DEFAULT_LOOK_EVERY_S, DEFAULT_RECLAIMING
 from domain.tenant import CPU_BUCKET, Tenant
 from formats.fleet_file import GREATEST_MACHINES, FleetFile, fleet_file_from_document
 from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import tenants_from_document
+from regional_scheduler.forecasting import FORECASTERS
+from regional_scheduler.forecasting.policy import ForecastLibraryMissing
 from services.grpc_errors import InvalidArgument
 from services.wire.fleets import DEFAULT_FAIR_SHARE_WEIGHT
 from topmast.v1 import fleet_pb2
@@ -36,6 +38,9 @@ def checked_fleet(message: fleet_pb2.Fleet) -> FleetFile:
         ) from error
     if CPU_BUCKET in described.fleet.gpu_models():
         raise InvalidArgument.of("fleet.regions", f"a GPU model {_RESERVED_MODEL}")
+    missing = _forecast_problems(described.fleet)
+    if missing:
+        raise InvalidArgument(missing)
     return described
 
 
@@ -57,6 +62,21 @@ def checked_tenants(messages: tuple[fleet_pb2.Tenant, ...], path: str = "tenants
     if reserved:
         raise InvalidArgument(reserved)
     return tenants
+
+
+def _forecast_problems(fleet: Fleet) -> list[FieldProblem]:
+    """Forecasts that need a library which is not installed where the service runs."""
+    problems: list[FieldProblem] = []
+    for r, region in enumerate(fleet.regions):
+        for c, cluster in enumerate(region.clusters):
+            if cluster.inference is None:
+                continue
+            try:
+                FORECASTERS[cluster.inference.forecast].check_installed()
+            except ForecastLibraryMissing as missing:
+                field = f"regions[{r}].clusters[{c}].inference.forecast"
+                problems.append(FieldProblem(fleet_field(field), str(missing)))
+    return problems
 
 
 def fleet_field(field: str) -> str:

@@ -32,6 +32,10 @@ class Loans:
             self._steps = ()
         self.counts = LoanCounts()
 
+    def machines(self) -> frozenset[MachineId]:
+        """Those of the inference clusters, on loan or not."""
+        return frozenset(machine for _, lender in self._lenders.values() for machine in lender.machines)
+
     def begin(self, now: float) -> None:
         """The run begins: what the schedule lends by then is on loan, the rest serves inference."""
         lent = dict.fromkeys(self._lenders, 0)

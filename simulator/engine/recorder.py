@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from cluster_manager.capacity.charging import MACHINE
 from cluster_manager.capacity.tables import GPUS
 from domain.events import EvictionCause
 from domain.fleet import Fleet, MachineState
+from domain.identifiers import MachineId
 from domain.life_cycle import State
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.results.guaranteed_use import is_guaranteed
@@ -243,8 +244,12 @@ class Recorder:
         ended_s: float,
         broken_off: bool,
         counts: RunCounts,
+        inference: Collection[MachineId],
     ) -> RunRecord:
-        """The tables, after the run. `refused` and `workloads` are by index; those never submitted are left out."""
+        """The tables, after the run. `refused` and `workloads` are by index; those never submitted are left out.
+
+        `inference`: the machines of inference clusters.
+        """
         for work in workloads:
             if work.row >= 0 and self._attempts.runs(work.row):
                 self._attempts.reach(work.row, work.progress_at(ended_s), work.checkpoint_at(ended_s))
@@ -266,6 +271,7 @@ class Recorder:
             ended_s=ended_s,
             broken_off=broken_off,
             counts=counts,
+            inference_machines=tuple(place for place, name in enumerate(self._tables.table.names) if name in inference),
         )
 
     def _workload_table(

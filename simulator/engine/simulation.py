@@ -319,6 +319,7 @@ class Simulation:
                 collateral_gpus=loans.vacated_gpus,
                 short_machines=loans.short_machines,
             ),
+            inference=self._loans.machines(),
         )
 
 

@@ -14,6 +14,7 @@ from simulator.results.distribution import Distribution, distribution_of, number
 from simulator.results.group_figures import GroupFigures, RunRows, figures_by_group, gpu_classes
 from simulator.results.holdings import MachineLevels, gpu_seconds_of_attempts, holdings_of
 from simulator.results.level_figures import LevelFigures, figures_by_level
+from simulator.results.loan_figures import LoanFigures, loan_figures_of
 from simulator.results.run_record import NO_ROW, AttemptEnd, Flags, Integers, RunRecord, WorkloadEnd
 from simulator.results.service_levels import DEFAULT_LIMITS_S, decided_waits
 from simulator.results.waits import queueing_of_workloads, waits_of
@@ -70,6 +71,8 @@ class RunFigures:
     """Workloads all of whose attempts were guaranteed, and these attempts; None where there are none."""
     opportunistic: GroupFigures | None
     """Workloads that had an opportunistic attempt, and the opportunistic attempts."""
+    loans: LoanFigures | None
+    """None in a run without inference clusters."""
     by_tenant: dict[str, GroupFigures]
     by_priority: dict[str, GroupFigures]
     by_region: dict[str, GroupFigures]
@@ -129,6 +132,7 @@ class RunFigures:
             "promotions": self.promotions,
             "guaranteed": self.guaranteed.as_json() if self.guaranteed is not None else None,
             "opportunistic": self.opportunistic.as_json() if self.opportunistic is not None else None,
+            "loans": self.loans.as_json() if self.loans is not None else None,
             "by_tenant": {name: figures.as_json() for name, figures in self.by_tenant.items()},
             "by_priority": {name: figures.as_json() for name, figures in self.by_priority.items()},
             "by_region": {**regions},
@@ -154,7 +158,6 @@ def figures_of(
     available = supply.integral(record.started_s, record.ended_s)
     overloaded_s, held_then, available_then = overloaded_gpu_seconds(record, held, supply)
     preempted, completed = attempts.end == AttemptEnd.PREEMPTED, workloads.end == WorkloadEnd.COMPLETED
-    ran_first = waits.ran & ~waits.again
     last_completed_s = float(workloads.ended_s[completed].max()) if completed.any() else nan
     ends = np.bincount(workloads.end, minlength=len(WorkloadEnd))
     return RunFigures(
@@ -172,7 +175,7 @@ def figures_of(
         refused=int(ends[WorkloadEnd.REFUSED]),
         jct_s=distribution_of(rows.jct_s[completed]),
         queueing_s=distribution_of(rows.queueing_s[completed]),
-        start_latency_s=distribution_of(waits.seconds[ran_first]),
+        start_latency_s=distribution_of(waits.seconds[waits.ran & ~waits.again]),
         makespan_s=last_completed_s - record.started_s,
         gpu_allocation_rate=rate_or_null(held.integral(record.started_s, record.ended_s), available),
         gpu_allocation_rate_when_overloaded=rate_or_null(held_then, available_then),
@@ -191,6 +194,7 @@ def figures_of(
         promotions=counts.promotions,
         guaranteed=groups.by_use.get(_USES[0]),
         opportunistic=groups.by_use.get(_USES[1]),
+        loans=loan_figures_of(record),
         by_tenant=groups.by_tenant,
         by_priority=groups.by_priority,
         by_region=groups.by_region,

@@ -138,6 +138,7 @@ class LogTables:
         self.last_s = 0.0
         self.demotions = 0
         self.promotions = 0
+        self.inference_machines: set[int] = set()
         self.with_cells = frozenset(str(cluster.cluster) for cluster in fleet.clusters_with_cells())
         self._regions = {str(region.region): position for position, region in enumerate(fleet.regions)}
         named = [
@@ -194,6 +195,7 @@ class LogTables:
             ended_s=ended_s,
             broken_off=broken_off,
             counts=RunCounts(demotions=self.demotions, promotions=self.promotions),
+            inference_machines=tuple(sorted(self.inference_machines)),
         )
 
     def _workload_table(self, rows: Sequence[WorkloadRow], tenants: tuple[str, ...]) -> WorkloadTable:

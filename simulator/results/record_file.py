@@ -28,7 +28,7 @@ from simulator.results.run_record import (
     WorkloadTable,
 )
 
-LAYOUT = 2
+LAYOUT = 3
 """Of the file; another number means that it must be made anew."""
 
 Columns: TypeAlias = Mapping[str, NDArray[np.generic]]
@@ -61,6 +61,7 @@ def save_record(path: Path, record: RunRecord, notes: Mapping[str, float] | None
         "regions": record.regions,
         "region_gpus": record.region_gpus,
         "machines": record.machines.names,
+        "inference_machines": record.inference_machines,
         "workloads": record.workloads.ids,
         "started_s": record.started_s,
         "ended_s": record.ended_s,
@@ -148,6 +149,7 @@ def _record(document: dict[str, object], columns: Columns) -> RunRecord:
         ended_s=_real(document["ended_s"]),
         broken_off=document["broken_off"] is True,
         counts=RunCounts(**{str(name): _whole(count) for name, count in counts.items()}),
+        inference_machines=tuple(_whole(place) for place in _list(document["inference_machines"])),
     )
 
 

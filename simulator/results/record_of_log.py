@@ -216,10 +216,17 @@ class _LogReader:
         self._is_there(record, t_s, EventKind.MACHINE_DOWN)
 
     def _reclaimed(self, record: Record, t_s: float) -> None:
+        self._is_of_inference(record)
         self._is_not_there(record, t_s, EventKind.RECLAIMED)
 
     def _loaned(self, record: Record, t_s: float) -> None:
+        self._is_of_inference(record)
         self._is_there(record, t_s, EventKind.RECLAIMED)
+
+    def _is_of_inference(self, record: Record) -> None:
+        machine = self.tables.machine(text_field(record, "machine"))
+        if machine is not None:
+            self.tables.inference_machines.add(machine)
 
     def _is_not_there(self, record: Record, t_s: float, cause: EventKind) -> None:
         """Training has one machine less, for one cause or for both."""

@@ -213,3 +213,5 @@ class RunRecord:
     broken_off: bool
     """True when it was stopped before the last workload had ended."""
     counts: RunCounts
+    inference_machines: tuple[int, ...] = ()
+    """Positions of the machines that belong to inference clusters, in order."""

@@ -1,12 +1,14 @@
 import asyncio
+import sys
 from dataclasses import replace
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from domain.fleet import Fleet, Region
+from domain.fleet import Cluster, Fleet, Region
 from domain.identifiers import ANY_GPU_MODEL, RegionId, TableId, WorkloadId
+from domain.inference import InferenceSide
 from domain.machine_life_cycle import MachineHappening
 from domain.resources import Quota
 from domain.table import Table
@@ -68,6 +70,33 @@ def test_what_is_applied_counts_at_once(database_url: str) -> None:
             assert (await service.submit()).workload
 
     asyncio.run(run())
+
+
+def test_a_forecast_whose_library_is_missing_is_refused_and_nothing_is_applied(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The field is named, with both remedies; the fleet before it stays. With another forecast it is applied."""
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    (east, *others), side = FLEET.regions, InferenceSide("serving:7470", forecast="autoregressive")
+    serving = replace(cluster("serving", 1), inference=side)
+
+    def with_serving(added: Cluster) -> messages.ApplyFleetRequest:
+        fleet = Fleet((replace(east, clusters=(*east.clusters, added)), *others))
+        return messages.ApplyFleetRequest(fleet=fleet_to_proto(fleet, TABLES))
+
+    async def scenario(service: Service) -> None:
+        error = await refused(service.stub.ApplyFleet(with_serving(serving)))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        (violation,) = detail(error, error_details_pb2.BadRequest).field_violations
+        assert violation.field == f"fleet.regions[0].clusters[{len(east.clusters)}].inference.forecast"
+        assert "pip install 'topmast[forecasting]', or choose the forecast persistence" in violation.description
+        assert not (await service.stub.GetLoans(messages.GetLoansRequest())).clusters
+        persistent = replace(serving, inference=replace(side, forecast="persistence"))
+        await service.stub.ApplyFleet(with_serving(persistent))
+        (shown,) = (await service.stub.GetLoans(messages.GetLoansRequest())).clusters
+        assert (shown.cluster, shown.machines, shown.on_loan) == ("serving", 2, 0)
+
+    in_service(database_url, scenario)
 
 
 def test_a_machine_in_use_does_not_disappear(database_url: str) -> None:

@@ -65,10 +65,74 @@ def test_machines_of_inference_clusters_are_lent(trace: Path, tmp_path: Path) ->
     assert printed["validation"]["events_by_kind"]["loaned"] == 8 + 7
     assert printed["evictions"]["reclaimed"] > 0
     assert printed["inputs"]["loans"] == str(loans)
+    lent = printed["loans"]
+    assert set(lent) == documented_keys("### Of loans")
+    assert (lent["inference_gpus"], lent["reclaims"], lent["reclaimed_machines"]) == (64, 1, 7)
+    assert lent["evicted"] == printed["evictions"]["reclaimed"]
+    assert lent["preemption_ratio"] == pytest.approx(lent["evicted"] / 300)
+    assert 0 < lent["loaned_allocation_rate"] <= 1
+    assert 0 < lent["training_allocation_rate"] <= 1
+    fleet_file = tmp_path / "run.fleet.yaml"
+    report = good("report", log, "--fleet", fleet_file, "--out", tmp_path / "r.html", "--json").stdout
+    read = json.loads(report)["runs"][0]["loans"]
+    for key in ("inference_gpus", "evicted", "preemption_ratio", "loaned_allocation_rate"):
+        assert read[key] == pytest.approx(lent[key], rel=1e-6), key
+    assert (read["reclaims"], read["collateral_damage"]) == (None, None)
+    loans.write_text(f"t_s,cluster,machines\n0,{lender},9\n")
+    result = topmast("simulate", "--trace", trace, *machines, "--loans", loans)
+    assert result.exit_code == ExitCode.REFUSED
+    assert f"line 2, column machines: lends 9, but cluster {lender} has 8" in result.stderr
     loans.write_text("t_s,cluster,machines\n0,elsewhere,8\n")
     result = topmast("simulate", "--trace", trace, *machines, "--loans", loans)
     assert result.exit_code == ExitCode.REFUSED
     assert "line 2, column cluster: elsewhere is not in the fleet; known: " in result.stderr
+
+
+def test_a_series_of_inference_lends_what_it_does_not_need(trace: Path, tmp_path: Path) -> None:
+    machines = ("--gpus", "128", "--clusters-per-region", "2")
+    lender = fleet_from(FleetSource(gpus=128, clusters_per_region=2)).regions[0].clusters[1].cluster
+    series, log = tmp_path / "load.csv", tmp_path / "run.jsonl"
+    series.write_text("t_s,busy_pod_fraction\n0,0.1\n9000,0.9\n12000,1\n15000,0.1\n18000,0.1\n")
+    for forecast in ("", ":known", ":seasonal_naive"):
+        said = f"{lender}={series}{forecast}"
+        printed = figures("--trace", trace, *machines, "--inference", said, "--events", log, "--validate")
+        assert printed["validation"]["valid"]
+        assert printed["inputs"]["inference"] == [said]
+        lent = printed["loans"]
+        assert lent["reclaims"] >= 1
+        # At its peak it needs all machines and the headroom, which it does not have.
+        assert lent["short_machines"] > 0
+        assert printed["validation"]["events_by_kind"]["loan_short"] > 0
+    assert figures("--trace", trace, *machines)["loans"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "message"),
+    [
+        (None, "{lender}={series}", "must be CLUSTER=SERIES or CLUSTER=SERIES:FORECAST"),
+        ("t_s,busy_pod_fraction\n0,nan\n", "{lender}={series}", "line 2, column busy_pod_fraction"),
+        ("t_s,busy_pod_fraction\n0,-0.5\n", "{lender}={series}", "line 2, column busy_pod_fraction"),
+        ("t_s,busy_pod_fraction\n0,1.5\n", "{lender}={series}", "must be at most 1, not 1.5"),
+        ("t_s,busy_pod_fraction\n5,0.5\n5,0.5\n", "{lender}={series}", "must be later than the line before it"),
+        ("t_s,busy_pod_fraction\n", "{lender}={series}", "has no point of a curve"),
+        ("t_s,load\n0,0.5\n", "{lender}={series}", "has none of the columns"),
+        ("t_s,busy_pod_fraction\n0,0.5\n", "elsewhere={series}", "elsewhere: is not in the fleet"),
+        ("t_s,busy_pod_fraction\n0,0.5\n", "{lender}={series}:oracle", "oracle: is no forecast"),
+    ],
+)
+def test_a_series_that_cannot_be_followed_is_refused(
+    trace: Path, tmp_path: Path, content: str | None, said: str, message: str
+) -> None:
+    lender = fleet_from(FleetSource(gpus=128, clusters_per_region=2)).regions[0].clusters[1].cluster
+    series = tmp_path / "load.csv"
+    if content is not None:
+        series.write_text(content)
+    inference = said.format(lender=lender, series=series)
+    result = topmast(
+        "simulate", "--trace", trace, "--gpus", "128", "--clusters-per-region", "2", "--inference", inference
+    )
+    assert result.exit_code == ExitCode.REFUSED, result.output
+    assert message in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("policy", ["mast", "fifo"])

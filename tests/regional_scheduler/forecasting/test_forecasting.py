@@ -1,6 +1,7 @@
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,9 +92,15 @@ def test_never_lends_what_is_needed(machines: int, load: float, forecast: float,
 
 
 def test_a_missing_library_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "statsmodels.tsa.ar_model", None)
-    with pytest.raises(ForecastLibraryMissing, match=r"pip install 'topmast\[forecasting\]'"):
-        FORECASTERS["autoregressive"].check_installed()
+    for name in ("statsmodels", "statsmodels.tsa.ar_model"):
+        monkeypatch.setitem(sys.modules, name, None)
+    history = LoadHistory(np.linspace(0.1, 0.9, 50), 300.0)
+    for attempted in (
+        FORECASTERS["autoregressive"].check_installed,
+        partial(FORECASTERS["autoregressive"].forecast, history),
+    ):
+        with pytest.raises(ForecastLibraryMissing, match=r"pip install 'topmast\[forecasting\]'"):
+            attempted()
 
 
 @pytest.fixture

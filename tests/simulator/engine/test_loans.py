@@ -47,6 +47,7 @@ from simulator.inputs.loans import LoanSchedule, LoanStep
 from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
 from simulator.results.capacity import supply_curve
+from simulator.results.loan_figures import loan_figures_of
 from simulator.results.record_of_log import record_of_log
 from simulator.results.run_record import AttemptEnd, RunRecord
 from tests.house.determinism import assert_same_output
@@ -165,6 +166,20 @@ def test_the_machine_with_the_fewest_workloads_goes_back() -> None:
     assert not_there(run.record) == [("s0", 0, 100), ("s1", 0, 100), ("s2", 0, 1033), ("s0", 205, 1033)]
     supply = supply_curve(run.record)
     assert supply.at(np.array([0.0, 99, 100, 204, 205, 1000])).tolist() == [2, 2, 6, 6, 4, 4]
+
+
+def test_what_inference_lacks_is_logged_and_counted() -> None:
+    """It wants back two more than are on loan: what there is goes back, the rest is short."""
+    steps = (LoanStep(0, SERVING, 2), LoanStep(200, SERVING, 0, short=2), LoanStep(300, SERVING, 0, short=1))
+    run = checked_run(FIFO, FOUR, fleet(), settings=COSTS, loans=LoanSchedule(steps))
+    short = [(r["t"], r["region"], r["cluster"], r["machines"]) for r in run.log if r["event"] == "loan_short"]
+    assert short == [(200, "r", "serving", 2), (300, "r", "serving", 1)]
+    counts = run.record.counts
+    assert (counts.reclaims, counts.reclaimed_machines, counts.short_machines) == (1, 2, 3)
+    figures = loan_figures_of(run.record)
+    assert figures is not None
+    assert (figures.inference_gpus, figures.reclaims, figures.short_machines) == (6, 1, 3)
+    assert figures.evicted == [r["cause"] for r in run.log if r["event"] == "evicted"].count("reclaimed") > 0
 
 
 def test_at_random_any_machine_goes_back() -> None:
