@@ -135,7 +135,7 @@ class _PlacementGroup(NamedTuple):
 def check_ray_serve() -> None:
     """Raises NoDemand where Ray Serve is not installed."""
     try:
-        import ray.serve.schema  # noqa: F401
+        import ray.serve.schema  # noqa: F401 (only whether it is there)
     except ModuleNotFoundError as error:
         raise NoDemand(f"watching Ray Serve needs 'ray[serve]' ({error}): pip install 'topmast[serve]'") from error
 

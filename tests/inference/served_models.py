@@ -41,7 +41,7 @@ def main() -> None:
                 group = Model.options(placement_group_bundles=bundles, placement_group_strategy="STRICT_PACK")
                 serve.run(group.bind(), name="large", route_prefix=None)
             case ["shutdown"]:
-                serve.shutdown()  # type: ignore[no-untyped-call]
+                serve.shutdown()  # type: ignore[no-untyped-call]  # Ray has no types for it
             case _:
                 raise ValueError(line)
         print("done", flush=True)

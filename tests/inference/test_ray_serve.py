@@ -111,7 +111,7 @@ def test_says_nothing_when_ray_has_gone_and_starts_none(served: ServedModels) ->
 
 def test_a_command_without_ray_serve_says_what_to_install() -> None:
     try:
-        import ray.serve  # noqa: F401
+        import ray.serve  # noqa: F401 (only whether it is there)
     except ModuleNotFoundError:
         pass
     else:
