@@ -13,6 +13,7 @@ from services.command_line.commands import (
     cancel,
     change,
     compare,
+    data,
     database,
     demo,
     down,
@@ -80,6 +81,7 @@ _add(_SERVICE, "mechanisms", mechanisms.list_mechanisms)
 _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
+app.add_typer(data.app, rich_help_panel=_SERVICE)
 app.add_typer(snapshot.app, rich_help_panel=_SERVICE)
 app.add_typer(profile.app, rich_help_panel=_WORKLOADS)
 _add(_WORKLOADS, "submit", submit.submit)

@@ -1,0 +1,62 @@
+"""A plan of where tables should be: homes by a solver, then replicas, with figures before and after (MAST §3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_placement.objective.figures import PlacementFigures, exceeded_limits, figures_of
+from data_placement.objective.goals import Goals
+from data_placement.objective.placement_state import state_of
+from data_placement.objective.problem import problem_of
+from data_placement.replicas import ReplicaPolicy, Replicas, plan_replicas
+from data_placement.solvers.plan import MoveLimits, Progress, Solution, Solver, Start, no_moves, undisturbed
+from domain.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPlan:
+    """What to do, and what it would change."""
+
+    solution: Solution
+    replicas: Replicas
+    before: PlacementFigures
+    after: PlacementFigures
+
+
+def plan_placement(
+    warehouse: Warehouse,
+    goals: Goals,
+    solver: Solver | None,
+    limits: MoveLimits,
+    policy: ReplicaPolicy,
+    rng: np.random.Generator,
+    progress: Progress = undisturbed,
+) -> PlacementPlan:
+    """The plan for a warehouse. `solver` None: homes stay where they are (the paper's V0), and no copies are made.
+
+    Raises ValueError where links are limited for another number of regions.
+    """
+    if limits.link_bytes is not None and limits.link_bytes.shape != (warehouse.regions.count,) * 2:
+        raise ValueError(f"link limits are for {limits.link_bytes.shape} regions, there are {warehouse.regions.count}")
+    names = warehouse.regions.names
+    problem = problem_of(warehouse, goals)
+    start = Start(warehouse.tables.home, warehouse.tables.replicas)
+    state = state_of(problem, start.home)
+    before = figures_of(problem, state, start.replicas, region_names=names)
+    if solver is None:
+        nothing = Replicas(start.replicas, state.job_region, 0.0, 0.0, 0.0, 0, 0)
+        return PlacementPlan(Solution(start.home, no_moves()), nothing, before, before)
+    exceeded = exceeded_limits(problem, state, names)
+    del state
+    solution = solver.solve(problem, start, limits, rng, progress)
+    state = state_of(problem, solution.home)
+    replicas = plan_replicas(warehouse, problem, state, policy)
+    after = figures_of(problem, state, replicas.masks, replicas.job_region, names)
+    if exceeded:
+        remark = f"at the start {len(exceeded)} limits are exceeded; no move makes one worse: {exceeded[0]}"
+        solution = Solution(
+            solution.home, solution.moves, solution.bound, solution.finished, (*solution.remarks, remark)
+        )
+    return PlacementPlan(solution, replicas, before, after)

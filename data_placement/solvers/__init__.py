@@ -1,0 +1,1 @@
+"""Ways to a better placement, each behind one interface."""

@@ -1,0 +1,14 @@
+"""The solvers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from data_placement.solvers.hill_climbing import HillClimbing
+from data_placement.solvers.late_acceptance import LateAcceptance
+from data_placement.solvers.plan import Solver
+
+SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
+    {"hill_climbing": HillClimbing, "late_acceptance": LateAcceptance}
+)

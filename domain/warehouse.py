@@ -1,0 +1,104 @@
+"""A data warehouse as placement sees it: regions, tables, and the jobs that read them (MAST §3.1), in columns.
+
+Columns instead of objects, because there are a million tables and five million pairs of a job and a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Indices = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+
+NOWHERE = -1
+"""Stands for no region, no GPU model or no application among indices."""
+MOST_REGIONS = 63
+"""As many as the bits of the set of a table's replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """What each region has; all columns in the order of `names`."""
+
+    names: tuple[str, ...]
+    storage_bytes: Floats
+    """(regions,) how much can be stored: the limit of Expression 4."""
+    gpu_models: tuple[str, ...]
+    gpu_hours: Floats
+    """(GPU models, regions) supply in a day."""
+    applications: tuple[str, ...] = ()
+    cpu_hours: Floats | None = None
+    """(applications, regions) an application's quota in a day: the limit of Expression 5. None: no application has any."""
+    link_bytes_per_day: Floats | None = None
+    """(regions, regions) what can be copied from the first to the second. None: links are no limit."""
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All tables; columns in the order of `names`."""
+
+    names: Sequence[str]
+    size_bytes: Integers
+    home: Indices
+    """The index of the home region: where new data appears."""
+    replicas: Integers
+    """Bit r is set when region r holds a complete copy beside the home."""
+
+    @property
+    def count(self) -> int:
+        return len(self.home)
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What reads tables: training workloads, and jobs of analytics applications (Spark, Presto)."""
+
+    names: Sequence[str]
+    training: Flags
+    gpu_model: Indices
+    """The index of the GPU model that it needs; -1 when it needs none."""
+    priority: Indices
+    """An index into `priorities`."""
+    priorities: tuple[int, ...]
+    """All priorities that occur, the highest first."""
+    gpu_hours: Floats
+    """What it needs in a day."""
+    cpu_hours: Floats
+    application: Indices
+    """The index of the application that it belongs to; -1 for none."""
+    weight: Floats
+    """How much its reads count in Expression 1; 1 unless an administrator says otherwise."""
+    table_start: Integers
+    """(jobs + 1,) job j reads the tables `tables[table_start[j] : table_start[j + 1]]`, each once."""
+    tables: Indices
+
+    @property
+    def count(self) -> int:
+        return len(self.gpu_model)
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """Regions, tables and jobs together."""
+
+    regions: Regions
+    tables: Tables
+    jobs: Jobs
+
+    def readers(self) -> tuple[Integers, Indices]:
+        """Which jobs read a table: (tables + 1,) starts, and the jobs of each table in ascending order."""
+        pairs = self.jobs.tables
+        start = np.zeros(self.tables.count + 1, np.int64)
+        np.cumsum(np.bincount(pairs, minlength=self.tables.count), out=start[1:])
+        job_of_pair = np.repeat(np.arange(self.jobs.count, dtype=np.int32), np.diff(self.jobs.table_start))
+        return start, job_of_pair[np.argsort(pairs, kind="stable")]

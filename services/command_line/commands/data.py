@@ -1,0 +1,354 @@
+"""topmast data: where the tables of a warehouse should be (MAST's Tetris)."""
+
+from __future__ import annotations
+
+import math
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.command_line.exit_code import ExitCode
+from services.command_line.failures import reported
+from services.command_line.options import JsonOption, in_a_folder
+from services.command_line.output import TextTable, note, show, show_json, show_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from data_placement.objective.goals import Goals
+    from data_placement.placement_plan import PlacementPlan
+    from domain.warehouse import Warehouse
+
+app = typer.Typer(name="data", help="Where the tables of a warehouse should be.", no_args_is_help=True)
+
+
+class Version(StrEnum):
+    """The paper's versions of its objective (§5.6)."""
+
+    V0 = "v0"
+    V1 = "v1"
+    V2 = "v2"
+
+
+class SolverName(StrEnum):
+    """The ways to a better placement."""
+
+    HILL_CLIMBING = "hill_climbing"
+    LATE_ACCEPTANCE = "late_acceptance"
+
+
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A folder that describes a warehouse.", show_default=False)
+]
+TablesOption = Annotated[int, typer.Option("--tables", min=10, help="How many tables.", show_default=False)]
+RegionsOption = Annotated[int, typer.Option("--regions", min=2, max=63, help="How many regions.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
+OutFolderOption = Annotated[
+    Path, typer.Option("-o", "--out", metavar="DIR", file_okay=False, callback=in_a_folder, show_default=False)
+]
+SolverOption = Annotated[SolverName, typer.Option("--solver", help="How to look for a better placement.")]
+VersionOption = Annotated[
+    Version,
+    typer.Option("--version", help="v0: nothing moves; v1: overload costs no more than its opposite; v2: it does."),
+]
+TimeLimitOption = Annotated[
+    float | None,
+    typer.Option("--time-limit", min=0.001, help="Seconds; what was found by then counts.", show_default=False),
+]
+QuotaOption = Annotated[
+    float | None, typer.Option("--quota-bytes", min=0.0, help="To copy in a day at most.", show_default=False)
+]
+LinksOption = Annotated[bool, typer.Option("--links/--no-links", help="Keep to what links carry in a day.")]
+HomeShareOption = Annotated[
+    float | None,
+    typer.Option("--home-training", min=0.0, max=1.0, help="To be trained at home at least.", show_default=False),
+]
+ReplicasOption = Annotated[bool, typer.Option("--replicas/--no-replicas", help="Plan copies beside the homes.")]
+PlanOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", dir_okay=False, callback=in_a_folder, help="Write the moves (CSV)."),
+]
+MovesOption = Annotated[int, typer.Option("--explain", min=0, help="Explain so many of the first moves.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", show_default=False)]
+
+
+@app.command("generate")
+@reported()
+def generate(tables: TablesOption, out: OutFolderOption, regions: RegionsOption = 10, seed: SeedOption = 1) -> None:
+    """Make a warehouse with published statistics: a folder of Parquet files."""
+    from numpy.random import default_rng
+
+    from data_placement.warehouse_generator import generate_warehouse
+    from formats.warehouse_folder import write_warehouse
+
+    warehouse = generate_warehouse(tables, regions, default_rng(seed))
+    write_warehouse(out, warehouse)
+    pairs = len(warehouse.jobs.tables)
+    show_line(
+        f"wrote {tables:,} tables in {regions} regions, and {warehouse.jobs.count:,} jobs that read them {pairs:,} times, to {out}"
+    )
+
+
+@app.command("plan")
+@reported()
+def plan(
+    folder: FolderArgument,
+    solver: SolverOption = SolverName.HILL_CLIMBING,
+    version: VersionOption = Version.V2,
+    time_limit: TimeLimitOption = None,
+    quota_bytes: QuotaOption = None,
+    links: LinksOption = False,
+    home_training: HomeShareOption = None,
+    replicas: ReplicasOption = True,
+    seed: SeedOption = 1,
+    explain: MovesOption = 0,
+    out: PlanOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find better homes for the tables, and copies beside them; show what changes. Nothing is moved."""
+    from numpy.random import default_rng
+
+    from data_placement.placement_plan import plan_placement
+    from data_placement.replicas import ReplicaPolicy
+    from data_placement.solvers.plan import MoveLimits
+    from data_placement.solvers.registry import SOLVERS
+    from formats.warehouse_folder import read_warehouse
+    from services.simulation.memory import forget_peak_memory, peak_memory_mib
+
+    forget_peak_memory()
+    warehouse = read_warehouse(folder)
+    begun_s = time.monotonic()
+    limits = MoveLimits(
+        total_bytes=math.inf if quota_bytes is None else quota_bytes,
+        link_bytes=warehouse.regions.link_bytes_per_day if links else None,
+    )
+    policy = ReplicaPolicy() if replicas else ReplicaPolicy(False, False, 0.0)
+    chosen = None if version is Version.V0 else SOLVERS[solver.value]()
+    progress = _watched(begun_s, time_limit)
+    found = plan_placement(
+        warehouse, _goals(version, home_training), chosen, limits, policy, default_rng(seed), progress
+    )
+    wall_s = time.monotonic() - begun_s
+    if out is not None:
+        _write_moves(out, warehouse, found)
+    if as_json:
+        show_json(_as_json(warehouse, found, solver, version, wall_s, peak_memory_mib()))
+        return
+    show(*_tables(warehouse, found))
+    for remark in found.solution.remarks:
+        note(remark)
+    for sentence in _explained(warehouse, found, explain):
+        show_line(sentence)
+    show_line(
+        f"{len(found.solution.moves.table):,} tables move, {found.solution.moves.bytes.sum():.4g} bytes are copied "
+        f"to new homes; planned in {wall_s:.1f} s{'' if found.solution.finished else ', stopped by the time limit'}"
+    )
+
+
+@app.command("explain")
+@reported()
+def explain_table(folder: FolderArgument, table: TableArgument, as_json: JsonOption = False) -> None:
+    """What each region would cost as the home of a table, term by term, and who reads it."""
+    from data_placement.objective.goals import V2
+    from data_placement.objective.placement_state import evaluate, scratch_of, state_of
+    from data_placement.objective.problem import problem_of
+    from formats.warehouse_folder import read_warehouse
+
+    warehouse = read_warehouse(folder)
+    place = _place_of(warehouse, table)
+    problem = problem_of(warehouse, V2)
+    state, scratch = state_of(problem, warehouse.tables.home), scratch_of(problem)
+    home = int(state.home[place])
+    rows: list[dict[str, object]] = []
+    for region, name in enumerate(warehouse.regions.names):
+        if region == home:
+            rows.append({"region": name, "home": True, "legal": True, "reads": 0.0, "gpu": 0.0, "storage": 0.0})
+            continue
+        change = evaluate(problem, state, scratch, place, region)
+        rows.append(
+            {
+                "region": name,
+                "home": False,
+                "legal": bool(change.legal),
+                "reads": float(change.reads),
+                "gpu": float(change.gpu),
+                "storage": float(change.storage),
+            }
+        )
+    readers = int(problem.reader_start[place + 1] - problem.reader_start[place])
+    if as_json:
+        show_json(
+            {"table": table, "bytes": int(warehouse.tables.size_bytes[place]), "readers": readers, "regions": rows}
+        )
+        return
+    shown = [
+        (
+            str(row["region"]) + (" (home)" if row["home"] else ""),
+            "yes" if row["legal"] else "no",
+            *(f"{row[term]:+.3g}" for term in ("reads", "gpu", "storage")),
+            f"{float(str(row['reads'])) + float(str(row['gpu'])) + float(str(row['storage'])):+.3g}",
+        )
+        for row in rows
+    ]
+    show_line(f"{table}: {warehouse.tables.size_bytes[place]:,} bytes, {readers:,} jobs read it")
+    head = ("home in", "allowed", "reads", "gpu", "storage", "cost")
+    show(TextTable("What moving its home would change; less is better", head, shown, frozenset({2, 3, 4, 5})))
+
+
+def _goals(version: Version, home_training: float | None) -> Goals:
+    from dataclasses import replace
+
+    from data_placement.objective.goals import PRESETS, V2
+
+    goals = PRESETS.get(version.value, V2)
+    return goals if home_training is None else replace(goals, home_training_share=home_training)
+
+
+def _watched(begun_s: float, time_limit_s: float | None) -> Callable[[str, float], bool]:
+    """Says on standard error how far it is, now and then, and stops at the time limit."""
+    told = [begun_s]
+
+    def progress(what: str, done: float) -> bool:
+        now_s = time.monotonic()
+        if now_s - told[0] >= 5.0:
+            told[0] = now_s
+            note(f"{what}: {done:.0%} after {now_s - begun_s:.0f} s")
+        return time_limit_s is None or now_s - begun_s < time_limit_s
+
+    return progress
+
+
+def _place_of(warehouse: Warehouse, table: str) -> int:
+    """The table's place. Ends the command where there is no such table."""
+    from formats.problems import suggestion
+
+    names = list(warehouse.tables.names)
+    if table in names:
+        return names.index(table)
+    # Of a million names those that begin alike are near enough.
+    alike = [name for name in names if name[:6] == table[:6]][:2_000]
+    note(f"there is no table {table!r}; {suggestion(table, alike or names[:2_000], 'table')}")
+    raise typer.Exit(ExitCode.NOT_FOUND)
+
+
+def _tables(warehouse: Warehouse, found: PlacementPlan) -> list[TextTable]:
+    before, after = found.before, found.after
+    figures = [
+        ("cost", f"{before.total:.4f}", f"{after.total:.4f}"),
+        ("  reads across regions", f"{before.reads:.4f}", f"{after.reads:.4f}"),
+        ("  GPU demand beside supply", f"{before.gpu:.4f}", f"{after.gpu:.4f}"),
+        ("  storage beside capacity", f"{before.storage:.4f}", f"{after.storage:.4f}"),
+        ("most overloaded region, demand/supply", f"{before.overload:.2f}", f"{after.overload:.2f}"),
+        ("  deviation over regions", f"{before.overload_deviation:.2f}", f"{after.overload_deviation:.2f}"),
+        ("trained at home", f"{before.home_training_rate:.2%}", f"{after.home_training_rate:.2%}"),
+        ("collocated with GPUs", f"{before.collocation_rate:.2%}", f"{after.collocation_rate:.2%}"),
+        ("bytes read across regions", f"{before.cross_region_bytes:.4g}", f"{after.cross_region_bytes:.4g}"),
+    ]
+    regions = [
+        (
+            name,
+            *(f"{figure.region_load[region]:.2f}" for figure in (before, after)),
+            *(f"{figure.stored_share[region]:.1%}" for figure in (before, after)),
+        )
+        for region, name in enumerate(warehouse.regions.names)
+    ]
+    loads = ("region", "load before", "after", "stored before", "after")
+    return [
+        TextTable("High priority only, where it says demand", ("what", "before", "after"), figures, frozenset({1, 2})),
+        TextTable("Regions", loads, regions, frozenset({1, 2, 3, 4})),
+    ]
+
+
+def _as_json(
+    warehouse: Warehouse, found: PlacementPlan, solver: SolverName, version: Version, wall_s: float, peak_mib: float
+) -> dict[str, object]:
+    before, after, moves, replicas = found.before, found.after, found.solution.moves, found.replicas
+    stored = float(warehouse.tables.size_bytes.sum())
+    copies = replicas.bytes_for_jobs + replicas.bytes_against_disasters + replicas.bytes_of_hot_tables
+    return {
+        "solver": None if version is Version.V0 else solver.value,
+        "version": version.value,
+        "tables": warehouse.tables.count,
+        "regions": warehouse.regions.count,
+        "jobs": warehouse.jobs.count,
+        "pairs": len(warehouse.jobs.tables),
+        "objective": {
+            when: {"total": each.total, "reads": each.reads, "gpu": each.gpu, "storage": each.storage}
+            for when, each in (("before", before), ("after", after))
+        },
+        "bound": found.solution.bound,
+        "finished": found.solution.finished,
+        "moves": len(moves.table),
+        "moved_bytes": float(moves.bytes.sum()),
+        "overload_before": _finite(before.overload),
+        "overload_after": _finite(after.overload),
+        "overload_deviation_before": before.overload_deviation,
+        "overload_deviation_after": after.overload_deviation,
+        "home_training_rate": after.home_training_rate,
+        "home_training_rate_before": before.home_training_rate,
+        "collocation_rate": after.collocation_rate,
+        "collocation_rate_before": before.collocation_rate,
+        "cross_region_bytes_before": before.cross_region_bytes,
+        "cross_region_bytes": after.cross_region_bytes,
+        "replica_bytes": copies,
+        "extra_storage": copies / stored if stored else 0.0,
+        "tables_without_disaster_copy": replicas.without_disaster_copy,
+        "jobs_without_region": replicas.jobs_without_region,
+        "exceeded_before": list(before.exceeded),
+        "exceeded_after": list(after.exceeded),
+        "wall_s": wall_s,
+        "peak_rss_mib": peak_mib,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _explained(warehouse: Warehouse, found: PlacementPlan, count: int) -> list[str]:
+    """A sentence for each of the first moves: which terms it improved by how much."""
+    moves, names = found.solution.moves, warehouse.regions.names
+    sentences: list[str] = []
+    for place in range(min(count, len(moves.table))):
+        terms = [
+            (gain, words)
+            for gain, words in (
+                (float(moves.reads[place]), "reads across regions"),
+                (float(moves.gpu[place]), "GPU demand beside supply"),
+                (float(moves.storage[place]), "storage beside capacity"),
+            )
+            if gain != 0.0
+        ]
+        better = ", ".join(f"{words} {gain:.3g} better" for gain, words in sorted(terms, reverse=True) if gain > 0)
+        worse = ", ".join(f"{words} {-gain:.3g} worse" for gain, words in sorted(terms) if gain < 0)
+        table = warehouse.tables.names[int(moves.table[place])]
+        source, target = names[int(moves.source[place])], names[int(moves.target[place])]
+        sentences.append(
+            f"{table} moves from {source} to {target} ({moves.bytes[place]:.4g} bytes): "
+            + "; ".join(part for part in (better, worse) if part)
+        )
+    return sentences
+
+
+def _write_moves(path: Path, warehouse: Warehouse, found: PlacementPlan) -> None:
+    import csv
+
+    from services.command_line.atomic_file import atomic_file
+
+    moves, names = found.solution.moves, warehouse.regions.names
+    with atomic_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("table", "source", "target", "bytes", "reads_gain", "gpu_gain", "storage_gain"))
+        for place in range(len(moves.table)):
+            writer.writerow(
+                (
+                    warehouse.tables.names[int(moves.table[place])],
+                    names[int(moves.source[place])],
+                    names[int(moves.target[place])],
+                    int(moves.bytes[place]),
+                    *(repr(float(term[place])) for term in (moves.reads, moves.gpu, moves.storage)),
+                )
+            )

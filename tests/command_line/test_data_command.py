@@ -1,0 +1,74 @@
+"""topmast data: a generated warehouse is planned, explained and written; what is wrong says so."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from services.command_line.exit_code import ExitCode
+from services.command_line.main import app
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["data", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "warehouse"
+    code, output = run("generate", "--tables", "400", "--regions", "4", "--seed", "3", "-o", str(folder))
+    assert code == 0, output
+    return folder
+
+
+def test_a_plan_in_json_has_figures_before_and_after(warehouse: Path, tmp_path: Path) -> None:
+    moves = tmp_path / "moves.csv"
+    code, output = run("plan", str(warehouse), "--json", "-o", str(moves))
+    assert code == 0, output
+    plan = json.loads(output.splitlines()[-1])
+    assert plan["objective"]["after"]["total"] < plan["objective"]["before"]["total"]
+    assert {"moved_bytes", "overload_before", "overload_after", "home_training_rate", "collocation_rate"} <= plan.keys()
+    assert plan["wall_s"] > 0
+    assert plan["peak_rss_mib"] > 0
+    with moves.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == plan["moves"] > 0
+    assert sum(int(row["bytes"]) for row in rows) == pytest.approx(plan["moved_bytes"], rel=1e-9)
+
+
+def test_the_same_seed_makes_the_same_files(warehouse: Path, tmp_path: Path) -> None:
+    assert run("generate", "--tables", "400", "--regions", "4", "--seed", "3", "-o", str(tmp_path / "again"))[0] == 0
+    for file in sorted(warehouse.iterdir()):
+        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_version_0_moves_nothing_and_a_quota_holds(warehouse: Path) -> None:
+    code, output = run("plan", str(warehouse), "--version", "v0", "--json")
+    assert code == 0
+    plan = json.loads(output.splitlines()[-1])
+    assert (plan["moves"], plan["objective"]["before"]) == (0, plan["objective"]["after"])
+    code, output = run("plan", str(warehouse), "--quota-bytes", "1e12", "--links", "--json")
+    assert code == 0
+    assert 0 < json.loads(output.splitlines()[-1])["moved_bytes"] <= 1e12
+
+
+def test_moves_are_explained_in_sentences(warehouse: Path) -> None:
+    code, output = run("plan", str(warehouse), "--explain", "2")
+    assert code == 0
+    assert output.count(" better") >= 2
+    code, output = run("explain", str(warehouse), "team000.table0000000")
+    assert code == 0
+    assert output.count("(home)") == 1
+
+
+def test_what_is_not_there_says_so(warehouse: Path, tmp_path: Path) -> None:
+    code, output = run("plan", str(tmp_path / "nowhere"))
+    assert code == ExitCode.REFUSED
+    assert "topmast data generate" in output
+    code, output = run("explain", str(warehouse), "team000.tabel0000000")
+    assert code == ExitCode.NOT_FOUND
+    assert "did you mean team000.table0000000" in output
+    assert run("plan", str(warehouse), "--solver", "magic")[0] == ExitCode.USAGE

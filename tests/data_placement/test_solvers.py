@@ -1,0 +1,122 @@
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_placement.objective.figures import exceeded_limits
+from data_placement.objective.goals import V2, Goals
+from data_placement.objective.placement_state import AT_HOME, PlacementState, state_of, total_cost
+from data_placement.objective.problem import PlacementProblem, problem_of
+from data_placement.solvers.hill_climbing import HillClimbing
+from data_placement.solvers.late_acceptance import LateAcceptance
+from data_placement.solvers.plan import MoveLimits, Solver, Start
+from data_placement.solvers.registry import SOLVERS
+from domain.warehouse import Warehouse
+from tests.data_placement.warehouses import small_warehouse
+
+QUICK_SEARCH = LateAcceptance(steps_per_table=1, fewest_steps=20_000)
+BOTH: list[Callable[[], Solver]] = [HillClimbing, lambda: QUICK_SEARCH]
+
+
+def start_of(warehouse: Warehouse) -> Start:
+    return Start(warehouse.tables.home, warehouse.tables.replicas)
+
+
+def best_of_all(problem: PlacementProblem, regions: int, tables: int) -> float:
+    """The lowest cost of any assignment."""
+    homes = itertools.product(range(regions), repeat=tables)
+    return min(total_cost(state_of(problem, np.array(home, np.int32))) for home in homes)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_search_finds_what_trying_all_assignments_finds(seed: int) -> None:
+    warehouse = small_warehouse(seed, tables=6, roomy=True)
+    problem = problem_of(warehouse, Goals(home_training_share=0.0))
+    best = best_of_all(problem, 3, 6)
+    found = LateAcceptance().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1))
+    climbed = HillClimbing().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1))
+    assert total_cost(state_of(problem, found.home)) == pytest.approx(best, rel=1e-9)
+    assert total_cost(state_of(problem, climbed.home)) >= best - 1e-12
+
+
+def no_worse(problem: PlacementProblem, before: PlacementState, after: PlacementState) -> bool:
+    """Whether every limit holds, or is exceeded by no more than before."""
+    storage = np.maximum(problem.storage_supply, before.stored * (1 + 1e-9))
+    cpu = np.maximum(problem.cpu_supply, before.cpu * (1 + 1e-9))
+    at_home = min(problem.home_least, before.sums[AT_HOME]) * (1 - 1e-9)
+    return bool((after.stored <= storage).all() and (after.cpu <= cpu).all() and after.sums[AT_HOME] >= at_home)
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0, 1]), st.floats(0.0, 60.0))
+def test_never_does_a_solver_exceed_a_limit_or_make_the_start_worse(seed: int, which: int, quota: float) -> None:
+    warehouse = small_warehouse(seed, tables=10, jobs=12)
+    problem = problem_of(warehouse, V2)
+    links = np.random.default_rng(seed).uniform(0.0, 40.0, (3, 3))
+    found = BOTH[which]().solve(problem, start_of(warehouse), MoveLimits(quota, links), np.random.default_rng(seed))
+    before, after = state_of(problem, warehouse.tables.home), state_of(problem, found.home)
+    assert total_cost(after) <= total_cost(before) + 1e-12
+    assert no_worse(problem, before, after)
+    assert found.moves.bytes.sum() <= quota * (1 + 1e-9)
+    copied = np.zeros((3, 3))
+    np.add.at(copied, (found.moves.source, found.moves.target), found.moves.bytes)
+    assert (copied <= links * (1 + 1e-9)).all()
+    moved = warehouse.tables.home.copy()
+    moved[found.moves.table] = found.moves.target
+    np.testing.assert_array_equal(moved, found.home)
+
+
+def test_hill_climbing_says_what_its_moves_gain() -> None:
+    warehouse = small_warehouse(5, tables=12, jobs=14, roomy=True)
+    problem = problem_of(warehouse, V2)
+    found = HillClimbing().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1))
+    gained = found.moves.reads.sum() + found.moves.gpu.sum() + found.moves.storage.sum()
+    before, after = state_of(problem, warehouse.tables.home), state_of(problem, found.home)
+    assert len(found.moves.table) > 0
+    assert gained == pytest.approx(total_cost(before) - total_cost(after), rel=1e-9)
+
+
+def test_a_replica_makes_a_move_free_of_copying() -> None:
+    warehouse = small_warehouse(5, tables=12, jobs=14, roomy=True)
+    problem = problem_of(warehouse, V2)
+    everywhere = np.full(12, 0b111, np.int64)
+    start = Start(warehouse.tables.home, everywhere)
+    found = HillClimbing().solve(problem, start, MoveLimits(total_bytes=0.0), np.random.default_rng(1))
+    assert len(found.moves.table) > 0
+    assert found.moves.bytes.sum() == 0.0
+
+
+def test_a_start_that_exceeds_its_storage_is_mended_and_not_made_worse() -> None:
+    warehouse = small_warehouse(2, tables=12, jobs=14)
+    tight = np.array([1.0, 1e9, 1e9])
+    object.__setattr__(warehouse.regions, "storage_bytes", tight)
+    problem = problem_of(warehouse, V2)
+    before = state_of(problem, warehouse.tables.home)
+    assert before.stored[0] > 1.0
+    after = state_of(
+        problem, HillClimbing().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1)).home
+    )
+    assert after.stored[0] < before.stored[0]
+    assert any("region0 stores" in sentence for sentence in exceeded_limits(problem, before, warehouse.regions.names))
+
+
+def test_a_solver_that_is_stopped_at_once_returns_the_start() -> None:
+    warehouse = small_warehouse(4)
+    problem = problem_of(warehouse, V2)
+    for make in (HillClimbing, LateAcceptance):
+        found = make().solve(
+            problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1), lambda _what, _done: False
+        )
+        assert not found.finished
+        np.testing.assert_array_equal(found.home, warehouse.tables.home)
+
+
+@pytest.mark.parametrize("name", sorted(SOLVERS))
+def test_the_same_seed_gives_the_same_placement(name: str) -> None:
+    warehouse = small_warehouse(9, tables=20, jobs=25, regions=4)
+    problem = problem_of(warehouse, V2)
+    make = SOLVERS[name] if name != "late_acceptance" else lambda: QUICK_SEARCH
+    homes = [make().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(7)).home for _ in range(2)]
+    np.testing.assert_array_equal(homes[0], homes[1])

@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_placement.warehouse_generator import generate_warehouse
+from formats.problems import FormatError
+from formats.warehouse_folder import read_warehouse, write_warehouse
+
+FILES = {
+    "regions": "region,storage_bytes\neast,1000\nwest,2000\n",
+    "supply": "region,gpu_model,gpu_hours\neast,A100,10\nwest,A100,5\n",
+    "tables": "table,size_bytes,home,replicas\nclicks,100,east,west\nviews,50,west,\n",
+    "jobs": "job,kind,gpu_model,priority,gpu_hours,cpu_hours,application\n"
+    "rank,training,A100,3,8,0,\nreport,analytics,,1,0,4,daily\n",
+    "reads": "job,table\nrank,clicks\nrank,views\nreport,views\n",
+    "quotas": "application,region,cpu_hours\ndaily,east,10\ndaily,west,10\n",
+}
+
+
+def folder_with(path: Path, **changed: str | None) -> Path:
+    for name, text in {**FILES, **changed}.items():
+        if text is not None:
+            (path / f"{name}.csv").write_text(text)
+    return path
+
+
+def test_csv_files_make_a_warehouse(tmp_path: Path) -> None:
+    warehouse = read_warehouse(folder_with(tmp_path))
+    assert warehouse.regions.names == ("east", "west")
+    assert list(warehouse.tables.names) == ["clicks", "views"]
+    assert warehouse.tables.home.tolist() == [0, 1]
+    assert warehouse.tables.replicas.tolist() == [0b10, 0]
+    assert warehouse.jobs.priorities == (3, 1)
+    assert warehouse.jobs.tables.tolist() == [0, 1, 1]
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    made = generate_warehouse(300, 4, np.random.default_rng(2))
+    write_warehouse(tmp_path / "here", made)
+    read = read_warehouse(tmp_path / "here")
+    assert list(read.tables.names) == list(made.tables.names)
+    for part in ("tables", "jobs", "regions"):
+        before, after = getattr(made, part), getattr(read, part)
+        for name in before.__dataclass_fields__:
+            if isinstance(getattr(before, name), np.ndarray):
+                np.testing.assert_array_equal(getattr(after, name), getattr(before, name), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"regions": None},
+            "regions.parquet: is missing; make it, or regions.csv, with the columns region, storage_bytes",
+        ),
+        ({"tables": "table,home\nclicks,east\n"}, "tables.csv: has no column size_bytes"),
+        (
+            {"tables": "table,size_bytes,home\nclicks,-5,east\n"},
+            "tables.csv row 1, size_bytes: must be 0 or greater, not -5",
+        ),
+        ({"tables": "table,size_bytes,home\nclicks,nan,east\n"}, "size_bytes: must be 0 or greater, not nan"),
+        (
+            {"tables": "table,size_bytes,home\nclicks,1,eats\n"},
+            "row 1, home: there is no region 'eats'; did you mean east?",
+        ),
+        (
+            {"tables": "table,size_bytes,home\nclicks,1,east\nviews,1,east\nclicks,2,west\n"},
+            "tables.csv row 3, table: the table 'clicks' is there twice; keep one row",
+        ),
+        (
+            {"reads": "job,table\nrank,clicsk\n"},
+            "reads.csv row 1, table: there is no table 'clicsk'; did you mean clicks?",
+        ),
+        ({"reads": "job,table\nrnak,clicks\n"}, "reads.csv row 1, job: there is no job 'rnak'; did you mean rank?"),
+        ({"jobs": "job,gpu_model\nrank,B200\n"}, "jobs.csv row 1, gpu_model: there is no GPU model 'B200'"),
+        ({"jobs": "job,kind\nrank,batch\n"}, "jobs.csv row 1, kind: must be training or analytics, not 'batch'"),
+        ({"supply": "region,gpu_model,gpu_hours\neast,A100,1\neast,A100,2\n"}, "there twice; keep one row"),
+        ({"supply": "region,gpu_model,gpu_hours\neast,A100,many\n"}, "gpu_hours"),
+    ],
+)
+def test_what_is_wrong_names_the_row_and_the_remedy(
+    tmp_path: Path, changed: dict[str, str | None], message: str
+) -> None:
+    with pytest.raises(FormatError) as raised:
+        read_warehouse(folder_with(tmp_path, **changed))
+    assert message in str(raised.value)
