@@ -62,7 +62,9 @@ class Binding:
         chain = self.buddy.chain
         for number, owned_level in enumerate(self.nodes.owned_levels):
             if owned_level == level:
-                self._bind(level, number * chain.sizes[-1] // chain.sizes[level], self.buddy.choose(level, None))
+                self._bind(
+                    level, number * chain.sizes[-1] // chain.sizes[level], self.buddy.choose(level, None), owned=True
+                )
         self._for_good = True
 
     def physical_of(self, level: int, virtual: int) -> int | None:
@@ -120,12 +122,21 @@ class Binding:
         physical = self._physical[level].get(virtual)
         if physical is not None:
             return physical
-        if level == self.owned_level(level, virtual):
+        return self._bind_to_best(level, virtual, self.owned_level(level, virtual), blocked, trail)
+
+    def _bind_to_best(
+        self, level: int, virtual: int, owned_level: int, blocked: Collection[int] | None, trail: Trail
+    ) -> int:
+        """Binds a cell that is not bound, and those around it up to the owned one; returns its physical cell."""
+        if level == owned_level:
             physical = self._choose_owned(level, blocked, trail.losing)
         else:
-            parent = self._reach(level + 1, virtual // self.buddy.chain.splits[level + 1], blocked, trail)
+            around = virtual // self.buddy.chain.splits[level + 1]
+            parent = self._physical[level + 1].get(around)
+            if parent is None:
+                parent = self._bind_to_best(level + 1, around, owned_level, blocked, trail)
             physical = self._free_child(level, parent, virtual, blocked, trail)
-        self._bind(level, virtual, physical)
+        self._bind(level, virtual, physical, owned=level == owned_level)
         trail.bound.append((level, virtual))
         return physical
 
@@ -232,7 +243,7 @@ class Binding:
             virtual = same if same not in bound else next((child for child in children if child not in bound), None)
             if virtual is None:
                 raise Inconsistent(f"all cells of level {chain.name_of(level)} in virtual cell {parent} are bound")
-        self._bind(level, virtual, physical)
+        self._bind(level, virtual, physical, owned=level == owned_level)
         trail.bound.append((level, virtual))
         return virtual
 
@@ -262,21 +273,22 @@ class Binding:
         splits, top = self.buddy.chain.splits, self.owned_level(pair.level, pair.virtual)
         level, virtual, physical = pair
         while True:
-            known, back = self._physical[level].get(virtual), self._virtual[level].get(physical)
-            if (known is not None or back is not None) and (known != physical or back != virtual):
+            known = self._physical[level].get(virtual)
+            if known != physical and (known is not None or physical in self._virtual[level]):
                 raise Inconsistent(
                     f"virtual cell {virtual} of level {level} and physical cell {physical} are bound otherwise"
                 )
-            if level == top:
+            # The cells around one that is in use are in use, too: bound, and to those around its physical one.
+            if level == top or virtual in self._uses[level]:
                 break
             level += 1
             virtual, physical = virtual // splits[level], physical // splits[level]
-        if virtual not in self._physical[top]:
+        if level == top and virtual not in self._physical[top]:
             self._check_bindable(top, physical)
         level, virtual, physical = pair
         while True:
             if virtual not in self._physical[level]:
-                self._bind(level, virtual, physical)
+                self._bind(level, virtual, physical, owned=level == top)
             uses = self._uses[level]
             uses[virtual] = uses.get(virtual, 0) + 1
             if level == top:
@@ -294,8 +306,8 @@ class Binding:
         if not buddy.owed[level] or not stays_safe(buddy.free, buddy.owed, chain.splits, level, source):
             raise Inconsistent(f"{what} is owed to other virtual clusters")
 
-    def _bind(self, level: int, virtual: int, physical: int) -> None:
-        if level == self.owned_level(level, virtual):
+    def _bind(self, level: int, virtual: int, physical: int, *, owned: bool) -> None:
+        if owned:
             self.buddy.allocate(level, physical)
             self.buddy.owed[level] -= 1
             self.unbound[level] -= 1
@@ -303,11 +315,12 @@ class Binding:
         self._virtual[level][physical] = virtual
 
     def _unbind(self, level: int, virtual: int) -> None:
-        if self._for_good and level == self.owned_level(level, virtual):
+        owned = level == self.owned_level(level, virtual)
+        if owned and self._for_good:
             return
         physical = self._physical[level].pop(virtual)
         del self._virtual[level][physical]
-        if level == self.owned_level(level, virtual):
+        if owned:
             self.buddy.release(level, physical)
             self.buddy.owed[level] += 1
             self.unbound[level] += 1

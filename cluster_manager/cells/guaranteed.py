@@ -197,4 +197,4 @@ def physical_task(cells: CellCluster, chain: int, pairs: tuple[CellPair, ...]) -
     for level, _, physical in pairs:
         bits |= of_chain.bits_of(level, physical)
     level, _, physical = pairs[0]
-    return TaskCells(chain, of_chain.machines_in(level, physical)[0], bits, pairs)
+    return TaskCells(chain, physical * of_chain.sizes[level] // of_chain.gpus_per_machine, bits, pairs)

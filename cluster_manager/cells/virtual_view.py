@@ -63,7 +63,8 @@ class VirtualView:
         """The GPUs are held from now on; work that is to leave may hold them too."""
         self._uses[node].append(use)
         self._nodes_of.setdefault(use.key, []).append(node)
-        self._sum_up(node)
+        self._free[node] &= ~use.bits
+        self._counts[node] = self._free[node].bit_count()
 
     def let_go(self, node: int, use: NodeUse) -> None:
         """They are not held any more."""
