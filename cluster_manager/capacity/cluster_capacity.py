@@ -383,7 +383,8 @@ class ClusterCapacity(NeverCopied):
         self._give_back(live)
         live.holding, live.entries = holding, entries
         self._charge(live, must_fit=False)
-        self._tell_of_end(live, old_entries)
+        if not is_part_of(old_entries, entries):  # else nothing became free
+            self._tell_of_end(live, old_entries)
         self._note(self._exchange, live, old_holding, old_entries)
 
     def _set_state(self, number: int, state: MachineState) -> None:
