@@ -138,7 +138,8 @@ class _Planning(NamedTuple):
         found = find_best_place(self.region, demand.query, evicting=not releases_come_first)
         if isinstance(found, FoundPlace):
             place = found.place
-            return self.plan_of(workload, [(demand, found)], [victim.key for victim in place.victims], place.own_cells)
+            victims = [victim.key for victim in place.victims] if place.victims else ()
+            return self.plan_of(workload, [(demand, found)], victims, place.own_cells)
         if releases_come_first:
             return self.plan_with_releases(workload, [demand])
         return NoPlace(demand, True, found)

@@ -26,26 +26,30 @@ class OneWorkload:
 
     def ordering_credit(self, work: SimulatedWorkload, now: float) -> float:
         """Of a workload that waits, where no scan pass gives credit."""
-        return float(self._ordering.ordering_credit(self._input.of(work, now)))
+        self._input.known, self._input.now = work, now
+        return float(self._ordering.ordering_credit(self._input))
 
     def queued_level(self, work: SimulatedWorkload, now: float) -> int:
         """The level at which it waits."""
         if self._levels is None:
             return 0
-        return int(self._levels.queued_levels(self._input.of(work, now)))
+        self._input.known, self._input.now = work, now
+        return int(self._levels.queued_levels(self._input))
 
     def running_level(self, work: SimulatedWorkload, now: float) -> tuple[int, float]:
         """The level at which its attempt runs from `now` on, and when it changes next; infinity: never."""
         if self._levels is None:
             return 0, math.inf
-        level, until_s = self._levels.running_levels(self._input.of(work, now))
+        self._input.known, self._input.now = work, now
+        level, until_s = self._levels.running_levels(self._input)
         return int(level), until_s
 
     def promoted_from_s(self, work: SimulatedWorkload, now: float) -> float:
         """From when on it is promoted if it goes on waiting; infinity: never."""
         if self._promoting is None:
             return math.inf
-        return float(self._promoting.promoted_from_s(self._input.of(work, now)))
+        self._input.known, self._input.now = work, now
+        return float(self._promoting.promoted_from_s(self._input))
 
 
 class _OneInput:
@@ -64,12 +68,6 @@ class _OneInput:
 
     def __init__(self, service: ServiceHistory) -> None:
         self._service = service
-
-    def of(self, work: SimulatedWorkload, now: float) -> _OneInput:
-        """That workload, at that time."""
-        self.known = work
-        self.now = now
-        return self
 
     def remaining_s(self, policy: str) -> float:
         return self.known.expected_remaining_s

@@ -43,6 +43,8 @@ class ArrivalSubmission:
         self._first_made = 0
         """... and which arrival the first of them is."""
         self._there_before = len(world.workloads)
+        self.next_time_s = arrivals[0].submit_s if arrivals else math.inf
+        """When the next one is due; infinity when all have been submitted. Read only."""
 
     @property
     def submitted(self) -> int:
@@ -54,17 +56,13 @@ class ArrivalSubmission:
         """How many there are in all."""
         return self._there_before + len(self._arrivals)
 
-    @property
-    def next_time_s(self) -> float:
-        """When the next one is due; infinity when all have been submitted."""
-        return self._arrivals[self._next].submit_s if self._next < len(self._arrivals) else math.inf
-
     def submit_due(self, now: float) -> int:
         """Takes in everything that is due; how much there was."""
         before, arrivals = self._next, self._arrivals
         while self._next < len(arrivals) and arrivals[self._next].submit_s <= now:
             self._submit(now)
             self._next += 1
+        self.next_time_s = arrivals[self._next].submit_s if self._next < len(arrivals) else math.inf
         return self._next - before
 
     def _make_next(self) -> SimulatedWorkload:
