@@ -104,7 +104,7 @@ class LateAcceptance:
             finished = self._search(problem, state, budget, steps, int(rng.integers(1, 2**62)), progress)
         # What was moved and moved back has left rounding behind.
         state = state_of(problem, state.home)
-        return Solution(state.home, _explained(problem, start, state), finished=finished)
+        return Solution(state.home, moves_between(problem, start, state), finished=finished)
 
     def _search(
         self,
@@ -143,7 +143,7 @@ class LateAcceptance:
         return finished
 
 
-def _explained(problem: PlacementProblem, start: Start, state: PlacementState) -> Moves:
+def moves_between(problem: PlacementProblem, start: Start, state: PlacementState) -> Moves:
     """The moves; what each gains is how much worse each term were if that table alone went back."""
     ledger = ledger_of(problem)
     moved = np.flatnonzero(state.home != start.home)

@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from data_placement.solvers.hill_climbing import HillClimbing
 from data_placement.solvers.late_acceptance import LateAcceptance
+from data_placement.solvers.mixed_integer import MixedInteger
 from data_placement.solvers.plan import Solver
 
 SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
-    {"hill_climbing": HillClimbing, "late_acceptance": LateAcceptance}
+    {"hill_climbing": HillClimbing, "late_acceptance": LateAcceptance, "milp": MixedInteger}
 )

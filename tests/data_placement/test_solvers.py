@@ -7,17 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_placement.objective.figures import exceeded_limits
-from data_placement.objective.goals import V2, Goals
+from data_placement.objective.goals import V1, V2, Goals
 from data_placement.objective.placement_state import AT_HOME, PlacementState, state_of, total_cost
 from data_placement.objective.problem import PlacementProblem, problem_of
 from data_placement.solvers.hill_climbing import HillClimbing
 from data_placement.solvers.late_acceptance import LateAcceptance
+from data_placement.solvers.mixed_integer import MixedInteger, TooLarge
 from data_placement.solvers.plan import MoveLimits, Solver, Start
 from data_placement.solvers.registry import SOLVERS
 from domain.warehouse import Warehouse
 from tests.data_placement.warehouses import small_warehouse
 
-QUICK_SEARCH = LateAcceptance(steps_per_table=1, fewest_steps=20_000)
+QUICK_SEARCH = LateAcceptance(steps_per_table=1, fewest_steps=3_000)
 BOTH: list[Callable[[], Solver]] = [HillClimbing, lambda: QUICK_SEARCH]
 
 
@@ -40,6 +41,34 @@ def test_the_search_finds_what_trying_all_assignments_finds(seed: int) -> None:
     climbed = HillClimbing().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1))
     assert total_cost(state_of(problem, found.home)) == pytest.approx(best, rel=1e-9)
     assert total_cost(state_of(problem, climbed.home)) >= best - 1e-12
+
+
+def legal_best(problem: PlacementProblem, before: PlacementState, regions: int, tables: int) -> float:
+    """The lowest cost of any assignment that makes no limit worse than before."""
+    states = (state_of(problem, np.array(home, np.int32)) for home in itertools.product(range(regions), repeat=tables))
+    return min(total_cost(state) for state in states if no_worse(problem, before, state))
+
+
+@pytest.mark.parametrize("goals", [V1, V2])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_mixed_integer_program_finds_the_best_and_proves_it(seed: int, goals: Goals) -> None:
+    warehouse = small_warehouse(seed, tables=5, roomy=seed % 2 == 0)
+    problem = problem_of(warehouse, goals)
+    found = MixedInteger().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1))
+    before = state_of(problem, warehouse.tables.home)
+    best = legal_best(problem, before, 3, 5)
+    cost = total_cost(state_of(problem, found.home))
+    assert cost == pytest.approx(best, rel=1e-6)
+    assert found.bound is not None
+    assert found.bound <= best + 1e-6
+    assert no_worse(problem, before, state_of(problem, found.home))
+
+
+def test_a_warehouse_too_large_for_the_program_is_refused_with_what_to_use_instead() -> None:
+    warehouse = small_warehouse(1, tables=9_000, jobs=15_000)
+    problem = problem_of(warehouse, V2)
+    with pytest.raises(TooLarge, match="use late_acceptance"):
+        MixedInteger().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(1))
 
 
 def no_worse(problem: PlacementProblem, before: PlacementState, after: PlacementState) -> bool:
@@ -115,7 +144,7 @@ def test_a_solver_that_is_stopped_at_once_returns_the_start() -> None:
 
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 def test_the_same_seed_gives_the_same_placement(name: str) -> None:
-    warehouse = small_warehouse(9, tables=20, jobs=25, regions=4)
+    warehouse = small_warehouse(9, tables=8, jobs=9)
     problem = problem_of(warehouse, V2)
     make = SOLVERS[name] if name != "late_acceptance" else lambda: QUICK_SEARCH
     homes = [make().solve(problem, start_of(warehouse), MoveLimits(), np.random.default_rng(7)).home for _ in range(2)]

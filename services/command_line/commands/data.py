@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from data_placement.objective.goals import Goals
     from data_placement.placement_plan import PlacementPlan
+    from data_placement.solvers.plan import Solver
     from domain.warehouse import Warehouse
 
 app = typer.Typer(name="data", help="Where the tables of a warehouse should be.", no_args_is_help=True)
@@ -38,6 +39,7 @@ class SolverName(StrEnum):
 
     HILL_CLIMBING = "hill_climbing"
     LATE_ACCEPTANCE = "late_acceptance"
+    MILP = "milp"
 
 
 FolderArgument = Annotated[
@@ -114,7 +116,6 @@ def plan(
     from data_placement.placement_plan import plan_placement
     from data_placement.replicas import ReplicaPolicy
     from data_placement.solvers.plan import MoveLimits
-    from data_placement.solvers.registry import SOLVERS
     from formats.warehouse_folder import read_warehouse
     from services.simulation.memory import forget_peak_memory, peak_memory_mib
 
@@ -126,7 +127,7 @@ def plan(
         link_bytes=warehouse.regions.link_bytes_per_day if links else None,
     )
     policy = ReplicaPolicy() if replicas else ReplicaPolicy(False, False, 0.0)
-    chosen = None if version is Version.V0 else SOLVERS[solver.value]()
+    chosen = None if version is Version.V0 else _solver(solver, time_limit)
     progress = _watched(begun_s, time_limit)
     found = plan_placement(
         warehouse, _goals(version, home_training), chosen, limits, policy, default_rng(seed), progress
@@ -196,6 +197,16 @@ def explain_table(folder: FolderArgument, table: TableArgument, as_json: JsonOpt
     show_line(f"{table}: {warehouse.tables.size_bytes[place]:,} bytes, {readers:,} jobs read it")
     head = ("home in", "allowed", "reads", "gpu", "storage", "cost")
     show(TextTable("What moving its home would change; less is better", head, shown, frozenset({2, 3, 4, 5})))
+
+
+def _solver(name: SolverName, time_limit_s: float | None) -> Solver:
+    """The solver; the mixed-integer one keeps to the time limit by itself."""
+    from data_placement.solvers.mixed_integer import MixedInteger
+    from data_placement.solvers.registry import SOLVERS
+
+    if name is SolverName.MILP and time_limit_s is not None:
+        return MixedInteger(time_limit_s)
+    return SOLVERS[name.value]()
 
 
 def _goals(version: Version, home_training: float | None) -> Goals:
