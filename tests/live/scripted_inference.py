@@ -6,6 +6,7 @@ It answers with what stands in its file at that time. (A server in threads besid
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from concurrent import futures
@@ -37,6 +38,19 @@ class ScriptedInference:
     def says_nothing(self) -> None:
         """From now on it does not answer."""
         write_whole(self._script, json.dumps(None))
+
+    def stop(self) -> None:
+        """The process stands still: it takes connections and answers nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """The process runs again."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """The process is not there any more."""
+        self._process.kill()
+        self._process.wait()
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -27,7 +30,7 @@ from tests.live.real_service import RealService, patiently, real_service
 from tests.live.running import LiveRun, in_live_service
 from tests.live.scripted_inference import ScriptedInference
 from tests.live.world import A100, EAST, RANKING, V100, gpu_cluster, one_job
-from topmast import ClusterLoans
+from topmast import ClusterLoans, WorkloadState
 
 pytestmark = pytest.mark.live
 
@@ -162,6 +165,49 @@ def test_what_is_overdue_is_ended(tmp_path: Path) -> None:
         service.check()
 
 
+def test_nothing_more_is_lent_while_the_inference_side_is_stopped_or_dead(tmp_path: Path) -> None:
+    """A process that hangs answers nothing, and nobody refuses the connection; one that is killed is not there at all."""
+    with ScriptedInference(tmp_path) as inference, ExitStack() as stack:
+        inference.needs(2)
+        service = stack.enter_context(
+            real_service(fleet_with(inference), (Tenant(RANKING, 1, Quota.of({ANY_GPU_MODEL: 40})),), 60.0)
+        )
+        until_answered(service, 2)
+        workloads = service.submit([whole_machine(f"w{number}") for number in range(3)])
+        until_running(service, workloads)
+        inference.needs(3)
+        until_loans_of(service, lambda loans: loans.wanted_on_loan == 1, "one is asked back")
+        inference.stop()
+        silent = until_loans_of(service, lambda loans: bool(loans.problem) and not loans.returning, "hangs")
+        # What was asked back has gone back although nobody answers; what is on loan stays.
+        assert (silent.on_loan, silent.needed_machines) == (1, 3)
+        assert "does not answer (DEADLINE_EXCEEDED" in silent.problem
+        inference.needs(0)
+        asked_s = silent.asked_s or 0.0
+        silent = until_loans_of(service, lambda loans: (loans.asked_s or 0.0) > asked_s, "asked again")
+        assert silent.on_loan == 1
+        inference.go_on()
+        until_answered(service, 0)
+        inference.kill()
+        silent = until_loans_of(service, lambda loans: "UNAVAILABLE" in loans.problem, "is dead")
+        assert silent.on_loan == 4
+        shown = topmast(service, "loans")
+        assert shown.returncode == 0
+        assert "serving lends no more: the inference scheduler at" in " ".join(shown.stderr.split())
+        (line,) = [line.split() for line in shown.stdout.splitlines() if "serving" in line]
+        # Cluster, region, machines, on loan, returning, wanted, needed.
+        assert line[:7] == ["serving", "east", "4", "4", "0", "4", "0"]
+        (told,) = topmast(service, "loans", "--json").stdout.splitlines()
+        assert (json.loads(told)["on_loan"], json.loads(told)["cluster"]) == (4, "serving")
+        unknown = topmast(service, "loans", "--cluster", "nowhere")
+        assert (unknown.returncode, unknown.stdout) == (0, "")
+        assert "nowhere is no inference cluster" in unknown.stderr
+        for workload in workloads:
+            patiently(partial(service.client.cancel, workload))
+        service.until_all_ended()
+        service.check()
+
+
 def test_never_on_two_sides_whenever_the_region_is_killed(tmp_path: Path) -> None:
     """Inference wants more and less of its machines in turn, and the region's process is killed in the middle of it."""
     rng = np.random.default_rng(11)
@@ -183,6 +229,34 @@ def test_never_on_two_sides_whenever_the_region_is_killed(tmp_path: Path) -> Non
         service.check()
         assert watch.looks > 10
         assert not watch.found
+
+
+def until_running(service: RealService, workloads: list[str]) -> None:
+    for workload in workloads:
+        service.until_workload(workload, lambda shown: shown.state is WorkloadState.RUNNING, "runs")
+
+
+def until_loans_of(service: RealService, condition: Callable[[ClusterLoans], bool], what: str) -> ClusterLoans:
+    deadline_s = time.monotonic() + _PATIENCE_REAL_S
+    while True:
+        (loans,) = patiently(service.client.loans)
+        if condition(loans):
+            return loans
+        assert time.monotonic() < deadline_s, f"{what}: {loans}"
+        time.sleep(0.05)
+
+
+def topmast(service: RealService, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, told where the service is."""
+    program = "from services.command_line.main import main; main()"
+    address = (service.home / "address").read_text(encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=os.environ | {"TOPMAST_ADDRESS": address, "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def until_answered(service: RealService, needed: int) -> None:
