@@ -31,6 +31,16 @@ def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
     return cast(Callable[Parameters, Result], numba.njit(cache=True, error_model="numpy")(function))
 
 
+def compiled_beside_others(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The same for what may take more than milliseconds: meanwhile other threads of Python go on.
+
+    Nothing else may change its arrays until it returns.
+    """
+    function.__qualname__ = f"{function.__qualname__}_{_fingerprint(function)}"
+    make = numba.njit(cache=True, error_model="numpy", nogil=True)
+    return cast(Callable[Parameters, Result], make(function))
+
+
 def compiled_part(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """The same for a function that only compiled functions call, and that neither makes nor returns an array.
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -73,3 +76,37 @@ def test_nothing_to_choose_from() -> None:
 
 def test_only_what_weighs_nothing() -> None:
     assert best_choice([[WeightedValue(0, 1.0), WeightedValue(0, 2.0)]], 0) == (1,)
+
+
+def test_other_threads_go_on_while_many_are_chosen() -> None:
+    """A round of thousands of jobs takes seconds; leases have to be kept meanwhile."""
+    groups = [[WeightedValue(place * (1 + number % 7), float(place)) for place in range(40)] for number in range(200)]
+    best_choice(groups[:2], 3)
+    state = ["waits"]
+
+    def choose() -> None:
+        state[0] = "chooses"
+        best_choice(groups, 20_000)
+        state[0] = "has chosen"
+
+    interval = sys.getswitchinterval()
+    # No thread is interrupted: who wants to go on has to be let.
+    sys.setswitchinterval(1e6)
+    try:
+        choosing = threading.Thread(target=choose)
+        choosing.start()
+        seen = state[0]
+        while choosing.is_alive() and seen != "chooses":
+            time.sleep(0)
+            seen = state[0]
+        choosing.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen == "chooses"
+
+
+def test_who_can_have_the_best_has_it() -> None:
+    groups = [[WeightedValue(0, 1.0), WeightedValue(4, 3.0), WeightedValue(9, 3.0)], [WeightedValue(5, 2.0)]]
+    assert best_choice(groups, 9) == (1, 0)
+    assert best_choice(groups, 10**12) == (1, 0)
+    assert best_choice(groups, 8) == (0, 0)
