@@ -29,8 +29,10 @@ from regional_scheduler.requested_plans import place_in
 Allocate: TypeAlias = Callable[[Sequence[ElasticDemand], int], Mapping[AttemptKey, int]]
 """How many tasks each is to have of so many GPUs for flexible tasks, or of so many idle ones."""
 
-MOST_TRIALS = 4
-"""How often what found no room is distributed anew."""
+TRIALS_ONE_BY_ONE = 4
+"""How often what found no room is distributed anew while only those that found none are asked for less."""
+MOST_TRIALS = 12
+"""How often in all: from then on nobody is asked for more whose tasks take what found no room, such as GPUs of one model."""
 
 
 def resizes(
@@ -58,14 +60,24 @@ def _resizes_in_cluster(
 ) -> tuple[Resize, ...]:
     """The same for attempts that have their tasks in the cluster at this position."""
     most = {one.demand.key: one.demand.most_tasks for one in attempts}
-    actions: tuple[Resize, ...] = ()
-    for _ in range(MOST_TRIALS):
+    reached: Mapping[AttemptKey, int] = {}
+    for trial in range(MOST_TRIALS):
         wanted = allocate([replace(one.demand, most_tasks=most[one.demand.key]) for one in attempts], gpus)
         actions, reached = _try(region, position, attempts, wanted, now)
         short = {key: tasks for key, tasks in reached.items() if tasks < wanted[key]}
         if not short:
-            break
+            return actions
+        if trial >= TRIALS_ONE_BY_ONE:
+            kinds = {one.job.resources for one in attempts if one.demand.key in short}
+            short = {
+                one.demand.key: max(reached[one.demand.key], one.demand.tasks)
+                for one in attempts
+                if one.job.resources in kinds
+            }
         most |= short
+    # Nobody gives up anything for those that find no room.
+    stays = {one.demand.key: max(reached[one.demand.key], one.demand.tasks) for one in attempts}
+    actions, _ = _try(region, position, attempts, stays, now)
     return actions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from domain.affinity import CellAffinity, JobAffinity
 from domain.fleet import Cluster, Machine, MachineState, Rack, Region
 from domain.identifiers import (
+    ANY_GPU_MODEL,
     AttemptNumber,
     ClusterId,
     GpuModel,
@@ -43,10 +44,12 @@ POLICIES: tuple[ElasticPolicy, ...] = (LyraElastic(), AfsElastic(), GandivaElast
 
 @dataclass
 class ElasticWorld:
-    """A region of a cluster t for training and one, s, on loan; machines t0, ... and s0, ... have four GPUs each."""
+    """A region of a cluster t for training and one, s, on loan; machines t0, ... and s0, ... have four GPUs each, and in t
+    there are a0, ... with GPUs of another model besides."""
 
     training: int = 2
     on_loan: int = 0
+    others: int = 0
     attempts: dict[str, AdjustableAttempt] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,6 +59,10 @@ class ElasticWorld:
                 machines = tuple(
                     Machine(MachineId(f"{name}{n}"), GpuModel("V100"), 4, 16.0, 64.0) for n in range(count)
                 )
+                if name == "t":
+                    machines += tuple(
+                        Machine(MachineId(f"a{n}"), GpuModel("A100"), 4, 16.0, 64.0) for n in range(self.others)
+                    )
                 clusters.append(Cluster(ClusterId(name), (Rack(RackId(name), machines),)))
         states = {MachineId(f"s{number}"): MachineState.ON_LOAN for number in range(self.on_loan)}
         self.region = RegionCapacity(Region(RegionId("r"), tuple(clusters)), states)
@@ -70,9 +77,10 @@ class ElasticWorld:
         remaining_s: float = 100.0,
         affinity: JobAffinity | None = None,
         scaling: tuple[ScalingPoint, ...] = (),
+        model: GpuModel = ANY_GPU_MODEL,
     ) -> None:
         """An attempt is put on machines, `t0*2 t1`: so many tasks of so many GPUs each, the first `base` being base tasks."""
-        job = JobSpecification(TRAIN, base, TaskResources(gpus=gpus), Emulated(1000.0), most, scaling=scaling)
+        job = JobSpecification(TRAIN, base, TaskResources(gpus, model), Emulated(1000.0), most, scaling=scaling)
         if affinity is not None:
             job = JobSpecification(TRAIN, base, TaskResources(gpus=gpus), Emulated(1000.0), most, affinity=affinity)
         specification = WorkloadSpecification(name, TenantId("t"), (job,))
@@ -178,6 +186,29 @@ def test_what_finds_no_room_as_idle_gpus_are_scattered_goes_to_others() -> None:
     world.run("narrow", "t1", most=4, remaining_s=10.0)
     world.run("fixed", "t1", remaining_s=10.0)
     assert world.told(LyraElastic()) == {"narrow": "+t0 t1 t1"}
+
+
+def test_nobody_gives_up_tasks_for_those_that_find_no_room() -> None:
+    """Twenty would each gain more by the GPUs of the other model than who has them, and can use none."""
+    world = ElasticWorld(training=1, others=5)
+    world.run("only", "t0*3", most=4, remaining_s=50.0, model=GpuModel("V100"))
+    for number in range(20):
+        world.run(f"other-{number:02d}", f"a{number // 4}", most=2, remaining_s=1000.0, model=GpuModel("A100"))
+    for policy in POLICIES:
+        assert world.told(policy) == {"only": "+t0"}
+
+
+def test_nobody_gives_up_tasks_however_often_others_find_no_room() -> None:
+    """Each of them asks for another amount of CPUs, so that what one of them finds says nothing of the next."""
+    world = ElasticWorld(training=1, others=15)
+    world.run("only", "t0*3", most=4, remaining_s=50.0, model=GpuModel("V100"))
+    for number in range(60):
+        world.run(f"w{number:02d}", f"a{number // 4}", most=4, remaining_s=1000.0, model=GpuModel("A100"))
+        attempt = world.attempts[f"w{number:02d}"]
+        (job,) = attempt.specification.jobs
+        job = replace(job, resources=job.resources._replace(cpus=1.0 + number / 32))
+        world.attempts[f"w{number:02d}"] = replace(attempt, specification=replace(attempt.specification, jobs=(job,)))
+    assert world.told(LyraElastic()) == {}
 
 
 def test_a_measured_curve_says_where_more_tasks_are_worth_nothing() -> None:
