@@ -88,6 +88,10 @@ class PlanWriting:
         self._newcomer: tuple[AttemptKey, Standing] | None = None
         self._changed_by_plan: dict[AttemptKey, NewPlacements] = {}
         """The changes of the plan that is being added."""
+        self._changed: set[AttemptKey] = set()
+        """The attempts that `writes.changes` change."""
+        self._releasing: dict[MachineId, set[AttemptKey]] = {}
+        """Those of them that release something on a machine."""
 
     def add(self, plan: Plan, newcomer: tuple[AttemptKey, Standing] | None = None) -> None:
         """What is to be written for the plan too. `newcomer` is what its `Start` starts.
@@ -148,8 +152,7 @@ class PlanWriting:
         if attempt is None or attempt.state is not State.RUNNING:
             raise ImpossibleAction(action.attempt, f"{action.attempt.workload} does not run in region {self._region}")
         same_plan = self._changed_by_plan.get(action.attempt)
-        written = next((new for new in self.writes.changes if new.key == action.attempt), None)
-        if attempt.change is not None or (written is not None and written is not same_plan):
+        if attempt.change is not None or (action.attempt in self._changed and same_plan is None):
             wait = "is not carried out yet; try again when topmast events shows that it is"
             raise ImpossibleAction(action.attempt, f"the last change of {action.attempt.workload} {wait}")
         after = placements_after(action, attempt.placements if same_plan is None else same_plan.placements)
@@ -157,20 +160,21 @@ class PlanWriting:
         if {placement.cluster for placement in after} != set(attempt.clusters):
             raise ImpossibleAction(action.attempt, "an attempt stays in the clusters in which it was started")
         gets_more_on = frozenset(placement.machine for placement in grown(attempt.placements, after))
-        earlier = {
-            new.key
-            for new in self.writes.changes
-            if new.key != action.attempt and any(placement.machine in gets_more_on for placement in new.change.released)
-        }
+        earlier = {key for machine in gets_more_on for key in self._releasing.get(machine, ())} - {action.attempt}
         waits_for = earlier | set(self._live.giving_up_on(gets_more_on, but=action.attempt))
         change = replace(change_of(action, attempt.placements, after), waits_for=tuple(sorted(waits_for)))
         if same_plan is not None:
             # It gives up tasks, and CPUs of those that it keeps: that is one change to carry out.
             change = replace(change, kind=ChangeKind.RESIZED)
             self.writes.changes.remove(same_plan)
+            for placement in same_plan.change.released:
+                self._releasing[placement.machine].discard(action.attempt)
         new = NewPlacements(action.attempt, attempt.revision + 1, after, change)
         self.writes.changes.append(new)
+        self._changed.add(action.attempt)
         self._changed_by_plan[action.attempt] = new
+        for placement in change.released:
+            self._releasing.setdefault(placement.machine, set()).add(action.attempt)
 
 
 def migration_to(place: ReservedPlace) -> Eviction:
