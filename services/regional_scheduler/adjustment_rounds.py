@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -18,7 +18,7 @@ from domain.clock import Clock
 from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.placement_changes import ImpossibleAction
-from domain.plan import Action, ScaleIn, ScaleOut
+from domain.plan import Action, Retune, ScaleIn, ScaleOut
 from regional_scheduler.adjustment import AdjustableAttempt, ElasticPolicy, adjust
 from regional_scheduler.one_change_each import one_change_each
 from regional_scheduler.plan_application import apply_actions
@@ -35,6 +35,9 @@ from services.tiers.fenced_transaction import fenced_transaction
 
 PATIENCE = 0.1
 """The share of a period that a round waits for workloads that no region has answered yet."""
+
+MOST_AT_ONCE = 128
+"""So many changes are written in one turn of the session's loop: a round over thousands of attempts holds up nothing else."""
 
 NO_TIMES: Mapping[AttemptKey, RemainingTime] = {}
 
@@ -53,6 +56,7 @@ class AdjustmentRounds:
         clock: Clock,
         round_s: float,
         elastic: ElasticPolicy | None = None,
+        most_at_once: int = MOST_AT_ONCE,
     ) -> None:
         self._database = database
         self._lease = lease
@@ -61,12 +65,32 @@ class AdjustmentRounds:
         self._clock = clock
         self._round_s = round_s
         self._elastic = elastic
+        self._most_at_once = most_at_once
         self._due_s = self._next(clock.now())
+        self._times: Mapping[AttemptKey, RemainingTime] = NO_TIMES
+        self._left: tuple[Action, ...] = ()
+        """What the last round decided and is not written yet. A new session does without: its next round decides anew."""
+        self._decided_on: frozenset[AttemptKey] = frozenset()
+        """The attempts that there were then."""
 
-    async def hold_due(self) -> None:
-        """Holds the round that is due, if there is one. Raises SessionOver when the database knows an attempt otherwise."""
+    async def hold_due(self) -> bool:
+        """Holds the round that is due, if there is one, or goes on with the last; whether more of it is left.
+
+        Raises SessionOver when the database knows an attempt otherwise.
+        """
+        await self._begin_due()
+        if self._left and not self._still_holds():
+            _log.info("the rest of a round waits for the next", region=self._memory.region.region, left=len(self._left))
+            self._left = ()
+        part, self._left = self._left[: self._most_at_once], self._left[self._most_at_once :]
+        if part:
+            await self._write(part)
+        return bool(self._left)
+
+    async def _begin_due(self) -> None:
+        """Decides, if a round is due."""
         memory, now = self._memory, self._clock.now()
-        if (memory.tuning is None and self._elastic is None) or now < self._due_s:
+        if (memory.tuning is None and self._elastic is None) or self._left or now < self._due_s:
             return
         adjustable = adjustable_attempts(memory)
         times, waits = NO_TIMES, False
@@ -77,34 +101,54 @@ class AdjustmentRounds:
                 return
             waits = waiting.any
             times = await self._database.run(partial(_times_of, attempts=adjustable, now=now))
-        self._due_s = self._next(now)
-        if adjustable:
-            await self._hold(as_told(adjustable, times), times, now, anything_waits=waits)
-
-    async def _hold(
-        self,
-        attempts: list[AdjustableAttempt],
-        times: Mapping[AttemptKey, RemainingTime],
-        now: float,
-        *,
-        anything_waits: bool,
-    ) -> None:
-        memory = self._memory
+        self._due_s, self._times = self._next(now), times
+        self._decided_on = frozenset([attempt.key for attempt in memory.live])
+        if not adjustable:
+            return
         if memory.tuning is not None:
             memory.tuning.keep_only({attempt.key for attempt in memory.live})
-        writing = PlanWriting(memory.region.region, memory.live, now)
+        attempts = as_told(adjustable, times)
         try:
             # In a thread: leases are kept, and calls answered, however long the policies take.
             async with memory.steady:
-                actions = await asyncio.to_thread(
-                    decided, memory, attempts, self._elastic, now, anything_waits=anything_waits
+                self._left = await asyncio.to_thread(
+                    decided, memory, attempts, self._elastic, now, anything_waits=waits
                 )
-            writing.add_actions(actions)
         except (ImpossibleAction, InventoryError) as error:
             # Nothing was changed; what runs goes on with what it holds.
             _log.error("a round over what runs failed", region=memory.region.region, error=str(error))
-            return
-        if not actions:
+
+    def _still_holds(self) -> bool:
+        """Whether what is left was decided on what there is: nothing has come since, and all that it needs takes part."""
+        memory = self._memory
+        if any(attempt.key not in self._decided_on for attempt in memory.live):
+            return False
+        for action in self._left[: self._most_at_once]:
+            if not isinstance(action, ScaleIn | ScaleOut | Retune):
+                continue
+            attempt = memory.live.get(action.attempt)
+            if attempt is None or not _is_adjustable(memory, attempt):
+                return False
+            if isinstance(action, ScaleOut) and not all(
+                memory.machine_state(placement.machine).takes_work for placement in action.added
+            ):
+                return False
+        return True
+
+    async def _write(self, actions: Sequence[Action]) -> None:
+        """A part of what was decided: in one transaction, then in memory.
+
+        What others were dispatched, ended or changed meanwhile may stand in its way. Then the rest is left to the next round.
+        """
+        memory, now = self._memory, self._clock.now()
+        writing = PlanWriting(memory.region.region, memory.live, now)
+        try:
+            with memory.inventory.tentatively():
+                apply_actions(memory.inventory, actions, now)
+            writing.add_actions(actions)
+        except (ImpossibleAction, InventoryError) as error:
+            self._left = ()
+            _log.info("the rest of a round waits for the next", region=memory.region.region, why=str(error))
             return
         async with fenced_transaction(self._database, self._lease) as connection:
             await write_changes(connection, memory.region.region, writing.writes, now)
@@ -112,7 +156,7 @@ class AdjustmentRounds:
         self._eviction_writer.carry_out(writing.writes)
         for action in actions:
             if isinstance(action, ScaleIn | ScaleOut):
-                _log.info("resized in a round", **_described(action, times))
+                _log.info("resized in a round", **_described(action, self._times))
 
     def _next(self, now: float) -> float:
         """The next multiple of the period: the same whichever session holds it."""
@@ -128,13 +172,15 @@ async def _times_of(
 
 def adjustable_attempts(memory: RegionMemory) -> list[LiveAttempt]:
     """Those that run, that carry out no earlier change any more, and whose clusters can be asked to carry out one."""
-    return [
-        attempt
-        for attempt in memory.live
-        if attempt.state is State.RUNNING
+    return [attempt for attempt in memory.live if _is_adjustable(memory, attempt)]
+
+
+def _is_adjustable(memory: RegionMemory, attempt: LiveAttempt) -> bool:
+    return (
+        attempt.state is State.RUNNING
         and attempt.change is None
         and not any(cluster in memory.closed for cluster in attempt.clusters)
-    ]
+    )
 
 
 def as_told(

@@ -145,8 +145,7 @@ class RegionSession:
         await self._loans.look()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top. What is left is given out.
         dispatched = await self._dispatch_or_look_again()
-        if not self._looks_first:
-            await self._adjustment_rounds.hold_due()
+        adjusts_more = not self._looks_first and await self._adjustment_rounds.hold_due()
         # 6. Move the auction on: answer, close, or open a round.
         again_in_real_s = await self._auction()
         await self._mechanism_failures.tell()
@@ -155,7 +154,7 @@ class RegionSession:
         # 8. Now and then see whether the memory agrees with itself.
         await self._invariants.look(self._now_real_s())
         # 9. Wait for something to happen, unless there is more to do.
-        if not (dispatched or self._due_attempts.has_news or self._due_attempts.has_orders):
+        if not (dispatched or adjusts_more or self._due_attempts.has_news or self._due_attempts.has_orders):
             await self._wait(again_in_real_s)
 
     async def _wait(self, auction_in_real_s: float | None) -> None:

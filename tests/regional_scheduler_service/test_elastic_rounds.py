@@ -28,7 +28,13 @@ from services.database.engine import Database
 from services.database.lease_store import acquire
 from services.database.snapshot_reader import load_snapshot
 from services.elastic_choice import elastic_policies
-from services.regional_scheduler.adjustment_rounds import AdjustmentRounds, adjustable_attempts, as_told, decided
+from services.regional_scheduler.adjustment_rounds import (
+    MOST_AT_ONCE,
+    AdjustmentRounds,
+    adjustable_attempts,
+    as_told,
+    decided,
+)
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.loading import load_memory
@@ -176,13 +182,17 @@ GROWS = [Running(1, 4, 2, 50_000.0, (0,)), Running(1, 1, 4, 50_000.0, (1,))]
 
 
 async def rounds_of(
-    database: Database, memory: RegionMemory, clock: ManualClock, policy: ElasticPolicy
+    database: Database,
+    memory: RegionMemory,
+    clock: ManualClock,
+    policy: ElasticPolicy,
+    most_at_once: int = MOST_AT_ONCE,
 ) -> AdjustmentRounds:
     async with database.transaction() as connection:
         lease = await acquire(connection, "regional/east", "it", "nowhere", 1, 600.0)
     assert lease is not None
     return AdjustmentRounds(
-        database, lease, memory, EvictionWriter(memory, DueAttempts(), clock), clock, ROUND_S, policy
+        database, lease, memory, EvictionWriter(memory, DueAttempts(), clock), clock, ROUND_S, policy, most_at_once
     )
 
 
@@ -280,6 +290,54 @@ def test_a_policy_that_is_wrong_changes_nothing_and_ends_no_session(database_url
             await rounds.hold_due()
             memory.inventory.check()
             assert tasks_of(memory) == {"w000001": 1, "w000002": 1}
+
+    asyncio.run(scenario())
+
+
+MANY = [Running(1, 2, 1, 50_000.0, (0,)) for _ in range(4)]
+
+
+async def begin_in_parts(database: Database, clock: ManualClock) -> tuple[RegionMemory, AdjustmentRounds]:
+    """Four attempts may grow, two in each part; the first part is done."""
+    async with database.transaction() as connection:
+        await set_up(connection, MANY)
+        memory = await loaded(connection)
+    rounds = await rounds_of(database, memory, clock, LyraElastic(), most_at_once=2)
+    clock.advance_to(NOW_S + ROUND_S)
+    assert await rounds.hold_due(), "a part is left"
+    assert sum(tasks_of(memory).values()) == 6
+    return memory, rounds
+
+
+def test_a_round_of_many_changes_is_carried_out_in_parts(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            memory, rounds = await begin_in_parts(database, ManualClock(NOW_S))
+            assert not await rounds.hold_due()
+            memory.inventory.check()
+            assert set(tasks_of(memory).values()) == {2}
+            async with database.transaction() as connection:
+                assert tasks_of(await loaded(connection)) == tasks_of(memory)
+            assert not await rounds.hold_due()
+            assert {attempt.revision for attempt in memory.live} == {1}
+
+    asyncio.run(scenario())
+
+
+def test_what_is_left_of_a_round_is_not_done_on_what_has_changed(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            clock = ManualClock(NOW_S)
+            memory, rounds = await begin_in_parts(database, clock)
+            for machine in MACHINES:
+                memory.inventory.set_machine_state(machine, MachineState.DRAINING)
+            assert not await rounds.hold_due()
+            assert sum(tasks_of(memory).values()) == 6
+            for machine in MACHINES:
+                memory.inventory.set_machine_state(machine, MachineState.UP)
+            clock.advance_to(NOW_S + 2 * ROUND_S)
+            assert not await rounds.hold_due()
+            assert sum(tasks_of(memory).values()) == 8, "the next round decides anew"
 
     asyncio.run(scenario())
 
