@@ -55,7 +55,7 @@ def plan_placement(
     replicas = plan_replicas(warehouse, problem, state, policy)
     after = figures_of(problem, state, replicas.masks, replicas.job_region, names)
     if exceeded:
-        remark = f"at the start {len(exceeded)} limits are exceeded; no move makes one worse: {exceeded[0]}"
+        remark = f"limits exceeded at the start: {len(exceeded)}; no move makes one worse; the first: {exceeded[0]}"
         solution = Solution(
             solution.home, solution.moves, solution.bound, solution.finished, (*solution.remarks, remark)
         )

@@ -72,3 +72,20 @@ def test_what_is_not_there_says_so(warehouse: Path, tmp_path: Path) -> None:
     assert code == ExitCode.NOT_FOUND
     assert "did you mean team000.table0000000" in output
     assert run("plan", str(warehouse), "--solver", "magic")[0] == ExitCode.USAGE
+
+
+def test_what_exceeds_a_limit_at_the_start_is_said_and_stays(tmp_path: Path) -> None:
+    files = {
+        "regions": "region,storage_bytes\neast,1000\nwest,100\n",
+        "supply": "region,gpu_model,gpu_hours\n",
+        "tables": "table,size_bytes,home\nbig,5000,east\nsmall,10,west\n",
+        "jobs": "job\n",
+        "reads": "job,table\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    for solver in ("hill_climbing", "late_acceptance", "milp"):
+        code, output = run("plan", str(tmp_path), "--solver", solver)
+        assert code == 0, output
+        assert "limits exceeded at the start: 1; no move makes one worse; the first: east stores 5000 bytes" in output
+        assert "nan" not in output

@@ -261,7 +261,7 @@ def _tables(warehouse: Warehouse, found: PlacementPlan) -> list[TextTable]:
     regions = [
         (
             name,
-            *(f"{figure.region_load[region]:.2f}" for figure in (before, after)),
+            *(_load(float(figure.region_load[region])) for figure in (before, after)),
             *(f"{figure.stored_share[region]:.1%}" for figure in (before, after)),
         )
         for region, name in enumerate(warehouse.regions.names)
@@ -313,6 +313,11 @@ def _as_json(
         "wall_s": wall_s,
         "peak_rss_mib": peak_mib,
     }
+
+
+def _load(load: float) -> str:
+    """Demand over supply; nothing for a region without GPUs."""
+    return "" if math.isnan(load) else f"{load:.2f}"
 
 
 def _finite(value: float) -> float | None:
