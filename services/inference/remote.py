@@ -30,7 +30,8 @@ class RemoteDemand:
         try:
             answer = await stub.GetDemand(request, timeout=self._patience_real_s)
         except grpc.aio.AioRpcError as error:
-            what = f"{error.code().name}: {error.details()}"
+            # What it says is stored, and the database takes no NUL.
+            what = f"{error.code().name}: {error.details()}".replace("\0", "\N{REPLACEMENT CHARACTER}")
             raise NoDemand(f"the inference scheduler at {self._address} does not answer ({what})") from error
         return InferenceDemand(
             answer.needed_machines,

@@ -102,6 +102,29 @@ def test_is_asked_over_the_wire(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+class SaysNul:
+    """Does not say what it needs, and why with a character that cannot be stored."""
+
+    async def demand(self, about: LendingCluster, now: float) -> InferenceDemand:
+        raise NoDemand("a\0b")
+
+    async def close(self) -> None:
+        pass
+
+
+def test_what_cannot_be_stored_is_not_passed_on() -> None:
+    async def scenario() -> None:
+        server = inference_server(SaysNul(), SystemClock())
+        port = await server.start("127.0.0.1:0")
+        remote = RemoteDemand(f"127.0.0.1:{port}")
+        with pytest.raises(NoDemand, match="a\N{REPLACEMENT CHARACTER}b"):
+            await remote.demand(ABOUT, 0.0)
+        await remote.close()
+        await server.stop(0.0)
+
+    asyncio.run(scenario())
+
+
 def need(name: str, replicas: int, gpus: float, cpus: float) -> DeploymentNeed:
     return DeploymentNeed(name, replicas, (ReplicaPart(gpus, cpus),))
 
