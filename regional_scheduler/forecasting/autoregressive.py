@@ -38,8 +38,8 @@ class _Model(Protocol):
     def fit(self) -> _Fitted: ...
 
 
-class _AutoReg(Protocol):
-    def __call__(self, values: NDArray[np.float64], lags: list[int], *, trend: str, hold_back: int) -> _Model: ...
+class _LeastSquares(Protocol):
+    def __call__(self, values: NDArray[np.float64], explained_by: NDArray[np.float64]) -> _Model: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ def _best_forecast(loads: NDArray[np.float64], changes: NDArray[np.float64], day
     if day is not None:
         judged.append((_criterion((loads[day:] - loads[:-day])[1:], 0), float(loads[-day])))
     for lags in (_SHORT_LAGS,) if day is None else (_SHORT_LAGS, (*_SHORT_LAGS, day)):
-        fitted = _autoreg()(changes, list(lags), trend="n", hold_back=held_back).fit()
+        # The library's own autoregression makes columns of all lags up to the longest: gigabytes where looks are close together.
+        earlier = np.column_stack([changes[held_back - lag : changes.size - lag] for lag in lags])
+        fitted = _least_squares()(changes[held_back:], earlier).fit()
         weights = fitted.params
         judged.append((_criterion(fitted.resid, len(lags)), stays + _next_change(changes, lags, weights)))
     return min(judged)[1]
@@ -102,10 +104,10 @@ def _library_missing() -> ForecastLibraryMissing:
     return ForecastLibraryMissing(f"the forecast autoregressive needs statsmodels: {remedy}")
 
 
-def _autoreg() -> _AutoReg:
+def _least_squares() -> _LeastSquares:
     try:
         # Only here: few need it.
-        from statsmodels.tsa.ar_model import AutoReg
+        from statsmodels.regression.linear_model import OLS
     except ModuleNotFoundError as error:
         raise _library_missing() from error
-    return cast(_AutoReg, AutoReg)
+    return cast(_LeastSquares, OLS)

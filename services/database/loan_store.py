@@ -10,6 +10,9 @@ from domain.inference import InferenceDemand
 from regional_scheduler.forecasting.history import LoadSample
 from services.database.connection import AnyConnection
 
+MOST_SAMPLES = 20_000
+"""Of a history: two weeks with a look a minute, two days with one every ten seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoanRecord:
@@ -91,12 +94,13 @@ async def add_load(connection: AnyConnection, cluster: ClusterId, sample: LoadSa
     await connection.execute("DELETE FROM inference_loads WHERE cluster = %s AND t_s < %s", (cluster, forget_before_s))
 
 
-async def load_history(connection: AnyConnection, cluster: ClusterId) -> list[LoadSample]:
-    """All of it, oldest first."""
+async def load_history(connection: AnyConnection, cluster: ClusterId, before_s: float) -> list[LoadSample]:
+    """The latest points before then, oldest first: no more of them than a forecast has use for."""
     cursor = await connection.execute(
-        "SELECT t_s, load FROM inference_loads WHERE cluster = %s ORDER BY t_s", (cluster,)
+        "SELECT t_s, load FROM inference_loads WHERE cluster = %s AND t_s < %s ORDER BY t_s DESC LIMIT %s",
+        (cluster, before_s, MOST_SAMPLES),
     )
-    return [LoadSample(t_s, load) for t_s, load in await cursor.fetchall()]
+    return [LoadSample(t_s, load) for t_s, load in reversed(await cursor.fetchall())]
 
 
 async def add_returning(connection: AnyConnection, machines: Iterable[ReturningMachine]) -> None:

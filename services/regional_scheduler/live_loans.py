@@ -7,8 +7,10 @@ All that a lender has to remember is in the database: a new session goes on wher
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import structlog
@@ -193,24 +195,19 @@ class LiveLoans:
 
     async def _follow_one(self, cluster: Cluster, answer: DemandAnswer) -> bool:
         """False: the fleet has just changed, or its manager cannot be reached; it has to be tried again."""
-        side, demand, name, now = _side_of(cluster), answer.demand, cluster.cluster, self._clock.now()
+        demand, name, now = answer.demand, cluster.cluster, self._clock.now()
         if demand is None or name in self._memory.closed:
             return False
-        machines = [machine.machine for machine in cluster.machines()]
         returning: list[ReturningMachine] = []
+        load_history = partial(loan_store.load_history, cluster=name, before_s=answer.asked_s)
+        past = await self._database.run(load_history, give_up_after_s=0.0)
+        # In a thread: leases are kept, however long a forecast takes, or the choice among thousands of machines.
+        async with self._memory.steady:
+            decision, problem, actions = await asyncio.to_thread(self._decide, cluster, answer, past)
         async with fenced_transaction(self._database, self._lease) as connection:
             if await load_revisions(connection) != self._memory.revisions:
                 self._inbox.look_at_applied = True
                 return False
-            past = [one for one in await loan_store.load_history(connection, name) if one.t_s < answer.asked_s]
-            decision, problem = _decided(answer, len(machines), side, past)
-            actions = self._lender(cluster).lend(
-                decision.wanted_on_loan,
-                self._memory.machine_state,
-                self._occupancy,
-                RECLAIMING[side.reclaiming],
-                np.random.default_rng(int(answer.asked_s)),
-            )
             changes = [action for action in actions if isinstance(action, MachineChange)]
             plan = [action for action in actions if not isinstance(action, MachineChange)]
             writing = PlanWriting(self._memory.region.region, self._memory.live, now)
@@ -246,6 +243,21 @@ class LiveLoans:
         self._records[name] = record
         self._tell(name, actions, record)
         return True
+
+    def _decide(
+        self, cluster: Cluster, answer: DemandAnswer, past: Sequence[LoadSample]
+    ) -> tuple[LoanDecision, str, tuple[LoanAction, ...]]:
+        """How many machines are to be on loan, what is wrong with the forecast, and what is to be done; changes nothing."""
+        side = _side_of(cluster)
+        decision, problem = _decided(answer, sum(1 for _ in cluster.machines()), side, past)
+        actions = self._lender(cluster).lend(
+            decision.wanted_on_loan,
+            self._memory.machine_state,
+            self._occupancy,
+            RECLAIMING[side.reclaiming],
+            np.random.default_rng(int(answer.asked_s)),
+        )
+        return decision, problem, actions
 
     def _tell(self, cluster: ClusterId, actions: Sequence[LoanAction], record: LoanRecord) -> None:
         if actions or record.shortfall:

@@ -1,5 +1,6 @@
 import math
 import sys
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 
@@ -30,6 +31,14 @@ def days_of_load(noise: float, days: int = 12) -> NDArray[np.float64]:
     hours = np.arange(24 * days)
     rhythm = 0.5 + 0.35 * np.sin(2 * math.pi * hours / 24) + 0.1 * np.sin(2 * math.pi * hours / 6)
     return np.clip(rhythm + np.random.default_rng(1).normal(0, noise, hours.size), 0, 1)
+
+
+def ripples(count: int) -> NDArray[np.float64]:
+    """Changes each of which follows from the two before it, and noise."""
+    noise = np.random.default_rng(1).normal(0, 0.1, count)
+    for place in range(2, count):
+        noise[place] += 0.6 * noise[place - 1] - 0.5 * noise[place - 2]
+    return noise
 
 
 @pytest.mark.parametrize("name", sorted(FORECASTERS))
@@ -92,7 +101,7 @@ def test_never_lends_what_is_needed(machines: int, load: float, forecast: float,
 
 
 def test_a_missing_library_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("statsmodels", "statsmodels.tsa.ar_model"):
+    for name in ("statsmodels", "statsmodels.regression.linear_model"):
         monkeypatch.setitem(sys.modules, name, None)
     history = LoadHistory(np.linspace(0.1, 0.9, 50), 300.0)
     for attempted in (
@@ -121,6 +130,28 @@ def test_is_no_worse_than_either_baseline_once_days_are_known(noise: float) -> N
 def test_learns_how_changes_follow_each_other(autoregressive: Callable[[LoadHistory], float]) -> None:
     changes = np.tile([0.06, -0.03, -0.03], 40)
     assert autoregressive(history(0.5 + np.cumsum(changes))) == pytest.approx(0.56)
+
+
+def test_a_look_every_ten_seconds_takes_no_gigabytes(autoregressive: Callable[[LoadHistory], float]) -> None:
+    seconds = np.arange(0, 2.5 * 86_400, 10.0)
+    noise = np.random.default_rng(1).normal(0, 0.05, seconds.size)
+    often = history(np.clip(0.5 + 0.3 * np.sin(2 * math.pi * seconds / 86_400) + noise, 0, 1), 10.0)
+    autoregressive(history(days_of_load(0.05), HOUR_S))
+    tracemalloc.start()
+    try:
+        autoregressive(often)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_forecasts_as_the_autoregression_of_the_library(autoregressive: Callable[[LoadHistory], float]) -> None:
+    models = pytest.importorskip("statsmodels.tsa.ar_model", reason="statsmodels is not installed")
+    loads = np.clip(np.cumsum(ripples(400)) / 10 + 0.5, 0, 1)
+    changes = np.diff(loads)
+    weights = models.AutoReg(changes, [1, 2], trend="n", hold_back=2).fit().params
+    expected = loads[-1] + weights[0] * changes[-1] + weights[1] * changes[-2]
+    assert math.isclose(autoregressive(history(loads, 7_000.0)), expected, rel_tol=1e-9)
 
 
 def test_takes_a_steady_or_short_load_to_stay(autoregressive: Callable[[LoadHistory], float]) -> None:
