@@ -176,15 +176,25 @@ def _loans_of_inference(source: InputSource, fleet: Fleet, rows: Sequence[TraceR
         raise FormatError("--inference", [FieldProblem("", "says what is lent, and so does --loans; leave one out")])
     series: list[LoadSeries] = []
     for said in source.inference:
-        cluster, equals, file = said.partition("=")
-        name = "persistence"
-        if not Path(file).is_file():
-            file, _, name = file.rpartition(":")
-        if not equals or not Path(file).is_file():
-            described = "must be CLUSTER=SERIES or CLUSTER=SERIES:FORECAST: a cluster, and a file with its load"
-            raise FormatError("--inference", [FieldProblem(said, described)])
+        cluster, file, name = _parts_of_inference(said)
+        if any(cluster == other.cluster for other in series):
+            raise FormatError("--inference", [FieldProblem(cluster, "is given twice; give each cluster one series")])
         series.append(LoadSeries(ClusterId(cluster), read_utilisation(Path(file)), _forecaster_called(name)))
     return loans_of_series(series, fleet, rows[0].submit_s, rows[-1].submit_s, "--inference")
+
+
+def _parts_of_inference(said: str) -> tuple[str, str, str]:
+    """The cluster, the file that is there, and the name of the forecast. Raises FormatError."""
+    cluster, _, rest = said.partition("=")
+    if not cluster or not rest:
+        described = "must be CLUSTER=SERIES or CLUSTER=SERIES:FORECAST: a cluster, and a file with its load"
+        raise FormatError("--inference", [FieldProblem(said, described)])
+    if Path(rest).is_file():
+        return cluster, rest, "persistence"
+    file, _, name = rest.rpartition(":")
+    if not Path(file).is_file():
+        raise FormatError("--inference", [FieldProblem(said, f"there is no file {file or rest}; name one with its load")])
+    return cluster, file, name
 
 
 def _forecaster_called(name: str) -> Forecaster | None:

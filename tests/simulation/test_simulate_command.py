@@ -109,7 +109,10 @@ def test_a_series_of_inference_lends_what_it_does_not_need(trace: Path, tmp_path
 @pytest.mark.parametrize(
     ("content", "said", "message"),
     [
-        (None, "{lender}={series}", "must be CLUSTER=SERIES or CLUSTER=SERIES:FORECAST"),
+        (None, "{lender}={series}", "there is no file {series}; name one with its load"),
+        (None, "{lender}={series}:known", "there is no file {series}; name one with its load"),
+        (None, "{series}", "must be CLUSTER=SERIES or CLUSTER=SERIES:FORECAST"),
+        (None, "{lender}=", "must be CLUSTER=SERIES or CLUSTER=SERIES:FORECAST"),
         ("t_s,busy_pod_fraction\n0,nan\n", "{lender}={series}", "line 2, column busy_pod_fraction"),
         ("t_s,busy_pod_fraction\n0,-0.5\n", "{lender}={series}", "line 2, column busy_pod_fraction"),
         ("t_s,busy_pod_fraction\n0,1.5\n", "{lender}={series}", "must be at most 1, not 1.5"),
@@ -132,7 +135,17 @@ def test_a_series_that_cannot_be_followed_is_refused(
         "simulate", "--trace", trace, "--gpus", "128", "--clusters-per-region", "2", "--inference", inference
     )
     assert result.exit_code == ExitCode.REFUSED, result.output
-    assert message in " ".join(result.stderr.split())
+    assert message.format(series=series) in " ".join(result.stderr.split())
+
+
+def test_two_series_of_one_cluster_are_refused_with_the_option(trace: Path, tmp_path: Path) -> None:
+    series = tmp_path / "load.csv"
+    series.write_text("t_s,busy_pod_fraction\n0,0.5\n")
+    lender = fleet_from(FleetSource(gpus=128, clusters_per_region=2)).regions[0].clusters[1].cluster
+    twice = ("--inference", f"{lender}={series}", "--inference", f"{lender}={series}:known")
+    result = topmast("simulate", "--trace", trace, "--gpus", "128", "--clusters-per-region", "2", *twice)
+    assert result.exit_code == ExitCode.REFUSED, result.output
+    assert f"--inference: {lender}: is given twice" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("policy", ["mast", "fifo"])
