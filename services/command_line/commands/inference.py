@@ -18,7 +18,13 @@ _LARGEST_PORT = 65_535
 
 ListenOption = Annotated[str, typer.Option("--listen", help="host:port to listen on; port 0 is any free one.")]
 SeriesOption = Annotated[
-    Path | None, typer.Option("--series", help="Play this CSV file (columns t_s, busy_pod_fraction), again and again.")
+    Path | None,
+    typer.Option(
+        "--series",
+        exists=True,
+        dir_okay=False,
+        help="Play this CSV file (columns t_s, busy_pod_fraction), again and again.",
+    ),
 ]
 ServeOption = Annotated[bool, typer.Option("--ray-serve", help="Watch the deployments of Ray Serve.")]
 ApplicationOption = Annotated[str, typer.Option("--application", help="Only this application of Ray Serve.")]
