@@ -14,6 +14,7 @@ import psutil
 
 from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from formats.fleet_file import read_fleet_file
+from formats.problems import FieldProblem, FormatError
 from formats.tenants_file import read_tenants
 from services.configuration import load_configuration
 from services.database.embedded import stop_embedded
@@ -81,6 +82,10 @@ def up(
 
 def _check_files(options: HostOptions) -> None:
     """Raises FormatError with every problem of the first wrong file: the host reads some of them only at the end."""
+    for named in (options.configuration_file, options.fleet_file, options.tenants_file):
+        if named is not None and named.exists() and not named.is_file():
+            # The host reads it again, and a pipe would be empty by then.
+            raise FormatError(str(named), [FieldProblem("", "is no file that can be read twice; write it to a file")])
     load_configuration(options.configuration_file)
     fleet = read_fleet_file(options.fleet_file).fleet if options.fleet_file is not None else None
     tenants = read_tenants(options.tenants_file) if options.tenants_file is not None else ()

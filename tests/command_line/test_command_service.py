@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,16 @@ def test_up_starts_nothing_with_a_wrong_file(tmp_path: Path, option: str, conten
     assert refused.exit_code == 4
     assert refused.stderr.startswith(f"topmast: {file}: ")
     assert sentence in refused.stderr
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("option", ["--config", "--fleet", "--tenants"])
+def test_up_starts_nothing_with_a_pipe_that_its_host_would_find_empty(tmp_path: Path, option: str) -> None:
+    pipe, home = tmp_path / "pipe", tmp_path / "home"
+    os.mkfifo(pipe)
+    refused = topmast("up", option, str(pipe), "--home", str(home))
+    assert refused.exit_code == 4
+    assert refused.stderr.startswith(f"topmast: {pipe}: is no file that can be read twice")
     assert not home.exists()
 
 
