@@ -193,7 +193,9 @@ def _parts_of_inference(said: str) -> tuple[str, str, str]:
         return cluster, rest, "persistence"
     file, _, name = rest.rpartition(":")
     if not Path(file).is_file():
-        raise FormatError("--inference", [FieldProblem(said, f"there is no file {file or rest}; name one with its load")])
+        raise FormatError(
+            "--inference", [FieldProblem(said, f"there is no file {file or rest}; name one with its load")]
+        )
     return cluster, file, name
 
 

@@ -134,7 +134,9 @@ def read_utilisation(file: Path) -> tuple[UtilisationPoint, ...]:
             problems.append(FieldProblem(f"line {line}, column t_s", described))
         points.append(point)
     if not points and not problems:
-        problems.append(FieldProblem("", "has no point of a curve; a line such as 0,0.4 below t_s,busy_pod_fraction is one"))
+        problems.append(
+            FieldProblem("", "has no point of a curve; a line such as 0,0.4 below t_s,busy_pod_fraction is one")
+        )
     if problems:
         raise FormatError(str(file), problems)
     greatest = 1.0 if measured == BUSY_FRACTION else max([value for _, value in points] + [_ROUNDING])

@@ -332,6 +332,30 @@ class InMemoryTopmast(global_scheduler_pb2_grpc.GlobalSchedulerServicer):
             )
         return answer
 
+    async def GetLoans(
+        self, request: global_scheduler_pb2.GetLoansRequest, context: Context
+    ) -> global_scheduler_pb2.GetLoansResponse:
+        """eu-serving lends two of its four machines, eu-silent has never answered."""
+        await self.begin("GetLoans", context)
+        answer = global_scheduler_pb2.GetLoansResponse()
+        if request.cluster in ("", "eu-serving"):
+            answer.clusters.add(
+                region="eu",
+                cluster="eu-serving",
+                machines=4,
+                on_loan=2,
+                wanted_on_loan=2,
+                needed_machines=1,
+                forecast=0.25,
+                asked_s=1000.0,
+                answered_s=1000.0,
+            )
+        if request.cluster in ("", "eu-silent"):
+            answer.clusters.add(
+                region="eu", cluster="eu-silent", machines=4, asked_s=1000.0, problem="it does not answer"
+            )
+        return answer
+
     async def ApplyTenants(
         self, request: global_scheduler_pb2.ApplyTenantsRequest, context: Context
     ) -> global_scheduler_pb2.ApplyTenantsResponse:

@@ -105,6 +105,16 @@ def test_status_shows_tiers_regions_and_workloads(topmast: Topmast) -> None:
     assert as_json["regions"][0]["invariant_violations"] == 41
 
 
+def test_loans_say_nothing_of_what_inference_needs_before_it_has_answered(topmast: Topmast) -> None:
+    shown = topmast("loans")
+    head, serving, silent = shown.stdout.splitlines()
+    assert head.split()[-4:] == ["NEEDED", "FORECAST", "SHORTFALL", "ANSWERED"]
+    assert serving.split()[-5:] == ["1", "25.0%", "0", "1970-01-01", "00:16:40"]
+    assert silent.split()[-4:] == ["-", "-", "0", "-"]
+    assert "eu-silent lends no more: it does not answer" in shown.stderr
+    assert "eu-1 is no inference cluster" in topmast("loans", "--cluster", "eu-1").stderr
+
+
 def test_virtual_clusters_are_shown_with_their_cells_and_gpus(topmast: Topmast) -> None:
     lines = topmast("virtual-clusters").stdout.splitlines()
     shown = [line.split() for line in lines if line]

@@ -57,8 +57,8 @@ def _tables(found: tuple[ClusterLoans, ...]) -> list[TextTable]:
                     str(one.on_loan),
                     str(len(one.returning)),
                     str(one.wanted_on_loan),
-                    str(one.needed_machines),
-                    f"{one.forecast:.1%}",
+                    "" if one.answered_s is None else str(one.needed_machines),
+                    "" if one.answered_s is None else f"{one.forecast:.1%}",
                     str(one.shortfall),
                     "" if one.answered_s is None else moment(one.answered_s),
                 )
