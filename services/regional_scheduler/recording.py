@@ -249,19 +249,17 @@ def _attempt_event(
 
 
 def _started_event(region: RegionId, attempt: LiveAttempt, stands: StoredStanding, start: RecordStart) -> Event:
-    return _attempt_event(
-        region,
-        attempt,
-        stands.standing,
-        start.started_s,
-        EventKind.STARTED,
-        {
-            "placement": placement_details(attempt.placements),
-            "within_quota": stands.within_quota,
-            "progress": attempt.run.facts.progress_at_start,
-            "emulated": attempt.specification.emulated,
-        },
-    )
+    details: dict[str, JsonValue] = {
+        "placement": placement_details(attempt.placements),
+        "within_quota": stands.within_quota,
+        "progress": attempt.run.facts.progress_at_start,
+        "emulated": attempt.specification.emulated,
+    }
+    if attempt.specification.emulated:
+        speed = attempt.tuned.rate(attempt.specification, attempt.placements)
+        if speed != 1.0:
+            details["speed"] = speed
+    return _attempt_event(region, attempt, stands.standing, start.started_s, EventKind.STARTED, details)
 
 
 def _checkpointed_event(region: RegionId, attempt: LiveAttempt, checkpoint: RecordCheckpoint) -> Event:

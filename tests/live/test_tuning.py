@@ -51,6 +51,23 @@ def cpus(event: Event) -> list[float]:
     return [float(str(entry["cpus"])) for entry in placement if isinstance(entry, dict)]
 
 
+def test_the_log_says_how_fast_an_attempt_is_from_its_start_on(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        async with run.database.transaction() as connection:
+            await store_profiles(connection, PROFILES)
+        (hungry,) = await run.submit([trained("hungry", "hungry", 36_000.0)])
+        started = await run.until_event("started", hungry)
+        assert cpus(started) == [6.0]
+        assert started.details["speed"] == pytest.approx(2.0)
+        (lean,) = await run.submit([trained("lean", "lean", 36_000.0)])
+        assert "speed" not in (await run.until_event("started", lean)).details, "it is 1"
+        for workload in (hungry, lean):
+            await run.client.cancel(workload)
+            await run.until_event("cancelled", workload)
+
+    in_live_service(database_url, tmp_path, scenario, fleet=FLEET, configuration=TUNED)
+
+
 def test_what_one_job_does_not_need_makes_another_faster(database_url: str, tmp_path: Path) -> None:
     async def scenario(run: LiveRun) -> None:
         async with run.database.transaction() as connection:
