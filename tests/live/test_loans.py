@@ -301,3 +301,27 @@ def watching_sides(url: str) -> Iterator[Sides]:
     finally:
         ended.set()
         looking.join()
+
+
+@pytest.mark.chaos
+def test_never_on_two_sides_whenever_the_database_is_killed(tmp_path: Path) -> None:
+    """The same, and it is PostgreSQL that is killed, at random points of the transactions that move machines."""
+    rng = np.random.default_rng(12)
+    with ScriptedInference(tmp_path) as inference, ExitStack() as stack:
+        inference.needs(4)
+        fleet = fleet_with(inference)
+        service = stack.enter_context(real_service(fleet, (Tenant(RANKING, 1, Quota.of({ANY_GPU_MODEL: 40})),), 60.0))
+        workloads = service.submit([whole_machine(f"w{number}") for number in range(6)])
+        url = EmbeddedLayout.of(service.home).url()
+        for needed in (0, 3):
+            inference.needs(needed, within_s=float(rng.choice([0.0, 60.0, 600.0])))
+            time.sleep(float(rng.uniform(0.0, 0.4)))
+            service.until_postgres_replaced(service.kill_postgres())
+            with watching_sides(url) as watch:
+                until_answered(service, needed)
+            assert watch.looks > 0
+            assert not watch.found
+        for workload in workloads:
+            patiently(partial(service.client.cancel, workload))
+        service.until_all_ended()
+        service.check()
