@@ -305,9 +305,9 @@ def _differences() -> str:
   greatest where proportional shares are overloaded and tuning is just not: at 8 to 9 jobs an hour of one GPU, each of which brings 16 to 17 GPU-hours of
   work for 128 GPUs, and with best demands for all these jobs are 1.13 times as fast. At 9 derived jobs an hour, 4 % more work than in the
   authors' list, both are overloaded, and the factor falls again. Jobs 1000 to 1999 come too early for it: their wait is that of half as long a queue.
-* **Jobs of several GPUs gain less than 1.6×** where they can: the split 20-70-10 is 1.10 times as fast with best demands for all, for most of the GPU time
+* **Jobs of several GPUs gain much at the edge of overload only**, first in, first out: the split 20-70-10 is 1.10 times as fast with best demands for all, for most of the GPU time
   is that of few large jobs.
-* **50-0-50 cannot be made faster**: all jobs want the same CPUs, of which there are 3 for each GPU, and throughput rises with CPUs in proportion. What
+* **50-0-50 can hardly be made faster under load**: all jobs want the same CPUs, of which there are 3 for each GPU, and throughput rises with CPUs in proportion. What
   tuning gains there it gains when GPUs are idle. Greedy packing and DRF take CPUs that 4.5 for each GPU would need, so that GPUs are idle and queues grow;
   how long they get depends on how long arrivals go on, and so does the factor (7,000 jobs here).
 * **Tetris prefers short jobs**, so that it is nearly as good as SRTF on the mean: what it costs is the long jobs.
