@@ -62,11 +62,13 @@ class _Machine:
             free = self._free
             for release in others:
                 free = _sum(free, release.amounts)
-            # What frees the least comes last; what is taken already suffices in any case.
-            for release in reversed(self._left):
-                if release not in others and self._tasks(_sum(free, release.amounts)) >= wanted:
-                    taken[position] = release
-                    break
+            # What is taken already suffices in any case; of what frees equally little the first stays.
+            suffices = [
+                release
+                for release in self._left
+                if release not in others and self._tasks(_sum(free, release.amounts)) >= wanted
+            ]
+            taken[position] = min(suffices, key=_freed)
         return taken
 
     def _steps(self) -> list[_Step]:
@@ -147,6 +149,10 @@ def _sum(one: Amounts, other: Amounts) -> Amounts:
 
 def _cost_and_machine(possible: tuple[float, int, _Step, _Machine]) -> tuple[float, int, _Step]:
     return possible[:3]
+
+
+def _freed(release: VoluntaryRelease) -> Amounts:
+    return release.amounts
 
 
 def _most_first(release: VoluntaryRelease) -> tuple[int, int, int, str, int, str, int]:
