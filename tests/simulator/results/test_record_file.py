@@ -63,5 +63,5 @@ def test_what_is_no_record_is_refused(tmp_path: Path, generator: np.random.Gener
             load_record(path)
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, document=np.frombuffer(json.dumps({"layout": 0}).encode(), dtype=np.uint8))
-    with pytest.raises(FormatError, match="has the layout 0, not 2"):
+    with pytest.raises(FormatError, match="has the layout 0, not 3"):
         load_record(path)
