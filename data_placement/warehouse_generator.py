@@ -15,7 +15,7 @@ import numpy as np
 from data_placement.objective.goals import Goals
 from data_placement.objective.placement_state import state_of
 from data_placement.objective.problem import problem_of
-from domain.warehouse import NOWHERE, Floats, Indices, Integers, Jobs, Regions, Tables, Warehouse
+from domain.warehouse import MOST_REGIONS, NOWHERE, Floats, Indices, Integers, Jobs, Regions, Tables, Warehouse
 
 _SHARING = ((0.0, 1.0), (0.5, 3.0), (0.9, 17.0), (0.99, 45.0), (1.0, 300.0))
 """Readers of a table that is read at all (Fig. 3)."""
@@ -48,8 +48,8 @@ def generate_warehouse(tables: int, regions: int, rng: np.random.Generator) -> W
     """A warehouse with so many tables and regions. Raises ValueError for fewer than 10 tables, or regions out of [2, 63]."""
     if tables < 10:
         raise ValueError(f"a warehouse has at least 10 tables, not {tables}")
-    if not 2 <= regions <= 63:
-        raise ValueError(f"a warehouse has 2 to 63 regions, not {regions}")
+    if not 2 <= regions <= MOST_REGIONS:
+        raise ValueError(f"a warehouse has 2 to {MOST_REGIONS} regions, not {regions}")
     teams = int(np.clip(tables // 500, 2 * regions, 800))
     team_of_table = np.sort(rng.choice(teams, tables, p=_uneven(teams, 0.8, rng)))
     readers = np.where(rng.random(tables) < _READ_SHARE, _drawn(_SHARING, tables, rng), 0.0).round().astype(np.int64)

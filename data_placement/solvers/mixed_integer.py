@@ -88,7 +88,7 @@ class MixedInteger:
             if not program.refine(found.values):
                 break
         state = state_of(problem, best_home)
-        return Solution(best_home, moves_between(problem, start, state), bound=bound, finished=finished)
+        return Solution(best_home, moves_between(problem, start, state), bound if bound > -inf else None, finished)
 
 
 class _Program:

@@ -89,3 +89,10 @@ def test_what_exceeds_a_limit_at_the_start_is_said_and_stays(tmp_path: Path) -> 
         assert code == 0, output
         assert "limits exceeded at the start: 1; no move makes one worse; the first: east stores 5000 bytes" in output
         assert "nan" not in output
+
+
+def test_an_exact_solver_that_is_stopped_at_once_has_no_bound(warehouse: Path) -> None:
+    code, output = run("plan", str(warehouse), "--solver", "milp", "--time-limit", "0.001", "--json")
+    assert code == 0, output
+    plan = json.loads(output.splitlines()[-1])
+    assert (plan["bound"], plan["finished"]) == (None, False)
