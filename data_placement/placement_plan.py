@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,17 @@ from data_placement.objective.goals import Goals
 from data_placement.objective.placement_state import state_of
 from data_placement.objective.problem import problem_of
 from data_placement.replicas import ReplicaPolicy, Replicas, plan_replicas
-from data_placement.solvers.plan import MoveLimits, Progress, Solution, Solver, Start, no_moves, undisturbed
+from data_placement.solvers.plan import (
+    MoveLimits,
+    PlacementTask,
+    Progress,
+    SavedSearch,
+    Solution,
+    Solver,
+    Start,
+    no_moves,
+    undisturbed,
+)
 from domain.warehouse import Warehouse
 
 
@@ -33,10 +43,11 @@ def plan_placement(
     policy: ReplicaPolicy,
     rng: np.random.Generator,
     progress: Progress = undisturbed,
+    resume: SavedSearch | None = None,
 ) -> PlacementPlan:
     """The plan for a warehouse. `solver` None: homes stay where they are (the paper's V0), and no copies are made.
 
-    Raises ValueError where links are limited for another number of regions.
+    `resume`: what a stopped solver has saved. Raises CannotResume where that is of another task, and ValueError where links are limited for another number of regions.
     """
     if limits.link_bytes is not None and limits.link_bytes.shape != (warehouse.regions.count,) * 2:
         raise ValueError(f"link limits are for {limits.link_bytes.shape} regions, there are {warehouse.regions.count}")
@@ -50,13 +61,11 @@ def plan_placement(
         return PlacementPlan(Solution(start.home, no_moves()), nothing, before, before)
     exceeded = exceeded_limits(problem, state, names)
     del state
-    solution = solver.solve(problem, start, limits, rng, progress)
+    solution = solver.solve(PlacementTask(problem, start, rng, limits, progress, resume))
     state = state_of(problem, solution.home)
     replicas = plan_replicas(warehouse, problem, state, policy)
     after = figures_of(problem, state, replicas.masks, replicas.job_region, names)
     if exceeded:
         remark = f"limits exceeded at the start: {len(exceeded)}; no move makes one worse; the first: {exceeded[0]}"
-        solution = Solution(
-            solution.home, solution.moves, solution.bound, solution.finished, (*solution.remarks, remark)
-        )
+        solution = replace(solution, remarks=(*solution.remarks, remark))
     return PlacementPlan(solution, replicas, before, after)

@@ -202,7 +202,7 @@ def _fill(problem: PlacementProblem, state: PlacementState) -> None:
         if problem.training[job] and region >= 0 and state.tables_in[job, region] < tables:
             region = -1
         state.job_region[job] = region
-        state.sums[READS] += problem.read_cost[job] * _read_across(problem, state, job, region, 0.0)
+        state.sums[READS] += problem.read_cost[job] * read_across(problem, state, job, region, 0.0)
         if region < 0:
             continue
         gpu = problem.gpu_model[job]
@@ -220,7 +220,7 @@ def _fill(problem: PlacementProblem, state: PlacementState) -> None:
 
 
 @compiled_part
-def _read_across(problem: PlacementProblem, state: PlacementState, job: int, region: int, arriving: float) -> float:
+def read_across(problem: PlacementProblem, state: PlacementState, job: int, region: int, arriving: float) -> float:
     """Bytes that the job reads from other regions when it is in this one, to which so many of its bytes are coming."""
     if problem.training[job]:
         return problem.read_bytes[job] if region < 0 else 0.0
@@ -230,7 +230,7 @@ def _read_across(problem: PlacementProblem, state: PlacementState, job: int, reg
 
 
 @compiled_part
-def _touch(problem: PlacementProblem, scratch: Scratch, job: int, region: int, sign: float) -> float:
+def touch(problem: PlacementProblem, scratch: Scratch, job: int, region: int, sign: float) -> float:
     """Notes that the job comes to the region (1.0) or leaves it (-1.0); returns what Expression 6 counts more."""
     counted = 0.0
     regions = scratch.cell_touched.shape[1]
@@ -268,14 +268,14 @@ def collect(
         before = state.job_region[job]
         after = job_region_after(problem, state, job, source, target)
         arriving = size if after == target else (-size if after == source else 0.0)
-        across = _read_across(problem, state, job, after, arriving) - _read_across(problem, state, job, before, 0.0)
+        across = read_across(problem, state, job, after, arriving) - read_across(problem, state, job, before, 0.0)
         reads += problem.read_cost[job] * across
         if before == after:
             continue
         if before >= 0:
-            at_home += _touch(problem, scratch, job, before, -1.0)
+            at_home += touch(problem, scratch, job, before, -1.0)
         if after >= 0:
-            at_home += _touch(problem, scratch, job, after, 1.0)
+            at_home += touch(problem, scratch, job, after, 1.0)
     return reads, at_home
 
 
@@ -294,6 +294,32 @@ def clear(scratch: Scratch) -> None:
         scratch.cpu[application, region] = 0.0
     scratch.lengths[0] = 0
     scratch.lengths[1] = 0
+
+
+@compiled_part
+def price_cells(problem: PlacementProblem, state: PlacementState, scratch: Scratch) -> tuple[float, bool]:
+    """What the demand in the scratch does to Expression 2, and whether quotas of GPUs and CPUs allow it."""
+    regions = scratch.cell_touched.shape[1]
+    legal = True
+    gpu_cost = 0.0
+    for place in range(scratch.lengths[0]):
+        gpu, region = divmod(scratch.touched_cells[place], regions)
+        gpu_cost += gpu_cell(problem, state.demand, scratch.demand, gpu, region) - state.gpu_cell_cost[gpu, region]
+        if problem.gpu_limited:
+            more = 0.0
+            total = 0.0
+            for priority in range(state.demand.shape[1]):
+                more += scratch.demand[gpu, priority, region]
+                total += state.demand[gpu, priority, region] + scratch.demand[gpu, priority, region]
+            if more > 0.0 and total > problem.gpu_supply[gpu, region]:
+                legal = False
+    if problem.cpu_limited:
+        for place in range(scratch.lengths[1]):
+            application, region = divmod(scratch.touched_cpu[place], regions)
+            more = scratch.cpu[application, region]
+            if more > 0.0 and state.cpu[application, region] + more > problem.cpu_supply[application, region]:
+                legal = False
+    return gpu_cost, legal
 
 
 @compiled_part
@@ -316,27 +342,9 @@ def price(problem: PlacementProblem, state: PlacementState, scratch: Scratch, ta
     )
     if at_home < 0.0 and state.sums[AT_HOME] + at_home < problem.home_least * (1.0 - 1e-12):
         legal = False
-    regions = scratch.cell_touched.shape[1]
-    gpu_cost = 0.0
-    for place in range(scratch.lengths[0]):
-        gpu, region = divmod(scratch.touched_cells[place], regions)
-        gpu_cost += gpu_cell(problem, state.demand, scratch.demand, gpu, region) - state.gpu_cell_cost[gpu, region]
-        if problem.gpu_limited:
-            more = 0.0
-            total = 0.0
-            for priority in range(state.demand.shape[1]):
-                more += scratch.demand[gpu, priority, region]
-                total += state.demand[gpu, priority, region] + scratch.demand[gpu, priority, region]
-            if more > 0.0 and total > problem.gpu_supply[gpu, region]:
-                legal = False
-    if problem.cpu_limited:
-        for place in range(scratch.lengths[1]):
-            application, region = divmod(scratch.touched_cpu[place], regions)
-            more = scratch.cpu[application, region]
-            if more > 0.0 and state.cpu[application, region] + more > problem.cpu_supply[application, region]:
-                legal = False
+    gpu_cost, cells_legal = price_cells(problem, state, scratch)
     clear(scratch)
-    return Change(reads, gpu_cost, storage, at_home, legal)
+    return Change(reads, gpu_cost, storage, at_home, legal and cells_legal)
 
 
 @compiled_part

@@ -9,10 +9,11 @@ day the paper would do the same. A table for which the rest of the quota is too 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_placement.objective.placement_state import (
     PlacementState,
@@ -25,7 +26,9 @@ from data_placement.objective.placement_state import (
 )
 from data_placement.objective.problem import PlacementProblem
 from data_placement.solvers.copying import CopyingBudget, allows, charge, copying_budget
-from data_placement.solvers.plan import MoveLimits, Moves, Progress, Solution, Start, undisturbed
+from data_placement.solvers.moves import Ledger, ledger_of, moves_of
+from data_placement.solvers.plan import CHUNK, PlacementTask, Progress, SavedSearch, Solution
+from data_placement.solvers.saved_search import packed, packed_state, resumed, saved_search, unpacked, unpacked_state
 from domain.warehouse import Floats, Integers
 from kernels.compiled import compiled, compiled_part
 
@@ -33,96 +36,124 @@ LEAST_GAIN = 1e-12
 """A gain below this is rounding; the whole objective is about 1."""
 LEAST_ROUND_GAIN = 1e-3
 """A round that gains less than this part of the cost is the last one."""
-_CHUNK = 20_000
-"""Tables between two looks at whether to go on."""
-
-
-class Ledger(NamedTuple):
-    """What has become of each table, (T,) each."""
-
-    order: Integers
-    """When it moved last, from 1; 0: not at all."""
-    reads: Floats
-    """How much the terms of the objective sank by its moves."""
-    gpu: Floats
-    storage: Floats
-    clock: Integers
-    """(1,) moves so far"""
+MOST_ROUNDS = 100
+"""Passes over all tables; a handful are usual."""
 
 
 @dataclass(frozen=True, slots=True)
 class HillClimbing:
     """MAST's solver. `rounds`: at most so many passes over all tables; 1 is what the paper does in a day."""
 
-    rounds: int = 100
+    rounds: int = MOST_ROUNDS
 
-    def solve(
-        self,
-        problem: PlacementProblem,
-        start: Start,
-        limits: MoveLimits,
-        rng: np.random.Generator,
-        progress: Progress = undisturbed,
-    ) -> Solution:
+    def solve(self, task: PlacementTask) -> Solution:
         """A placement that single legal moves within the limits hardly improve; nothing here is random."""
-        state = state_of(problem, start.home)
-        budget = copying_budget(problem, start, limits)
-        ledger = ledger_of(problem)
-        finished = climb(problem, state, budget, ledger, self.rounds, progress)
-        return Solution(state.home, moves_of(problem, start, state, ledger), finished=finished)
+        saved = resumed(self, task)
+        climb = Climb.begun(task) if saved is None else Climb.resumed(task, saved)
+        finished = climb.run(self.rounds, task.progress)
+        return Solution(
+            climb.state.home,
+            moves_of(task.problem, task.start, climb.state, climb.ledger),
+            finished=finished,
+            saved=None if finished else saved_search(self, task, climb.saved()),
+        )
 
 
-def ledger_of(problem: PlacementProblem) -> Ledger:
-    """The ledger before anything moves."""
-    count = len(problem.table_bytes)
-    return Ledger(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(1, np.int64))
+@dataclass(slots=True)
+class Climb:
+    """Hill climbing in progress."""
 
+    problem: PlacementProblem
+    state: PlacementState
+    budget: CopyingBudget
+    ledger: Ledger
+    gains: Floats
+    """(T,) of this round"""
+    round: int = 1
+    moving: bool = False
+    """Whether the queue of this round is made, and its tables are being moved."""
+    queue: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    cost_before: float = 0.0
+    """When the queue was made"""
+    position: int = 0
+    """Of the next table to look at, or of the next place in the queue."""
 
-def climb(
-    problem: PlacementProblem,
-    state: PlacementState,
-    budget: CopyingBudget,
-    ledger: Ledger,
-    rounds: int,
-    progress: Progress,
-) -> bool:
-    """Moves tables until a round gains next to nothing; returns False when it was stopped before."""
-    scratch = scratch_of(problem)
-    count = len(problem.table_bytes)
-    gains = np.zeros(count)
-    for number in range(1, rounds + 1):
-        for first in range(0, count, _CHUNK):
-            if not progress(f"round {number}: looking for better regions", first / count):
+    @classmethod
+    def begun(cls, task: PlacementTask) -> Self:
+        """Before anything has moved."""
+        problem = task.problem
+        budget = copying_budget(problem, task.start, task.limits)
+        gains = np.zeros(len(problem.table_bytes))
+        return cls(problem, state_of(problem, task.start.home), budget, ledger_of(problem), gains)
+
+    @classmethod
+    def resumed(cls, task: PlacementTask, saved: SavedSearch) -> Self:
+        """Where it was when it was stopped."""
+        problem = task.problem
+        number, moving, position, cost_before = saved["climb.place"].tolist()
+        return cls(
+            problem,
+            unpacked_state(problem, saved),
+            unpacked("budget", copying_budget(problem, task.start, task.limits), saved),
+            unpacked("ledger", ledger_of(problem), saved),
+            saved["climb.gains"].copy(),
+            int(number),
+            bool(moving),
+            saved["climb.queue"].copy(),
+            cost_before,
+            int(position),
+        )
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """All that is needed to go on."""
+        return {
+            **packed_state(self.state),
+            **packed("budget", self.budget),
+            **packed("ledger", self.ledger),
+            "climb.gains": self.gains,
+            "climb.queue": self.queue,
+            "climb.place": np.array([self.round, self.moving, self.position, self.cost_before]),
+        }
+
+    def run(self, rounds: int, progress: Progress) -> bool:
+        """Moves tables until a round gains next to nothing; returns False when it was stopped before."""
+        scratch = scratch_of(self.problem)
+        while self.round <= rounds:
+            if not self.moving:
+                if not self._look(scratch, progress):
+                    return False
+                queue = np.flatnonzero(self.gains > LEAST_GAIN)
+                self.queue = queue[np.lexsort((queue, -self.gains[queue]))]
+                self.cost_before = total_cost(self.state)
+                self.moving, self.position = True, 0
+            if not self._move(scratch, progress):
                 return False
-            _find_gains(problem, state, scratch, budget, gains, first, min(count, first + _CHUNK))
-        queue = np.flatnonzero(gains > LEAST_GAIN)
-        queue = queue[np.lexsort((queue, -gains[queue]))]
-        before = total_cost(state)
-        for first in range(0, len(queue), _CHUNK):
-            if not progress(f"round {number}: moving tables", first / len(queue)):
+            gained = self.cost_before - total_cost(self.state)
+            self.round, self.moving, self.position = self.round + 1, False, 0
+            if gained <= LEAST_ROUND_GAIN * self.cost_before:
+                break
+        return True
+
+    def _look(self, scratch: Scratch, progress: Progress) -> bool:
+        """Finds what each table would gain by its best move."""
+        count = len(self.gains)
+        while self.position < count:
+            if not progress(f"round {self.round}: looking for better regions", self.position / count):
                 return False
-            _move_queued(problem, state, scratch, budget, ledger, queue[first : first + _CHUNK])
-        if before - total_cost(state) <= LEAST_ROUND_GAIN * before:
-            return True
-    return True
+            last = min(count, self.position + CHUNK)
+            _find_gains(self.problem, self.state, scratch, self.budget, self.gains, self.position, last)
+            self.position = last
+        return True
 
-
-def moves_of(problem: PlacementProblem, start: Start, state: PlacementState, ledger: Ledger) -> Moves:
-    """The tables that are elsewhere than at the start, in the order of their last moves."""
-    moved = np.flatnonzero(state.home != start.home)
-    moved = moved[np.lexsort((moved, ledger.order[moved]))]
-    target = state.home[moved]
-    replicated = (start.replicas[moved] >> target & 1) > 0
-    copied = np.where(replicated, 0.0, problem.table_bytes[moved])
-    return Moves(
-        moved.astype(np.int32),
-        start.home[moved],
-        target,
-        copied,
-        ledger.reads[moved],
-        ledger.gpu[moved],
-        ledger.storage[moved],
-    )
+    def _move(self, scratch: Scratch, progress: Progress) -> bool:
+        """Moves the tables of the queue."""
+        while self.position < len(self.queue):
+            if not progress(f"round {self.round}: moving tables", self.position / len(self.queue)):
+                return False
+            part = self.queue[self.position : self.position + CHUNK]
+            _move_queued(self.problem, self.state, scratch, self.budget, self.ledger, part)
+            self.position += len(part)
+        return True
 
 
 @compiled_part

@@ -17,9 +17,10 @@ import numpy as np
 from data_placement.objective.placement_state import AT_HOME, PlacementState, state_of, total_cost
 from data_placement.objective.problem import PlacementProblem
 from data_placement.solvers.hill_climbing import HillClimbing
-from data_placement.solvers.late_acceptance import moves_between
 from data_placement.solvers.linear_program import LinearProgram
-from data_placement.solvers.plan import MoveLimits, Progress, Solution, Start, undisturbed
+from data_placement.solvers.moves import moves_between
+from data_placement.solvers.plan import MoveLimits, PlacementTask, Solution, Start
+from data_placement.solvers.saved_search import CannotResume
 from domain.warehouse import Floats, Indices
 
 MOST_VARIABLES = 100_000
@@ -55,20 +56,16 @@ class MixedInteger:
 
     time_limit_s: float = 60.0
 
-    def solve(
-        self,
-        problem: PlacementProblem,
-        start: Start,
-        limits: MoveLimits,
-        rng: np.random.Generator,
-        progress: Progress = undisturbed,
-    ) -> Solution:
+    def solve(self, task: PlacementTask) -> Solution:
         """The best placement, and the bound that proves it; at the least what hill climbing finds.
 
-        Raises TooLarge for more than `MOST_VARIABLES` variables.
+        Raises TooLarge for more than `MOST_VARIABLES` variables, and CannotResume for any saved search: HiGHS saves none.
         """
-        program = _Program(problem, start, limits)
-        climbed = HillClimbing().solve(problem, start, limits, rng, progress)
+        if task.resume is not None:
+            raise CannotResume("the mixed-integer program saves nothing to go on from; start anew")
+        problem, start, progress = task.problem, task.start, task.progress
+        program = _Program(problem, start, task.limits)
+        climbed = HillClimbing().solve(task)
         best_home, best_cost = climbed.home, total_cost(state_of(problem, climbed.home))
         bound, finished = -inf, False
         for refinement in range(_REFINEMENTS):

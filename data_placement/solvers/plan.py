@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_placement.objective.problem import PlacementProblem
 from domain.warehouse import Floats, Indices, Integers
@@ -14,6 +15,12 @@ from domain.warehouse import Floats, Indices, Integers
 Progress = Callable[[str, float], bool]
 """Is told what is being done and which part of it is done, in [0, 1]; returns whether to go on. A solver that is stopped
 returns the best that it has: a legal placement at any time."""
+
+
+SavedSearch = Mapping[str, NDArray[Any]]
+"""What a solver that was stopped needs to go on, as arrays by name."""
+CHUNK = 20_000
+"""Tables or steps between two looks at whether to go on."""
 
 
 def undisturbed(_what: str, _done: float) -> bool:
@@ -44,6 +51,19 @@ class Start:
     """(T,) bit r: region r holds a complete copy. Making it the home copies nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacementTask:
+    """What a solver is asked for."""
+
+    problem: PlacementProblem
+    start: Start
+    rng: np.random.Generator
+    limits: MoveLimits = field(default_factory=MoveLimits)
+    progress: Progress = undisturbed
+    resume: SavedSearch | None = None
+    """Where to go on, from `Solution.saved` of the same solver and the same task; the generator is not used then."""
+
+
 class Moves(NamedTuple):
     """Tables that change their home, each once, in the order in which to move them; columns."""
 
@@ -69,20 +89,18 @@ class Solution:
     finished: bool = True
     """Whether it ended by itself, and not because it was stopped."""
     remarks: tuple[str, ...] = field(default=())
+    saved: SavedSearch | None = None
+    """Of a solver that was stopped and can go on: the rest of the way gives what it would have given undisturbed."""
 
 
 class Solver(Protocol):
     """A way to a better placement. The start is never made worse: at the least it is returned as it is."""
 
-    def solve(
-        self,
-        problem: PlacementProblem,
-        start: Start,
-        limits: MoveLimits,
-        rng: np.random.Generator,
-        progress: Progress = undisturbed,
-    ) -> Solution:
-        """The best placement that it finds within the limits; deterministic by the generator's seed."""
+    def solve(self, task: PlacementTask) -> Solution:
+        """The best placement that it finds within the limits; deterministic by the generator's seed.
+
+        Raises CannotResume where the task has a saved search that is not this solver's, or of another task.
+        """
         ...
 
 

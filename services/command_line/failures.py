@@ -25,6 +25,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("topmast.errors", "TopmastError", ExitCode.REFUSED),
     ("formats.problems", "FormatError", ExitCode.REFUSED),
     ("data_placement.solvers.mixed_integer", "TooLarge", ExitCode.REFUSED),
+    ("data_placement.solvers.saved_search", "CannotResume", ExitCode.REFUSED),
     ("services.database.errors", "DatabaseUnavailable", ExitCode.UNAVAILABLE),
     ("services.database.errors", "UnsuitableDatabase", ExitCode.REFUSED),
     ("services.database.embedded", "EmbeddedServerFailed", ExitCode.UNAVAILABLE),

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_placement.objective.goals import V1, V2, Goals
-from data_placement.objective.placement_state import READS, evaluate, move, scratch_of, state_of, total_cost
+from data_placement.objective.goals import V1, V2, Goals, School
+from data_placement.objective.group_moves import evaluate_group, group_scratch_of
+from data_placement.objective.placement_state import AT_HOME, READS, evaluate, move, scratch_of, state_of, total_cost
 from data_placement.objective.problem import problem_of
 from tests.data_placement.plain_objective import inferred_region, plain_terms
 from tests.data_placement.warehouses import small_warehouse
@@ -45,6 +48,34 @@ def test_never_is_a_move_worth_something_else_than_the_difference(
         assert change.reads + change.gpu + change.storage == pytest.approx(total_cost(anew) - before, abs=1e-9)
         for name, kept, made in zip(state._fields, state, anew, strict=True):
             np.testing.assert_allclose(np.asarray(kept), np.asarray(made), rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([V1, V2]),
+    st.dictionaries(st.integers(0, 11), st.integers(0, 3), min_size=1, max_size=8),
+)
+def test_never_is_a_group_worth_something_else_than_its_moves_together(
+    seed: int, goals: Goals, moves: dict[int, int]
+) -> None:
+    warehouse = small_warehouse(seed, tables=12, jobs=14, regions=4)
+    problem = problem_of(warehouse, replace(goals, storage=School.SOFT_BALANCE))
+    state, scratch = state_of(problem, warehouse.tables.home), scratch_of(problem)
+    tables, targets = np.array(list(moves), np.int32), np.array(list(moves.values()), np.int32)
+    home = state.home.copy()
+    home[tables] = targets
+    after = state_of(problem, home)
+    change = evaluate_group(problem, state, scratch, group_scratch_of(problem), tables, targets)
+    assert change.reads + change.gpu + change.storage == pytest.approx(total_cost(after) - total_cost(state), abs=1e-9)
+    assert change.at_home == pytest.approx(after.sums[AT_HOME] - state.sums[AT_HOME], abs=1e-9)
+    table, target = tables[0], targets[0]
+    if state.home[table] != target:
+        group = group_scratch_of(problem)
+        alone = evaluate_group(problem, state, scratch, group, tables[:1], targets[:1])
+        assert alone == pytest.approx(evaluate(problem, state, scratch, table, target), abs=1e-12)
+        assert not any(
+            np.asarray(column).any() for column in (group.slot_of_job, group.tables, group.bytes, group.stored)
+        )
 
 
 def test_without_overload_the_sigmoid_is_a_half() -> None:
