@@ -10,7 +10,7 @@ day the paper would do the same. A table for which the rest of the quota is too 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,15 +96,15 @@ class Climb:
             unpacked_state(problem, saved),
             unpacked("budget", copying_budget(problem, task.start, task.limits), saved),
             unpacked("ledger", ledger_of(problem), saved),
-            saved["climb.gains"].copy(),
+            np.array(saved["climb.gains"], np.float64),
             int(number),
             bool(moving),
-            saved["climb.queue"].copy(),
+            np.array(saved["climb.queue"], np.int64),
             cost_before,
             int(position),
         )
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> dict[str, NDArray[np.generic]]:
         """All that is needed to go on."""
         return {
             **packed_state(self.state),

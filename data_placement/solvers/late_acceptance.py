@@ -13,7 +13,6 @@ Invariant: every accepted placement is legal, within the limits of copying, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,8 @@ class LateAcceptance:
         """The best placement met; deterministic by the generator's seed unless it was stopped by the clock."""
         problem, saved = task.problem, resumed(self, task)
         climb = Climb.begun(task) if saved is None else Climb.resumed(task, saved)
-        seed = int(task.rng.integers(1, 2**62)) if saved is None else int(saved["seed"])
-        rest: dict[str, NDArray[Any]] | None = None
+        seed = int(task.rng.integers(1, 2**62)) if saved is None else int(saved["seed"].item())
+        rest: dict[str, NDArray[np.generic]] | None = None
         searching = saved is not None and "search.best" in saved
         if not searching and not climb.run(MOST_ROUNDS, task.progress):
             rest = climb.saved()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ Progress = Callable[[str, float], bool]
 returns the best that it has: a legal placement at any time."""
 
 
-SavedSearch = Mapping[str, NDArray[Any]]
+SavedSearch = Mapping[str, NDArray[np.generic]]
 """What a solver that was stopped needs to go on, as arrays by name."""
 CHUNK = 20_000
 """Tables or steps between two looks at whether to go on."""

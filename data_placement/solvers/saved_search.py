@@ -7,7 +7,7 @@ gives the same placement, bit by bit, as if nothing had stopped it.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,14 @@ from data_placement.solvers.plan import PlacementTask, SavedSearch
 _SOLVER, _TASK = "solver", "task"
 _MADE_ANEW = ("tables_in", "bytes_row", "job_region")
 """Whole numbers that follow from the homes: large, and exact."""
-Columns = TypeVar("Columns", bound=tuple[Any, ...])
+Columns = TypeVar("Columns", bound=tuple[object, ...])
 
 
 class CannotResume(ValueError):
     """The saved search is another solver's, or belongs to another warehouse or other settings."""
 
 
-def saved_search(solver: object, task: PlacementTask, parts: SavedSearch) -> dict[str, NDArray[Any]]:
+def saved_search(solver: object, task: PlacementTask, parts: SavedSearch) -> dict[str, NDArray[np.generic]]:
     """The parts, and what tells them from those of other solvers and tasks."""
     return {**parts, _SOLVER: np.array(repr(solver)), _TASK: np.array(_fingerprint(task))}
 
@@ -45,7 +45,7 @@ def resumed(solver: object, task: PlacementTask) -> SavedSearch | None:
     return task.resume
 
 
-def packed(prefix: str, columns: tuple[Any, ...], without: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
+def packed(prefix: str, columns: tuple[object, ...], without: tuple[str, ...] = ()) -> dict[str, NDArray[np.generic]]:
     """The fields of a named tuple, copied."""
     fields = columns._asdict()  # type: ignore[attr-defined]  # named tuples have no common type
     return {f"{prefix}.{name}": np.array(value) for name, value in fields.items() if name not in without}
@@ -59,14 +59,14 @@ def unpacked(prefix: str, columns: Columns, saved: SavedSearch) -> Columns:
     return columns._replace(**values)  # type: ignore[attr-defined,no-any-return]  # as above
 
 
-def packed_state(state: PlacementState) -> dict[str, NDArray[Any]]:
+def packed_state(state: PlacementState) -> dict[str, NDArray[np.generic]]:
     """The state without what follows exactly from the homes."""
     return packed("state", state, _MADE_ANEW)
 
 
 def unpacked_state(problem: PlacementProblem, saved: SavedSearch) -> PlacementState:
     """The state as it was."""
-    return unpacked("state", state_of(problem, saved["state.home"]), saved)
+    return unpacked("state", state_of(problem, np.asarray(saved["state.home"], np.int32)), saved)
 
 
 def _fingerprint(task: PlacementTask) -> str:
