@@ -1,94 +1,123 @@
 """The catalog: which tables there are and which regions hold them; the real-time side of Tetris (MAST §4.3).
 
 It is no part of the fleet: tables come, go and move all the time, machines do not. So it has a revision of its own and
-is changed in place, by what has become different since the revision that it is at.
+is changed in place, table by table. Every region has one of a million tables and answers from it while it holds a lease, so
+it keeps numbers instead of objects: few of them, none that the garbage collector must look at, and no table of names that
+would be copied as a whole when it grows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from domain.workload import TableInput
 
+_SHARDS = 64
+"""A dictionary of a million names takes 50 ms to grow; one of 64 parts takes 1 ms."""
+_FREE = -1
 
-@dataclass(frozen=True, slots=True)
-class CatalogChange:
-    """What leads from any catalog at revision `since` or later to the one at `revision`."""
 
-    since: int
-    revision: int
-    tables: tuple[Table, ...] = ()
-    """New ones, and those of which something is different now."""
-    dropped: tuple[TableId, ...] = ()
+class _Places(NamedTuple):
+    """Where a table is; most of a million tables share a few of these."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.since <= self.revision:
-            raise ValueError(f"a catalog cannot change from revision {self.since} to {self.revision}")
-
-    def __bool__(self) -> bool:
-        """Whether any table is different."""
-        return bool(self.tables or self.dropped)
+    home: RegionId
+    replicas: tuple[RegionId, ...]
+    regions: tuple[RegionId, ...]
+    """All of them, home first, each once."""
+    at_home: tuple[RegionId, ...]
 
 
 class Catalog:
     """All tables, in memory; says which input tables a region lacks.
 
     A region holds a table when it has a complete copy, home or replica; where the input must be fresh only the
-    home region does, since replicas may be behind (MAST §3.1). A table that is not in the catalog is held nowhere.
+    home region does, since replicas may be behind (MAST §3.1), and where it may be so and so old, those replicas that are
+    behind by no more. A table that is not in the catalog is held nowhere.
     """
 
-    __slots__ = ("_tables", "revision")
+    __slots__ = ("_free_rows", "_lags", "_number_of", "_places", "_rows", "_sizes", "_where", "revision")
 
     def __init__(self, tables: Iterable[Table] = (), revision: int = 0) -> None:
         """`revision`: grows with every change of the catalog that was stored; 0 for one that never was."""
-        self._tables: dict[TableId, Table] = {table.table: table for table in tables}
         self.revision = revision
+        self._rows: tuple[dict[TableId, int], ...] = tuple({} for _ in range(_SHARDS))
+        self._sizes = array("q")
+        self._where = array("l")
+        """By row: the number of its places; _FREE: no table has the row."""
+        self._free_rows: list[int] = []
+        self._places: list[_Places] = []
+        self._number_of: dict[tuple[RegionId, ...], int] = {}
+        self._lags: dict[int, tuple[tuple[RegionId, float], ...]] = {}
+        for table in tables:
+            self.record(table)
 
     def __len__(self) -> int:
-        return len(self._tables)
+        return sum(map(len, self._rows))
 
     def __iter__(self) -> Iterator[Table]:
         """All tables, sorted by name."""
-        return (self._tables[name] for name in sorted(self._tables))
+        return (self._table(name, self._shard(name)[name]) for name in sorted(self.names))
 
     @property
     def names(self) -> Collection[TableId]:
         """The names of all tables, in no order; they change with the catalog."""
-        return self._tables.keys()
+        return _Names(self._rows)
 
     def record(self, table: Table) -> None:
         """Enters a table, or replaces what was known of it (a replica came or went, the home moved)."""
-        self._tables[table.table] = table
+        self.enter(table.table, table.size_bytes, table.home, table.replicas, table.lags_s)
+
+    def enter(
+        self,
+        name: TableId,
+        size_bytes: int,
+        home: RegionId,
+        replicas: Sequence[RegionId],
+        lags_s: tuple[tuple[RegionId, float], ...] = (),
+    ) -> None:
+        """As `record`, without the object."""
+        shard = self._shard(name)
+        row = shard.get(name)
+        where = self._place_number(home, replicas)
+        if row is None:
+            row = self._new_row()
+            shard[name] = row
+        self._sizes[row] = size_bytes
+        self._where[row] = where
+        if lags_s:
+            self._lags[row] = lags_s
+        else:
+            self._lags.pop(row, None)
 
     def forget(self, table: TableId) -> None:
         """Removes a dropped table; unknown ones are ignored."""
-        self._tables.pop(table, None)
-
-    def apply(self, change: CatalogChange) -> None:
-        """Carries the change out. Raises ValueError, and changes nothing, when it begins at a later revision."""
-        if change.since > self.revision:
-            raise ValueError(f"the catalog is at revision {self.revision}, the change begins at {change.since}")
-        if change.revision <= self.revision:
-            return
-        for name in change.dropped:
-            self.forget(name)
-        for table in change.tables:
-            self.record(table)
-        self.revision = change.revision
+        row = self._shard(table).pop(table, None)
+        if row is not None:
+            self._where[row] = _FREE
+            self._lags.pop(row, None)
+            self._free_rows.append(row)
 
     def table(self, table: TableId) -> Table | None:
         """What is known of the table; None when it is not in the catalog."""
-        return self._tables.get(table)
+        row = self._shard(table).get(table)
+        return None if row is None else self._table(table, row)
 
     def regions_holding(self, table_input: TableInput) -> tuple[RegionId, ...]:
         """The regions from which this input can be read, home first; empty when the table is unknown."""
-        table = self._tables.get(table_input.table)
-        if table is None:
+        table = table_input.table
+        row = self._shard(table).get(table)
+        if row is None:
             return ()
-        return (table.home,) if table_input.fresh else table.regions
+        places = self._places[self._where[row]]
+        if table_input.fresh:
+            return places.at_home
+        if table_input.max_age_s is not None and row in self._lags:
+            return self._table(table, row).regions_within(table_input.max_age_s)
+        return places.regions
 
     def missing_tables(self, region: RegionId, inputs: Iterable[TableInput]) -> tuple[TableId, ...]:
         """Those of the inputs that cannot be read in this region, each once, in the order of the inputs."""
@@ -97,3 +126,41 @@ class Catalog:
             if region not in self.regions_holding(table_input):
                 missing[table_input.table] = None
         return tuple(missing)
+
+    def _shard(self, name: TableId) -> dict[TableId, int]:
+        return self._rows[hash(name) % _SHARDS]
+
+    def _table(self, name: TableId, row: int) -> Table:
+        places = self._places[self._where[row]]
+        return Table(name, self._sizes[row], places.home, places.replicas, self._lags.get(row, ()))
+
+    def _new_row(self) -> int:
+        if self._free_rows:
+            return self._free_rows.pop()
+        self._sizes.append(0)
+        self._where.append(_FREE)
+        return len(self._where) - 1
+
+    def _place_number(self, home: RegionId, replicas: Sequence[RegionId]) -> int:
+        key = (home, *replicas)
+        number = self._number_of.get(key)
+        if number is None:
+            number = self._number_of[key] = len(self._places)
+            regions = (home, *(region for region in replicas if region != home))
+            self._places.append(_Places(home, tuple(replicas), regions, (home,)))
+        return number
+
+
+class _Names(Collection[TableId]):
+    def __init__(self, shards: tuple[dict[TableId, int], ...]) -> None:
+        self._shards = shards
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._shards[hash(name) % _SHARDS]
+
+    def __iter__(self) -> Iterator[TableId]:
+        for shard in self._shards:
+            yield from shard
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shards))

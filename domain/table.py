@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from domain.identifiers import RegionId, TableId
 
+NO_NAMESPACE = ""
+"""Of tables whose name has no dot."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -15,8 +18,22 @@ class Table:
     size_bytes: int
     home: RegionId
     replicas: tuple[RegionId, ...] = ()
+    lags_s: tuple[tuple[RegionId, float], ...] = ()
+    """How far replicas are behind: the newest partition of the home is so much younger than the last one up to which
+    the replica has all; infinite where nobody knows. Those that are not named have everything."""
 
     @property
     def regions(self) -> tuple[RegionId, ...]:
         """All regions that hold a complete copy, home first."""
         return (self.home, *(region for region in self.replicas if region != self.home))
+
+    def regions_within(self, max_age_s: float) -> tuple[RegionId, ...]:
+        """The regions whose copy is behind by at most so much, home first."""
+        lags = dict(self.lags_s)
+        return tuple(region for region in self.regions if region == self.home or lags.get(region, 0.0) <= max_age_s)
+
+
+def namespace_of(table: TableId) -> str:
+    """The part of the name before the first dot; NO_NAMESPACE where there is none."""
+    namespace, dot, _ = table.partition(".")
+    return namespace if dot else NO_NAMESPACE

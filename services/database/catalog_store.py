@@ -1,65 +1,116 @@
-"""The catalog of tables: replaced as a whole, read as a whole or as what has changed since a revision.
+"""The catalog of tables: what a fleet file says of them, replaced as a whole; read as a whole or as what has changed.
 
 Each table says in which revision of the catalog it last changed, and dropped ones are remembered by name: so a
-process that has the catalog in memory need not read a million tables again because of one.
+process that has the catalog in memory need not read a million tables again because of one. Rows go into the catalog
+part by part as they arrive, never all at once: the loop that reads them answers and renews its lease meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
+from math import inf
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import case, delete, func, select
 
-from data_placement.catalog import Catalog, CatalogChange
+from data_placement.catalog import Catalog
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from services.database.channels import CATALOG_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
-from services.database.core_statements import any_of, execute, insert_rows
-from services.database.large_results import all_rows
+from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
+from services.database.large_results import all_rows, rows_in_parts
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 from services.database.tables.catalog import DATA_TABLE_REPLICAS, DATA_TABLES, DROPPED_DATA_TABLES
+from services.database.tables.data_use import DATA_READS
+
+_REPLICAS_AND_LAGS = (
+    select(
+        DATA_TABLE_REPLICAS.c.data_table,
+        func.array_agg(DATA_TABLE_REPLICAS.c.region).label("regions"),
+        func.array_agg(
+            case(
+                (DATA_TABLES.c.last_partition_s.is_(None), 0.0),
+                (DATA_TABLE_REPLICAS.c.complete_until_s.is_(None), inf),
+                else_=func.greatest(0.0, DATA_TABLES.c.last_partition_s - DATA_TABLE_REPLICAS.c.complete_until_s),
+            )
+        ).label("lags_s"),
+    )
+    .where(DATA_TABLE_REPLICAS.c.data_table == DATA_TABLES.c.data_table)
+    .group_by(DATA_TABLE_REPLICAS.c.data_table)
+    .lateral("copies")
+)
+_TABLES = (
+    select(
+        DATA_TABLES.c.data_table,
+        DATA_TABLES.c.size_bytes,
+        DATA_TABLES.c.home,
+        _REPLICAS_AND_LAGS.c.regions,
+        _REPLICAS_AND_LAGS.c.lags_s,
+    )
+    .select_from(DATA_TABLES)
+    .outerjoin(_REPLICAS_AND_LAGS, DATA_TABLES.c.data_table == _REPLICAS_AND_LAGS.c.data_table)
+)
 
 
 async def apply_tables(connection: AnyConnection, tables: Iterable[Table]) -> int:
-    """Replaces all tables and returns the catalog's revision; applying the same ones again changes nothing.
+    """Replaces all tables that come from a fleet file and returns the catalog's revision; the same ones change nothing.
 
-    Names are taken to be unique. A caller that also applies a fleet in the same transaction does that first:
-    all lock the two revisions in this order.
+    Tables that were imported, or moved since, stay as they are, also when the file names them. Names are taken to be
+    unique. A caller that also applies a fleet in the same transaction does that first: all lock the two revisions in
+    this order.
     """
     revision = await lock_revision(connection, Subject.CATALOG)
-    stored = await _load_tables(connection, since=-1)
     wanted = {table.table: replace(table, replicas=tuple(sorted(set(table.replicas)))) for table in tables}
-    outdated = sorted(name for name, table in stored.items() if wanted.get(name) != table)
+    for name in await _of_others(connection, list(wanted)):
+        del wanted[name]
+    stored = {table.table: table for table in await _tables_of_fleet(connection)}
+    gone = sorted(name for name in stored if name not in wanted)
     changed = [table for name, table in sorted(wanted.items()) if stored.get(name) != table]
-    if not outdated and not changed:
+    if not gone and not changed:
         return revision
     revision = await raise_revision(connection, Subject.CATALOG)
-    await execute(connection, delete(DATA_TABLES).where(any_of(DATA_TABLES.c.data_table, outdated)))
-    await _insert(connection, changed, revision)
-    await _remember_dropped(connection, [name for name in outdated if name not in wanted], revision)
+    await drop_tables(connection, gone, revision)
+    await _change(connection, changed, revision)
     wake_after_commit(connection, CATALOG_CHANNEL)
     return revision
 
 
+async def drop_tables(connection: AnyConnection, names: Sequence[TableId], revision: int) -> None:
+    """Forgets tables with their partitions, copies and readers, in this revision, which the caller raised the catalog to."""
+    numbers = select(DATA_TABLES.c.number).where(any_of(DATA_TABLES.c.data_table, names))
+    await execute(connection, delete(DATA_READS).where(DATA_READS.c.table_number.in_(numbers)))
+    await execute(connection, delete(DATA_TABLES).where(any_of(DATA_TABLES.c.data_table, names)))
+    rows = [(name, revision) for name in names]
+    await execute(connection, upsert_rows(DROPPED_DATA_TABLES, ("data_table", "revision"), rows))
+
+
 async def load_catalog(connection: AnyConnection) -> Catalog:
     """All tables, at the present revision, if the transaction is one snapshot."""
-    revision = await catalog_revision(connection)
-    return Catalog((await _load_tables(connection, since=-1)).values(), revision)
+    catalog = Catalog(revision=-1)
+    await update_catalog(connection, catalog)
+    return catalog
 
 
-async def load_changes(connection: AnyConnection, since: int) -> CatalogChange:
-    """What has changed since a revision, up to the present one, if the transaction is one snapshot."""
+async def update_catalog(connection: AnyConnection, catalog: Catalog) -> None:
+    """Brings the catalog in place from its revision to the present one, if the transaction is one snapshot.
+
+    Where it fails on the way, some tables are newer than the revision says; the next time goes on from there.
+    """
     revision = await catalog_revision(connection)
-    tables = await _load_tables(connection, since)
-    dropped = await all_rows(
-        connection,
-        select(DROPPED_DATA_TABLES.c.data_table)
-        .where(DROPPED_DATA_TABLES.c.revision > since)
-        .order_by(DROPPED_DATA_TABLES.c.data_table),
-    )
-    return CatalogChange(since, revision, tuple(tables.values()), tuple(TableId(row[0]) for row in dropped))
+    if revision == catalog.revision:
+        return
+    dropped = select(DROPPED_DATA_TABLES.c.data_table).where(DROPPED_DATA_TABLES.c.revision > catalog.revision)
+    async with aclosing(rows_in_parts(connection, dropped)) as parts:
+        async for rows in parts:
+            for (name,) in rows:
+                catalog.forget(TableId(name))
+    async with aclosing(rows_in_parts(connection, _TABLES.where(DATA_TABLES.c.revision > catalog.revision))) as parts:
+        async for rows in parts:
+            for name, size_bytes, home, replicas, lags_s in rows:
+                catalog.enter(TableId(name), size_bytes, RegionId(home), *_copies(replicas, lags_s))
+    catalog.revision = revision
 
 
 async def catalog_revision(connection: AnyConnection) -> int:
@@ -67,45 +118,43 @@ async def catalog_revision(connection: AnyConnection) -> int:
     return await load_revision(connection, Subject.CATALOG)
 
 
-async def _load_tables(connection: AnyConnection, since: int) -> dict[TableId, Table]:
-    """Those that changed after a revision, by name, sorted."""
-    replicas = (
-        select(DATA_TABLE_REPLICAS.c.region)
-        .where(DATA_TABLE_REPLICAS.c.data_table == DATA_TABLES.c.data_table)
-        .order_by(DATA_TABLE_REPLICAS.c.region)
-    )
-    rows = await all_rows(
+def _copies(
+    replicas: list[str] | None, lags_s: list[float] | None
+) -> tuple[tuple[RegionId, ...], tuple[tuple[RegionId, float], ...]]:
+    """The regions in their order, and by how much some of them are behind."""
+    if not replicas or lags_s is None:
+        return (), ()
+    by_region = sorted(zip((RegionId(region) for region in replicas), lags_s, strict=True))
+    return tuple(region for region, _ in by_region), tuple(pair for pair in by_region if pair[1] > 0.0)
+
+
+async def _tables_of_fleet(connection: AnyConnection) -> list[Table]:
+    rows = await all_rows(connection, _TABLES.where(DATA_TABLES.c.from_fleet))
+    return [
+        Table(TableId(name), size, RegionId(home), *_copies(regions, lags)) for name, size, home, regions, lags in rows
+    ]
+
+
+async def _of_others(connection: AnyConnection, names: Sequence[TableId]) -> list[TableId]:
+    """Those of the names under which there is a table that no fleet file may change."""
+    found = await all_rows(
         connection,
-        select(
-            DATA_TABLES.c.data_table,
-            DATA_TABLES.c.size_bytes,
-            DATA_TABLES.c.home,
-            func.array(replicas.scalar_subquery()),
-        )
-        .where(DATA_TABLES.c.revision > since)
-        .order_by(DATA_TABLES.c.data_table),
+        select(DATA_TABLES.c.data_table).where(any_of(DATA_TABLES.c.data_table, names), ~DATA_TABLES.c.from_fleet),
     )
-    return {
-        TableId(row[0]): Table(TableId(row[0]), row[1], RegionId(row[2]), tuple(RegionId(r) for r in row[3]))
-        for row in rows
-    }
+    return [TableId(row[0]) for row in found]
 
 
-async def _insert(connection: AnyConnection, tables: Sequence[Table], revision: int) -> None:
+async def _change(connection: AnyConnection, tables: Sequence[Table], revision: int) -> None:
+    names = [table.table for table in tables]
     await execute(
         connection,
-        insert_rows(
+        upsert_rows(
             DATA_TABLES,
             ("data_table", "size_bytes", "home", "revision"),
             [(table.table, table.size_bytes, table.home, revision) for table in tables],
         ),
     )
     replicas = [(table.table, region) for table in tables for region in table.replicas]
+    await execute(connection, delete(DATA_TABLE_REPLICAS).where(any_of(DATA_TABLE_REPLICAS.c.data_table, names)))
     await execute(connection, insert_rows(DATA_TABLE_REPLICAS, ("data_table", "region"), replicas))
-    present = any_of(DROPPED_DATA_TABLES.c.data_table, [table.table for table in tables])
-    await execute(connection, delete(DROPPED_DATA_TABLES).where(present))
-
-
-async def _remember_dropped(connection: AnyConnection, names: Sequence[TableId], revision: int) -> None:
-    rows = [(name, revision) for name in names]
-    await execute(connection, insert_rows(DROPPED_DATA_TABLES, ("data_table", "revision"), rows))
+    await execute(connection, delete(DROPPED_DATA_TABLES).where(any_of(DROPPED_DATA_TABLES.c.data_table, names)))

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from cluster_manager.cells.declared import declarations_of, matched
-from data_placement.catalog import Catalog, CatalogChange
+from data_placement.catalog import Catalog
 from domain.fleet import Fleet
 from domain.identifiers import GpuModel, RegionId, TenantId
 from domain.tenant import Tenant
@@ -31,12 +31,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is newer than some revisions; None where nothing is."""
+    """What is newer than some revisions; None where nothing is. Tables are changed in place as they are read."""
 
     revisions: Revisions
     fleet: Fleet | None
     tenants: tuple[Tenant, ...] | None
-    catalog: CatalogChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Surroundings:
         )
 
     def with_changes(self, changes: Changes) -> Surroundings:
-        """Those of the newer revisions; the catalog is still to be brought to its own."""
+        """Those of the newer revisions."""
         if changes.fleet is not None:
             tenants = tuple(self.tenants.values()) if changes.tenants is None else changes.tenants
             return Surroundings.of(changes.fleet, tenants, self.catalog, changes.revisions)
@@ -107,11 +106,10 @@ class SurroundingsKeeper:
             else:
                 if await self._database.run(load_revisions) == present.revisions:
                     return
-                changes = await self._database.run(partial(_load_changes, known=present.revisions), snapshot=True)
-                changed = await asyncio.to_thread(present.with_changes, changes)
-                # From here to the end no call is answered in between.
-                present.catalog.apply(changes.catalog)
-                self._present = changed
+                changes = await self._database.run(
+                    partial(_load_changes, known=present.revisions, catalog=present.catalog), snapshot=True
+                )
+                self._present = await asyncio.to_thread(present.with_changes, changes)
             self._log_present()
 
     async def run(self, changed: Callable[[], None]) -> None:
@@ -143,11 +141,11 @@ async def _load(connection: AnyConnection) -> tuple[Fleet, tuple[Tenant, ...], C
     return fleet, tenants, await catalog_store.load_catalog(connection), await load_revisions(connection)
 
 
-async def _load_changes(connection: AnyConnection, known: Revisions) -> Changes:
+async def _load_changes(connection: AnyConnection, known: Revisions, catalog: Catalog) -> Changes:
     revisions = await load_revisions(connection)
+    await catalog_store.update_catalog(connection, catalog)
     return Changes(
         revisions,
         None if revisions.fleet == known.fleet else (await fleet_store.load_fleet(connection))[0],
         None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection),
-        await catalog_store.load_changes(connection, known.catalog),
     )

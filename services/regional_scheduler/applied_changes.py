@@ -12,7 +12,7 @@ import structlog
 from cluster_manager.capacity.errors import InventoryError
 from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters, weights_of
 from cluster_manager.mechanisms import NoMechanism
-from data_placement.catalog import CatalogChange
+from data_placement.catalog import Catalog
 from domain.fleet import MachineState, Region
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.tenant import Tenant
@@ -36,13 +36,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Newer:
-    """What is newer in the database than in the memory; None where nothing is."""
+    """What is newer in the database than in the memory; None where nothing is. Tables are changed in place as they are read."""
 
     revisions: Revisions
     region: tuple[Region, Mapping[MachineId, MachineState]] | None
     """As it is stored: without its virtual clusters."""
     tenants: tuple[Tenant, ...] | None
-    catalog: CatalogChange
     profiles: tuple[StoredProfile, ...]
 
 
@@ -76,6 +75,7 @@ class AppliedChanges:
                 known=memory.revisions,
                 region=memory.region.region,
                 tenants_known=tuple(memory.tenants.values()),
+                catalog=memory.catalog,
             ),
             snapshot=True,
             give_up_after_s=0.0,
@@ -84,7 +84,6 @@ class AppliedChanges:
             memory.tenants = {tenant.tenant: tenant for tenant in newer.tenants}
         if newer.region is not None:
             await self._exchange_machines(*newer.region, now_real_s)
-        memory.catalog.apply(newer.catalog)
         memory.works.take_over(newer.profiles, newer.revisions.profiles)
         memory.revisions = newer.revisions
         _log.info(
@@ -126,7 +125,7 @@ def _exchange(
 
 
 async def _load_newer(
-    connection: AnyConnection, known: Revisions, region: RegionId, tenants_known: Sequence[Tenant]
+    connection: AnyConnection, known: Revisions, region: RegionId, tenants_known: Sequence[Tenant], catalog: Catalog
 ) -> _Newer:
     revisions = await load_revisions(connection)
     tenants = None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection)
@@ -136,8 +135,8 @@ async def _load_newer(
         if not fleet.regions:
             raise SessionOver(f"the fleet has no region {region} any more")
         machines = (fleet.regions[0], states)
-    catalog = await catalog_store.load_changes(connection, known.catalog)
-    return _Newer(revisions, machines, tenants, catalog, await load_since(connection, known.profiles))
+    await catalog_store.update_catalog(connection, catalog)
+    return _Newer(revisions, machines, tenants, await load_since(connection, known.profiles))
 
 
 def _share_otherwise(tenants: Sequence[Tenant] | None, known: Sequence[Tenant]) -> bool:

@@ -1,10 +1,14 @@
-"""The catalog: which inputs a region lacks, and what a change makes of it."""
+"""The catalog: which inputs a region lacks."""
+
+from math import inf, nan
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from data_placement.catalog import Catalog, CatalogChange
+from data_placement.catalog import Catalog
 from domain.identifiers import RegionId, TableId
-from domain.table import Table
+from domain.table import NO_NAMESPACE, Table, namespace_of
 from domain.workload import TableInput
 
 EAST, WEST, NORTH = RegionId("east"), RegionId("west"), RegionId("north")
@@ -57,16 +61,59 @@ def test_a_forgotten_table_is_held_nowhere() -> None:
     assert known.missing_tables(WEST, [TableInput(VIEWS)]) == (VIEWS,)
 
 
-def test_a_change_is_carried_out_once_and_only_where_it_begins() -> None:
-    known = Catalog([Table(CLICKS, 10**12, home=EAST), Table(VIEWS, 10**9, home=WEST)], revision=3)
-    change = CatalogChange(2, 5, (Table(CLICKS, 10**12, home=NORTH),), (VIEWS,))
-    known.apply(change)
-    assert (list(known), known.revision) == ([Table(CLICKS, 10**12, home=NORTH)], 5)
-    known.record(Table(VIEWS, 1, home=EAST))
-    known.apply(change)
-    assert (set(known.names), len(known)) == ({CLICKS, VIEWS}, 2)
-    with pytest.raises(ValueError, match="begins at 6"):
-        known.apply(CatalogChange(6, 7, (), (CLICKS,)))
-    assert (set(known.names), known.revision) == ({CLICKS, VIEWS}, 5)
-    with pytest.raises(ValueError, match="from revision 3 to 2"):
-        CatalogChange(3, 2)
+def test_a_copy_that_is_too_far_behind_does_not_do() -> None:
+    behind = Table(CLICKS, 10**12, home=EAST, replicas=(NORTH, WEST), lags_s=((NORTH, 3600.0), (WEST, inf)))
+    known = Catalog([behind])
+    assert known.regions_holding(TableInput(CLICKS)) == (EAST, NORTH, WEST)
+    assert known.regions_holding(TableInput(CLICKS, max_age_s=3600.0)) == (EAST, NORTH)
+    assert known.regions_holding(TableInput(CLICKS, max_age_s=0.0)) == (EAST,)
+    assert known.table(CLICKS) == behind
+    known.record(Table(CLICKS, 10**12, home=EAST, replicas=(NORTH, WEST)))
+    assert known.regions_holding(TableInput(CLICKS, max_age_s=0.0)) == (EAST, NORTH, WEST)
+
+
+@pytest.mark.parametrize(("fresh", "max_age_s"), [(True, 5.0), (False, -1.0), (False, nan)])
+def test_an_age_that_means_nothing_is_refused(fresh: bool, max_age_s: float) -> None:
+    with pytest.raises(ValueError, match="max_age_s of table clicks"):
+        TableInput(CLICKS, fresh, max_age_s)
+
+
+def test_the_namespace_of_a_table_is_what_stands_before_the_first_dot() -> None:
+    assert namespace_of(TableId("ads.clicks.daily")) == "ads"
+    assert namespace_of(CLICKS) == NO_NAMESPACE
+
+
+_REGIONS = st.sampled_from((EAST, WEST, NORTH))
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([TableId(f"t{number}") for number in range(6)]),
+        st.none() | st.tuples(_REGIONS, st.lists(_REGIONS, max_size=3), st.dictionaries(_REGIONS, st.floats(1, 9))),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=_STEPS, bound_s=st.none() | st.floats(0, 10))
+def test_never_answers_otherwise_than_the_tables_themselves(
+    steps: list[tuple[TableId, tuple[RegionId, list[RegionId], dict[RegionId, float]] | None]], bound_s: float | None
+) -> None:
+    """Whatever was recorded, replaced and forgotten, in whichever order."""
+    known, tables = Catalog(), dict[TableId, Table]()
+    for name, placed in steps:
+        if placed is None:
+            known.forget(name)
+            tables.pop(name, None)
+        else:
+            home, replicas, lags = placed
+            tables[name] = Table(name, len(lags), home, tuple(replicas), tuple(sorted(lags.items())))
+            known.record(tables[name])
+    assert list(known) == [tables[name] for name in sorted(tables)]
+    assert (len(known), sorted(known.names)) == (len(tables), sorted(tables))
+    for name in {name for name, _ in steps}:
+        table = tables.get(name)
+        assert (name in known.names) is (table is not None)
+        assert known.table(name) == table
+        assert known.regions_holding(TableInput(name)) == (() if table is None else table.regions)
+        assert known.regions_holding(TableInput(name, fresh=True)) == (() if table is None else (table.home,))
+        within = () if table is None else table.regions if bound_s is None else table.regions_within(bound_s)
+        assert known.regions_holding(TableInput(name, max_age_s=bound_s)) == within

@@ -1,11 +1,12 @@
 import asyncio
 from functools import partial
+from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_placement.catalog import Catalog, CatalogChange
+from data_placement.catalog import Catalog
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from services.database import catalog_store, fleet_store, large_results
@@ -58,23 +59,61 @@ def test_tables_are_no_part_of_the_fleet(database_url: str) -> None:
     asyncio.run(scenario())
 
 
-def test_changes_say_what_is_new_what_moved_and_what_is_gone(database_url: str) -> None:
+def test_a_catalog_learns_what_is_new_what_moved_and_what_is_gone(database_url: str) -> None:
     moved = Table(CLICKS.table, CLICKS.size_bytes, COAST)
     new = Table(TableId("new"), 2, EAST)
 
     async def scenario() -> None:
         async with Database(database_url) as database:
             await database.run(partial(catalog_store.apply_tables, tables=TABLES))
+            catalog = await database.run(catalog_store.load_catalog, snapshot=True)
+            early = await database.run(catalog_store.load_catalog, snapshot=True)
             await database.run(partial(catalog_store.apply_tables, tables=[moved, new]))
-            change = await database.run(partial(catalog_store.load_changes, since=1), snapshot=True)
-            assert change == CatalogChange(1, 2, (moved, new), (IMAGES.table,))
-            assert not await database.run(partial(catalog_store.load_changes, since=2), snapshot=True)
+            await database.run(partial(catalog_store.update_catalog, catalog=catalog), snapshot=True)
+            assert (list(catalog), catalog.revision) == ([moved, new], 2)
             # One that comes back is not gone any more.
             await database.run(partial(catalog_store.apply_tables, tables=[moved, IMAGES]))
-            change = await database.run(partial(catalog_store.load_changes, since=1), snapshot=True)
-            assert change == CatalogChange(1, 3, (moved, IMAGES), (new.table,))
+            for known in (catalog, early):
+                await database.run(partial(catalog_store.update_catalog, catalog=known), snapshot=True)
+                assert (list(known), known.revision) == ([moved, IMAGES], 3)
 
     asyncio.run(scenario())
+
+
+def test_a_fleet_file_leaves_alone_what_does_not_come_from_one(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(catalog_store.apply_tables, tables=TABLES))
+            elsewhere = "UPDATE data_tables SET from_fleet = false, home = 'coast' WHERE data_table = %s"
+            async with database.transaction() as connection:
+                await connection.execute(elsewhere, (CLICKS.table,))
+            assert await database.run(partial(catalog_store.apply_tables, tables=TABLES)) == 1
+            assert await database.run(partial(catalog_store.apply_tables, tables=())) == 2
+            catalog = await database.run(catalog_store.load_catalog, snapshot=True)
+            assert list(catalog) == [Table(CLICKS.table, CLICKS.size_bytes, COAST, CLICKS.replicas)]
+
+    asyncio.run(scenario())
+
+
+def test_a_catalog_knows_how_far_copies_are_behind(database_url: str) -> None:
+    partitions = (
+        "UPDATE data_tables SET last_partition_s = 100, revision = 2",
+        "INSERT INTO data_table_replicas VALUES (%(table)s, 'north', 40), (%(table)s, 'south', 100), (%(table)s, 'west', NULL)",
+        "UPDATE revisions SET revision = 2 WHERE subject = 'catalog'",
+    )
+
+    async def scenario() -> Table | None:
+        async with Database(database_url) as database:
+            await database.run(partial(catalog_store.apply_tables, tables=[Table(CLICKS.table, 5, EAST)]))
+            async with database.transaction() as connection:
+                for statement in partitions:
+                    await connection.execute(statement, {"table": CLICKS.table})
+            return (await database.run(catalog_store.load_catalog, snapshot=True)).table(CLICKS.table)
+
+    table = asyncio.run(scenario())
+    assert table is not None
+    assert table.lags_s == (("north", 60.0), ("west", inf))
+    assert table.regions_within(59.0) == (EAST, "south")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15)
@@ -90,8 +129,7 @@ def test_never_differs_whether_a_catalog_was_changed_in_place_or_loaded(
             for number, tables in enumerate(steps):
                 await database.run(partial(catalog_store.apply_tables, tables=tables))
                 if number in seen or number == len(steps) - 1:
-                    since = catalog.revision
-                    catalog.apply(await database.run(partial(catalog_store.load_changes, since=since), snapshot=True))
+                    await database.run(partial(catalog_store.update_catalog, catalog=catalog), snapshot=True)
                     assert list(catalog) == _stored(tables)
             loaded = await database.run(catalog_store.load_catalog, snapshot=True)
             assert (list(loaded), loaded.revision) == (list(catalog), catalog.revision)
