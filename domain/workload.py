@@ -80,17 +80,12 @@ class JobSpecification:
 class TableInput:
     """A table that the workload reads. With `fresh` only the table's home region will do (MAST §3.1).
 
-    Otherwise copies that are behind the home by more than `max_age_s` will not do; None: all others do. Raises ValueError
-    for an age that is negative or no number, or beside `fresh`.
+    Otherwise copies that are behind the home by more than `max_age_s` will not do; None: all others do.
     """
 
     table: TableId
     fresh: bool = False
     max_age_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_age_s is not None and (self.fresh or not self.max_age_s >= 0.0):
-            raise ValueError(f"max_age_s of table {self.table} must be 0 or more, without fresh, not {self.max_age_s}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from domain.diagnosis import Diagnosis
 from domain.events import JsonValue
 from domain.identifiers import VirtualClusterId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
-from domain.workload import WorkloadSpecification, emulated_work_s
+from domain.workload import TableInput, WorkloadSpecification, emulated_work_s
 from formats.trace_workload import model_of
 
 
@@ -24,13 +24,18 @@ def promoted_details(waited_s: float, attained_s: float, attained_gpu_s: float) 
     return {"waited_s": waited_s, "attained_s": attained_s, "attained_gpu_s": attained_gpu_s}
 
 
+def _table_details(table: TableInput) -> dict[str, JsonValue]:
+    bound: dict[str, JsonValue] = {} if table.max_age_s is None else {"max_age_s": table.max_age_s}
+    return {"table": table.table, "fresh": table.fresh, **bound}
+
+
 def submitted_details(specification: WorkloadSpecification) -> dict[str, JsonValue]:
     """What a `submitted` event says of its workload."""
     work_s = emulated_work_s(specification)
     return {
         "name": specification.name,
         "jobs": jobs_details(specification),
-        "tables": [{"table": table.table, "fresh": table.fresh} for table in specification.tables],
+        "tables": [_table_details(table) for table in specification.tables],
         "regions": list(specification.regions),
         "work_s": work_s,
         "emulated": work_s is not None,

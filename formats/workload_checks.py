@@ -20,6 +20,7 @@ from domain.workload import (
     JobSpecification,
     PythonCallable,
     RetryPolicy,
+    TableInput,
     WorkloadSpecification,
 )
 from formats.affinity_checks import check_affinity
@@ -31,6 +32,7 @@ GREATEST_JOBS = 100
 GREATEST_TASKS = 100_000
 """Of one job, and of all jobs of a workload together."""
 GREATEST_TABLES = 1_000
+GREATEST_AGE_S = 10 * 366 * 86_400.0
 GREATEST_REGIONS = 1_000
 GREATEST_LABELS = 64
 GREATEST_LABEL_CHARACTERS = 1_024
@@ -77,6 +79,7 @@ def check_workload(
         names = [table.table for table in specification.tables]
         paths = [f"tables[{index}].table" for index in range(len(names))]
         _check_references(names, paths, "tables", GREATEST_TABLES, tables, "table", problems)
+        _check_ages(specification.tables, problems)
     if specification.regions:
         paths = [f"regions[{index}]" for index in range(len(specification.regions))]
         _check_references(specification.regions, paths, "regions", GREATEST_REGIONS, regions, "region", problems)
@@ -215,6 +218,19 @@ def _check_profile(profile: ModelProfile, path: str, problems: list[FieldProblem
     if known and largest_mib is not None and model_mib is not None and largest_mib > model_mib:
         description = f"is {largest_mib:g}, more than the whole model with {model_mib:g}; a skew is at most 1"
         problems.append(FieldProblem(path + ".largest_tensor_mib", description))
+
+
+def _check_ages(tables: tuple[TableInput, ...], problems: list[FieldProblem]) -> None:
+    for index, table in enumerate(tables[:GREATEST_TABLES]):
+        if table.max_age_s is None:
+            continue
+        path = f"tables[{index}].max_age_s"
+        if table.fresh:
+            problems.append(
+                FieldProblem(path, "stands beside fresh, for which only the home will do; keep one of them")
+            )
+        else:
+            _check_number(table.max_age_s, path, 0.0, GREATEST_AGE_S, problems)
 
 
 def _check_command(arguments: tuple[str, ...], path: str, problems: list[FieldProblem]) -> None:

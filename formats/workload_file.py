@@ -75,6 +75,7 @@ def _table_by_name(value: object) -> object:
 class TableInputSchema(Schema):
     table: str
     fresh: bool = False
+    max_age_s: float | None = None
 
 
 class RetrySchema(Schema):
@@ -127,7 +128,7 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
         name=schema.name,
         tenant=TenantId(schema.tenant),
         jobs=tuple(_job(job) for job in schema.jobs),
-        tables=tuple(TableInput(TableId(table.table), table.fresh) for table in schema.tables),
+        tables=tuple(TableInput(TableId(table.table), table.fresh, table.max_age_s) for table in schema.tables),
         regions=tuple(RegionId(region) for region in schema.regions),
         labels=tuple(sorted(schema.labels.items())),
         retry=RetryPolicy(schema.retry.max_retries, float(schema.retry.backoff_s), float(schema.retry.backoff_cap_s)),
@@ -139,6 +140,11 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
     return specification
 
 
+def _table_document(table: TableInput) -> dict[str, object]:
+    bound: dict[str, object] = {} if table.max_age_s is None else {"max_age_s": table.max_age_s}
+    return {"table": str(table.table), "fresh": table.fresh} | bound
+
+
 def workload_document(specification: WorkloadSpecification) -> dict[str, object]:
     """The workload as a document with every field; `workload_from_document` gives the same workload back
     (labels and environment sorted by key).
@@ -147,7 +153,7 @@ def workload_document(specification: WorkloadSpecification) -> dict[str, object]
         "name": specification.name,
         "tenant": str(specification.tenant),
         "jobs": [_job_document(job) for job in specification.jobs],
-        "tables": [{"table": str(table.table), "fresh": table.fresh} for table in specification.tables],
+        "tables": [_table_document(table) for table in specification.tables],
         "regions": [str(region) for region in specification.regions],
         "labels": dict(specification.labels),
         "retry": {

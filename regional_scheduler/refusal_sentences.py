@@ -14,7 +14,7 @@ from domain.diagnosis import Diagnosis, Quantity, Reason
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, TableId
 from domain.rank import Standing
 from domain.resources import TaskResources
-from domain.workload import JobSpecification, WorkloadSpecification
+from domain.workload import JobSpecification, TableInput, WorkloadSpecification
 
 _UNITS = MappingProxyType({Quantity.GPUS: "GPUs", Quantity.CPUS: "CPUs", Quantity.MEMORY_GIB: "GiB"})
 
@@ -124,12 +124,17 @@ def sentence_about_tables(diagnosis: Diagnosis, specification: WorkloadSpecifica
     """Each table that the region lacks, and where it can be read."""
     where: dict[TableId, str] = {}
     for table_input in specification.tables:
-        if table_input.table not in diagnosis.tables or (table_input.table in where and not table_input.fresh):
+        if table_input.table not in diagnosis.tables or (table_input.table in where and not _is_bounded(table_input)):
             continue
         held_in = catalog.regions_holding(table_input)
-        fresh = "fresh only " if table_input.fresh else ""
+        fresh = "fresh only " if _is_bounded(table_input) else ""
         where[table_input.table] = f"{fresh}in {', '.join(held_in)}" if held_in else "nowhere"
     return "; ".join(f"table {table} is not here but {where[table]}" for table in diagnosis.tables)
+
+
+def _is_bounded(table_input: TableInput) -> bool:
+    """Whether not every copy will do."""
+    return table_input.fresh or table_input.max_age_s is not None
 
 
 def _task(resources: TaskResources) -> str:

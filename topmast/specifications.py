@@ -105,10 +105,13 @@ class JobSpecification:
 
 @dataclass(frozen=True, slots=True)
 class TableInput:
-    """A table that the workload reads; with `fresh` only the table's home region will do."""
+    """A table that the workload reads; with `fresh` only the table's home region will do, with `max_age_s` only copies that
+    are behind the home by no more.
+    """
 
     table: str
     fresh: bool = False
+    max_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +224,10 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
         name=specification.name,
         tenant=specification.tenant,
         jobs=[_job_to_proto(job) for job in specification.jobs],
-        tables=[workload_pb2.TableInput(table=table.table, fresh=table.fresh) for table in specification.tables],
+        tables=[
+            workload_pb2.TableInput(table=table.table, fresh=table.fresh, max_age_s=table.max_age_s)
+            for table in specification.tables
+        ],
         regions=specification.regions,
         labels=specification.labels,
         stop_grace_s=specification.stop_grace_s,
@@ -306,7 +312,10 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
         tenant=message.tenant,
         name=message.name,
         jobs=tuple(_job_from_proto(job) for job in message.jobs),
-        tables=tuple(TableInput(table.table, table.fresh) for table in message.tables),
+        tables=tuple(
+            TableInput(table.table, table.fresh, table.max_age_s if table.HasField("max_age_s") else None)
+            for table in message.tables
+        ),
         regions=tuple(message.regions),
         labels=dict(sorted(message.labels.items())),
         retry=RetryPolicy(max_retries=retry.max_retries, backoff_s=retry.backoff_s, backoff_cap_s=retry.backoff_cap_s)

@@ -11,7 +11,7 @@ from services.command_line.wording import counted, duration, moment, number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from topmast import Attempt, Diagnosis, JobSpecification, Workload
+    from topmast import Attempt, Diagnosis, JobSpecification, TableInput, Workload
 
 
 def list_table(workloads: Iterable[Workload]) -> TextTable:
@@ -58,7 +58,7 @@ def details_table(workload: Workload) -> TextTable:
         ("failures", str(workload.failures) if workload.failures else ""),
         *((f"job {job.name}", job_words(job)) for job in workload.specification.jobs),
         *((f"place of {one.job}", one.sentence) for one in workload.consolidations),
-        ("tables", ", ".join(table.table + " (fresh)" * table.fresh for table in workload.specification.tables)),
+        ("tables", ", ".join(_table(table) for table in workload.specification.tables)),
         ("regions", ", ".join(workload.specification.regions)),
         ("labels", ", ".join(f"{key}={value}" for key, value in workload.specification.labels.items())),
     ]
@@ -235,3 +235,9 @@ def count_by_state(workloads: Iterable[Workload]) -> str:
     """3 COMPLETED, 1 FAILED."""
     counts = Counter(workload.state.value for workload in workloads)
     return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+
+
+def _table(table: TableInput) -> str:
+    if table.max_age_s is not None:
+        return f"{table.table} (at most {duration(table.max_age_s)} behind)"
+    return table.table + " (fresh)" * table.fresh

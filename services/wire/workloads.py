@@ -57,7 +57,7 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
         message.name,
         TenantId(message.tenant),
         jobs,  # type: ignore[arg-type]  # None is excluded above, in a way that costs nothing
-        tuple([TableInput(TableId(table.table), table.fresh) for table in message.tables]),
+        tuple([_table_input(table) for table in message.tables]),
         tuple([RegionId(region) for region in message.regions]),
         _sorted_pairs(labels) if labels else (),
         _retry_from_proto(message.retry) if message.HasField("retry") else _DEFAULT_RETRY,
@@ -143,6 +143,11 @@ def _retry_from_proto(message: workload_pb2.RetryPolicy) -> RetryPolicy:
     )
 
 
+def _table_input(message: workload_pb2.TableInput) -> TableInput:
+    max_age_s = message.max_age_s if message.HasField("max_age_s") else None
+    return TableInput(TableId(message.table), message.fresh, max_age_s)
+
+
 def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2.WorkloadSpecification:
     """The message that `specification_from_proto` turns into the same specification again."""
     retry = specification.retry
@@ -150,7 +155,10 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
         name=specification.name,
         tenant=specification.tenant,
         jobs=[_job_to_proto(job) for job in specification.jobs],
-        tables=[workload_pb2.TableInput(table=table.table, fresh=table.fresh) for table in specification.tables],
+        tables=[
+            workload_pb2.TableInput(table=table.table, fresh=table.fresh, max_age_s=table.max_age_s)
+            for table in specification.tables
+        ],
         regions=specification.regions,
         labels=dict(specification.labels),
         stop_grace_s=specification.stop_grace_s,

@@ -1,8 +1,7 @@
 """The catalog: which inputs a region lacks."""
 
-from math import inf, nan
+from math import inf
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,12 +69,6 @@ def test_a_copy_that_is_too_far_behind_does_not_do() -> None:
     assert known.table(CLICKS) == behind
     known.record(Table(CLICKS, 10**12, home=EAST, replicas=(NORTH, WEST)))
     assert known.regions_holding(TableInput(CLICKS, max_age_s=0.0)) == (EAST, NORTH, WEST)
-
-
-@pytest.mark.parametrize(("fresh", "max_age_s"), [(True, 5.0), (False, -1.0), (False, nan)])
-def test_an_age_that_means_nothing_is_refused(fresh: bool, max_age_s: float) -> None:
-    with pytest.raises(ValueError, match="max_age_s of table clicks"):
-        TableInput(CLICKS, fresh, max_age_s)
 
 
 def test_the_namespace_of_a_table_is_what_stands_before_the_first_dot() -> None:

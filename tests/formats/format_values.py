@@ -58,6 +58,10 @@ _PROFILES = st.builds(ModelProfile, st.floats(0, 1)) | st.tuples(_MIB, _MIB).map
 )
 
 
+_FRESHNESS = st.sampled_from(((False, None), (True, None), (False, 0.0), (False, 3600.0)))
+"""Of an input: whether it must be fresh, and how far a copy may be behind."""
+
+
 @st.composite
 def machines(draw: st.DrawFn, name: str) -> Machine:
     gpus = draw(st.integers(0, 62))
@@ -217,7 +221,7 @@ def workloads(draw: st.DrawFn) -> WorkloadSpecification:
         draw(NAMES),
         TenantId(draw(NAMES)),
         tuple(draw(_jobs(name, emulated)) for name in names),
-        tuple(TableInput(TableId(name), draw(st.booleans())) for name in draw(_unique(st.lists(NAMES, max_size=3)))),
+        tuple(TableInput(TableId(name), *draw(_FRESHNESS)) for name in draw(_unique(st.lists(NAMES, max_size=3)))),
         tuple(RegionId(name) for name in draw(_unique(st.lists(NAMES, max_size=3)))),
         tuple(sorted(draw(st.dictionaries(NAMES, TEXTS, max_size=3)).items())),
         RetryPolicy(draw(st.integers(0, 1000)), draw(st.floats(0, 1e5)), draw(st.floats(0, 1e5))),

@@ -181,6 +181,9 @@ def test_never_accepts_a_bad_environment(environment: tuple[tuple[str, str], ...
         ({"labels": tuple((f"k{n}", "") for n in range(65))}, "labels"),
         ({"tables": (TableInput(TableId("clicks")), TableInput(TableId("clicks"), True))}, "tables[1].table"),
         ({"tables": (TableInput(TableId("clicks")),) * 1001}, "tables"),
+        ({"tables": (TableInput(TableId("clicks"), max_age_s=-1.0),)}, "tables[0].max_age_s"),
+        ({"tables": (TableInput(TableId("clicks"), max_age_s=math.nan),)}, "tables[0].max_age_s"),
+        ({"tables": (TableInput(TableId("clicks"), True, 5.0),)}, "tables[0].max_age_s"),
         ({"regions": (RegionId("east"), RegionId("east"))}, "regions[1]"),
         ({"retry": RetryPolicy(-1)}, "retry.max_retries"),
         ({"retry": RetryPolicy(1001)}, "retry.max_retries"),
@@ -189,7 +192,7 @@ def test_never_accepts_a_bad_environment(environment: tuple[tuple[str, str], ...
         ({"stop_grace_s": -0.1}, "stop_grace_s"),
         ({"stop_grace_s": 86_401.0}, "stop_grace_s"),
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_never_accepts_bad_fields_of_the_workload(changes: dict[str, object], field: str) -> None:
     assert list(check(replace(WORKLOAD, **changes))) == [field]  # type: ignore[arg-type]  # checked by the test

@@ -400,20 +400,26 @@ class TableInput(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    MAX_AGE_S_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     fresh: _builtins.bool
     """Only the table's home region will do."""
+    max_age_s: _builtins.float
+    """Copies that are behind the home by more will not do. Not set: all others do."""
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         fresh: _builtins.bool = ...,
+        max_age_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s", "max_age_s", b"max_age_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh", b"fresh", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s", "fresh", b"fresh", "max_age_s", b"max_age_s", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_age_s: _TypeAlias = _typing.Literal["max_age_s"]  # noqa: Y015
+    _WhichOneofArgType__max_age_s: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_age_s) -> _WhichOneofReturnType__max_age_s | None: ...
 
 Global___TableInput: _TypeAlias = TableInput  # noqa: Y015
 
