@@ -26,29 +26,44 @@ class SeriesDemand:
     def __init__(self, file: Path, reclaim_within_s: float | None = None) -> None:
         self._file = file
         self._reclaim_within_s = reclaim_within_s
-        self._points: Sequence[UtilisationPoint] = ()
+        self._series: RepeatedSeries | None = None
 
     def read(self) -> None:
         """Reads the file, so that nothing has to be read when it is asked. Raises FormatError."""
-        self._points = read_utilisation(self._file)
+        self._read()
+
+    def _read(self) -> RepeatedSeries:
+        self._series = RepeatedSeries(read_utilisation(self._file))
+        return self._series
 
     async def demand(self, about: LendingCluster, now: float) -> InferenceDemand:
-        if not self._points:
+        series = self._series
+        if series is None:
             try:
-                await asyncio.to_thread(self.read)
+                series = await asyncio.to_thread(self._read)
             except (FormatError, OSError) as error:
                 raise NoDemand(f"the series {self._file} cannot be played: {error}") from error
-        load = load_at(self._points, now)
+        load = series.load_at(now)
         return InferenceDemand(math.ceil(load * about.machines - _ROUNDING), None, self._reclaim_within_s)
 
     async def close(self) -> None:
         pass
 
 
-def load_at(points: Sequence[UtilisationPoint], now: float) -> float:
-    """The load of the repeated series then. The last point lasts as long as the one before it."""
-    first_s = points[0].t_s
-    last_span_s = points[-1].t_s - points[-2].t_s if len(points) > 1 else 1.0
-    period_s = points[-1].t_s + last_span_s - first_s
-    place = bisect_right([point.t_s for point in points], first_s + (now - first_s) % period_s) - 1
-    return points[max(0, place)].busy_fraction
+class RepeatedSeries:
+    """Points by time, again and again. Raises ValueError without any."""
+
+    def __init__(self, points: Sequence[UtilisationPoint]) -> None:
+        if not points:
+            raise ValueError("a series that repeats has at least one point")
+        self._times_s = tuple([point.t_s for point in points])
+        self._loads = tuple([point.busy_fraction for point in points])
+        # The last point lasts as long as the one before it.
+        last_span_s = points[-1].t_s - points[-2].t_s if len(points) > 1 else 1.0
+        self._period_s = points[-1].t_s + last_span_s - points[0].t_s
+
+    def load_at(self, now: float) -> float:
+        """The load then."""
+        first_s = self._times_s[0]
+        place = bisect_right(self._times_s, first_s + (now - first_s) % self._period_s) - 1
+        return self._loads[max(0, place)]

@@ -53,11 +53,14 @@ class DemandWatch:
         next_look_s = self.clock.now() if last_asked_s is None else last_asked_s + side.look_every_s
         self._watched[cluster] = _Watched(side, _source_of(side), next_look_s)
 
-    def ask_when_due(self, about: LendingCluster) -> None:
-        """Asks, if the next look has come and it is not being asked."""
+    def is_due(self, cluster: ClusterId) -> bool:
+        """Whether the next look has come, and it is not being asked."""
+        watched = self._watched[cluster]
+        return not watched.asking and self.clock.now() >= watched.next_look_s
+
+    def ask(self, about: LendingCluster) -> None:
+        """Asks one that is due."""
         watched, now = self._watched[about.cluster], self.clock.now()
-        if watched.asking or now < watched.next_look_s:
-            return
         watched.asking = True
         watched.next_look_s = now + watched.side.look_every_s
         self._asking.spawn(self._ask(watched, about, now))

@@ -102,8 +102,9 @@ class LiveLoans:
         await self._end_overdue()
         await self._follow(clusters)
         for cluster in clusters:
-            if cluster.cluster not in self._memory.closed:
-                self._watch.ask_when_due(self._about(cluster))
+            # Of thousands of machines: only who is asked is told what becomes of them.
+            if cluster.cluster not in self._memory.closed and self._watch.is_due(cluster.cluster):
+                self._watch.ask(self._about(cluster))
 
     async def close(self) -> None:
         """Asks nothing more."""

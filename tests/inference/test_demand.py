@@ -16,7 +16,7 @@ from services.clock import SystemClock
 from services.inference.demand import LendingCluster, NoDemand, checked_demand
 from services.inference.ray_serve import DeploymentNeed, MachineSize, ReplicaPart, machines_for
 from services.inference.remote import RemoteDemand
-from services.inference.series import SeriesDemand, load_at
+from services.inference.series import RepeatedSeries, SeriesDemand
 from services.inference.server import inference_server
 from simulator.inputs.loans import UtilisationPoint
 
@@ -72,7 +72,7 @@ def test_a_series_repeats(tmp_path: Path) -> None:
         asyncio.run(source.demand(ABOUT, now)).needed_machines for now in (0.0, 299.0, 300.0, 600.0, 900.0, 1_200.0)
     ]
     assert needs == [1, 1, 6, 0, 1, 6]
-    assert load_at([UtilisationPoint(0.0, 0.5)], 1e9) == 0.5
+    assert RepeatedSeries([UtilisationPoint(0.0, 0.5)]).load_at(1e9) == 0.5
 
 
 def test_a_series_that_is_none_says_why(tmp_path: Path) -> None:
