@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -26,6 +26,14 @@ class ChangeKind(StrEnum):
     TUNED = "tuned"
 
 
+class LossCause(StrEnum):
+    """Why an attempt goes on with fewer tasks although nobody has decided that."""
+
+    TASK_LOST = "task_lost"
+    """The process was killed, or what watched over it is gone."""
+    MACHINE_LOST = "machine_lost"
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementChange:
     """A change that was decided and is being carried out: what it gives up is not free before it is carried out."""
@@ -39,6 +47,61 @@ class PlacementChange:
     """Attempts that were leaving, or giving up something, on machines where this one gets more."""
     undoes: bool = False
     """It takes back a change that a cluster has refused."""
+    lost: tuple[TaskName, ...] = ()
+    """Tasks that are gone already, sorted: no change back has them again."""
+    cause: LossCause | None = None
+    """Why they are; None: the change was decided."""
+
+
+def flexible_among(specification: WorkloadSpecification, names: Collection[TaskName]) -> bool:
+    """Whether all of these tasks are flexible: the attempt can go on without them (Lyra §5.2)."""
+    base = {job.name: job.tasks for job in specification.jobs}
+    return all(name.task >= base.get(name.job, name.task + 1) for name in names)
+
+
+def without_lost(
+    placements: Sequence[TaskPlacement],
+    change: PlacementChange | None,
+    lost: Collection[TaskName],
+    cause: LossCause,
+    *,
+    waits: bool = False,
+) -> tuple[tuple[TaskPlacement, ...], PlacementChange]:
+    """What an attempt goes on with that has lost flexible tasks, and the change to that.
+
+    `placements` is what it was to hold. A change that is not carried out yet is taken up in the new one; of one that still
+    waits for what it gets (`waits`) only what it gives up, for those that are left cannot wait.
+    """
+    wanted = kept(change.before, placements) if change is not None and waits else tuple(placements)
+    after = tuple([placement for placement in wanted if name_of(placement) not in lost])
+    names = tuple(sorted(lost))
+    if change is None:
+        gone = tuple([placement for placement in placements if name_of(placement) in lost])
+        return after, PlacementChange(ChangeKind.RESIZED, tuple(placements), gone, lost=names, cause=cause)
+    released = {name_of(placement): placement for placement in grown(after, placements)}
+    # Of a task that was to hold less already, that is what it held before.
+    released |= {name_of(placement): placement for placement in change.released}
+    return after, PlacementChange(
+        ChangeKind.RESIZED,
+        change.before,
+        tuple(released.values()),
+        () if waits else change.waits_for,
+        change.undoes,
+        tuple(sorted({*change.lost, *names})),
+        cause,
+    )
+
+
+def kept(before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]) -> tuple[TaskPlacement, ...]:
+    """What of the first is in the second, too."""
+    given = {name_of(placement): placement for placement in after}
+    found: list[TaskPlacement] = []
+    for held in before:
+        to_be = given.get(name_of(held))
+        if to_be is not None:
+            millicpus, mebibytes = min(held.millicpus, to_be.millicpus), min(held.mebibytes, to_be.mebibytes)
+            found.append(held._replace(millicpus=millicpus, mebibytes=mebibytes))
+    return tuple(found)
 
 
 def change_of(
@@ -52,8 +115,12 @@ def change_of(
 
 
 def undone(change: PlacementChange, after: Sequence[TaskPlacement]) -> PlacementChange:
-    """The change back to what the attempt held before; `after` is what it was to hold, and may hold in some clusters."""
-    return PlacementChange(change.kind, change.before, released=grown(change.before, after), undoes=True)
+    """The change back to what the attempt held before, as far as that is not lost; `after` is what it was to hold, and may
+    hold in some clusters."""
+    before = tuple([placement for placement in change.before if name_of(placement) not in change.lost])
+    return PlacementChange(
+        change.kind, before, released=grown(before, after), undoes=True, lost=change.lost, cause=change.cause
+    )
 
 
 def grown(before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]) -> tuple[TaskPlacement, ...]:

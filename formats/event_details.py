@@ -9,6 +9,8 @@ from domain.diagnosis import Diagnosis
 from domain.events import JsonValue
 from domain.identifiers import VirtualClusterId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import LossCause
+from domain.plan import TaskName
 from domain.workload import TableInput, WorkloadSpecification, emulated_work_s
 from formats.trace_workload import model_of
 
@@ -22,6 +24,13 @@ def undecided_details(sentence: str, diagnosis: Diagnosis | None) -> dict[str, J
 def promoted_details(waited_s: float, attained_s: float, attained_gpu_s: float) -> dict[str, JsonValue]:
     """What a `promoted` event says: how long the workload has waited, and what it had attained, which counts no more."""
     return {"waited_s": waited_s, "attained_s": attained_s, "attained_gpu_s": attained_gpu_s}
+
+
+def loss_details(cause: LossCause | None, lost: Sequence[TaskName]) -> dict[str, JsonValue]:
+    """What a `resized` event says besides when the attempt goes on without tasks that it has lost; nothing otherwise."""
+    if cause is None:
+        return {}
+    return {"cause": cause.value, "lost": [{"job": name.job, "task": name.task} for name in lost]}
 
 
 def _table_details(table: TableInput) -> dict[str, JsonValue]:

@@ -8,6 +8,7 @@ from cluster_manager.attempt_run.events import Eviction
 from domain.events import EvictionCause
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
+from domain.plan import TaskName
 
 
 class SetUp(NamedTuple):
@@ -46,6 +47,13 @@ class RecordSizes(NamedTuple):
 
     key: AttemptKey
     placements: tuple[TaskPlacement, ...]
+
+
+class GoOnWithout(NamedTuple):
+    """Resize it down to what it has without these tasks, which are gone."""
+
+    key: AttemptKey
+    tasks: tuple[TaskName, ...]
 
 
 class RecordLeaving(NamedTuple):
@@ -87,5 +95,13 @@ class RecordEnd(NamedTuple):
 
 
 AttemptAction: TypeAlias = (
-    SetUp | RecordStart | RecordProgress | RecordCheckpoint | RecordSizes | RecordLeaving | Stop | RecordEnd
+    SetUp
+    | RecordStart
+    | RecordProgress
+    | RecordCheckpoint
+    | RecordSizes
+    | GoOnWithout
+    | RecordLeaving
+    | Stop
+    | RecordEnd
 )

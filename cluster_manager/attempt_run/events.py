@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from domain.events import EvictionCause, JsonValue
 from domain.identifiers import AttemptNumber, MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
+from domain.plan import TaskName
 from domain.rank import Standing
 
 
@@ -137,6 +138,13 @@ class TaskLost(NamedTuple):
     at_s: float
 
 
+class FlexibleTasksLost(NamedTuple):
+    """Flexible tasks of it were killed or are gone with their machine: the others can go on without them (Lyra §5.2)."""
+
+    at_s: float
+    tasks: tuple[TaskName, ...]
+
+
 class Completed(NamedTuple):
     """All its tasks ended well. What was reached and saved before that counts too."""
 
@@ -167,6 +175,7 @@ AttemptEvent: TypeAlias = (
     | CheckpointSaved
     | TaskFailed
     | TaskLost
+    | FlexibleTasksLost
     | Completed
     | Gone
 )

@@ -19,6 +19,7 @@ from typing import TypeAlias, assert_never
 
 from cluster_manager.attempt_run.actions import (
     AttemptAction,
+    GoOnWithout,
     RecordCheckpoint,
     RecordEnd,
     RecordLeaving,
@@ -34,6 +35,7 @@ from cluster_manager.attempt_run.events import (
     CheckpointSaved,
     Completed,
     Eviction,
+    FlexibleTasksLost,
     Gone,
     GraceOver,
     LeaveAsked,
@@ -106,6 +108,12 @@ TABLE: MappingProxyType[tuple[Phase, type[AttemptEvent]], Phase] = MappingProxyT
         (Phase.RUNNING, TaskLost): Phase.BROKEN,
         (Phase.LEAVING, TaskLost): Phase.LEAVING,
         (Phase.BROKEN, TaskLost): Phase.BROKEN,
+        # What is lost are flexible tasks only. One that does not run as a whole yet cannot go on without them.
+        (Phase.DISPATCHED, FlexibleTasksLost): Phase.BROKEN,
+        (Phase.STARTING, FlexibleTasksLost): Phase.BROKEN,
+        (Phase.RUNNING, FlexibleTasksLost): Phase.RUNNING,
+        (Phase.LEAVING, FlexibleTasksLost): Phase.LEAVING,
+        (Phase.BROKEN, FlexibleTasksLost): Phase.BROKEN,
         # All clusters report it completed; short work may be done before anyone heard of its start, or of its stop.
         (Phase.DISPATCHED, Completed): Phase.ENDED,
         (Phase.STARTING, Completed): Phase.ENDED,
@@ -125,6 +133,7 @@ TABLE: MappingProxyType[tuple[Phase, type[AttemptEvent]], Phase] = MappingProxyT
         (Phase.ENDED, CheckpointSaved): Phase.ENDED,
         (Phase.ENDED, TaskFailed): Phase.ENDED,
         (Phase.ENDED, TaskLost): Phase.ENDED,
+        (Phase.ENDED, FlexibleTasksLost): Phase.ENDED,
         (Phase.ENDED, Completed): Phase.ENDED,
         (Phase.ENDED, Gone): Phase.ENDED,
     }
@@ -178,6 +187,10 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
         case TaskFailed():
             return _break(run, event, phase, failed=True)
         case TaskLost():
+            return _break(run, event, phase, failed=False)
+        case FlexibleTasksLost():
+            if phase is Phase.RUNNING:
+                return run._replace(history=(*run.history, event)), (GoOnWithout(run.key, event.tasks),)
             return _break(run, event, phase, failed=False)
         case Resized():
             # Of one resize after the other the last is kept: there may be one in every round.
@@ -241,7 +254,7 @@ def _leave(run: AttemptRun, event: LeaveAsked | MachineLost | GraceOver, evictio
     return moved, (leaving, Stop(run.key, stop_grace_s(moved)))
 
 
-def _break(run: AttemptRun, event: TaskFailed | TaskLost, phase: Phase, *, failed: bool) -> Step:
+def _break(run: AttemptRun, event: TaskFailed | TaskLost | FlexibleTasksLost, phase: Phase, *, failed: bool) -> Step:
     """The others are stopped, unless they are being stopped already."""
     task_failed = run.task_failed or failed
     if run.phase is phase and task_failed == run.task_failed:

@@ -7,7 +7,8 @@ Under Topmast:    topmast run --tenant research --tasks 2 --max-tasks 4 --cpus 1
 Every step has one batch, whatever the number of tasks: each takes its share of it, rank 0 adds the gradients up and sends the
 sum to all. So the loss goes on as if nothing had happened when tasks come and go. When the job was resized, or a task
 is about to leave, rank 0 says so with the sum: all leave the group, rank 0 saves, and those that stay and those that are new
-meet again, as many as there are then. When a task is lost, the next attempt goes on from what rank 0 saved.
+meet again, as many as there are then. So they do when a flexible task is lost; when a base task is, the next attempt goes on from
+what rank 0 saved.
 """
 
 from __future__ import annotations

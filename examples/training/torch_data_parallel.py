@@ -7,7 +7,8 @@ Under Topmast:    topmast run --tenant research --tasks 2 --max-tasks 4 --cpus 1
 Every step has one batch, whatever the number of tasks: each takes its share of it, and the gradients are added up by an
 all_reduce. So the loss goes on as if nothing had happened when tasks come and go. When the job was resized, or a task is
 about to leave, all learn of it with the sum: they leave the process group, rank 0 saves, and those that stay and those
-that are new meet again, as many as there are then. When a task is lost, the next attempt goes on from what rank 0 saved.
+that are new meet again, as many as there are then. So they do when a flexible task is lost; when a base task is, the next
+attempt goes on from what rank 0 saved.
 Needs PyTorch, which Topmast itself does not.
 """
 

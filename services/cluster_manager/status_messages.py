@@ -43,6 +43,7 @@ def status_to_proto(status: AttemptStatus) -> cluster_manager_pb2.AttemptStatus:
         changed_s=status.changed_s,
         changed_progress=status.changed_progress,
         measured=[cluster_manager_pb2.JobMeasurement(**measured._asdict()) for measured in status.measured],
+        lost_tasks=[cluster_manager_pb2.LostTask(job=lost.job, task=lost.task) for lost in status.lost_tasks],
     )
 
 

@@ -40,10 +40,13 @@ async def begin_change(
     placements: Sequence[TaskPlacement],
     change: PlacementChange,
     now: float,
+    *,
+    replaces: bool = False,
 ) -> bool:
     """The attempt is to hold these from now on; False when it does not run any more, or was changed meanwhile.
 
-    Only a change that undoes another comes before that one is carried out: it takes its place. Service and its tenant's use are counted by what it held up to now.
+    `replaces`: it takes the place of one that is not carried out yet; others come when the last one is. Service and its tenant's
+    use are counted by what it held up to now.
     """
     cursor = await connection.execute(
         """SELECT workload FROM attempts WHERE workload = %s AND attempt = %s AND ended_s IS NULL AND state = %s
@@ -71,7 +74,7 @@ async def begin_change(
            ON CONFLICT (workload, attempt) DO UPDATE SET revision = excluded.revision, change = excluded.change
             WHERE r.revision = excluded.revision - 1 AND (r.change IS NOT NULL) = %s
         RETURNING revision""",
-        (key.workload, key.attempt, revision, Jsonb(change_to_document(change)), change.undoes),
+        (key.workload, key.attempt, revision, Jsonb(change_to_document(change)), replaces),
     )
     if await cursor.fetchone() is None:
         return False

@@ -7,7 +7,8 @@ from typing import Any
 
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
-from domain.placement_changes import ChangeKind, PlacementChange
+from domain.placement_changes import ChangeKind, LossCause, PlacementChange
+from domain.plan import TaskName
 
 
 def placements_to_documents(placements: Sequence[TaskPlacement]) -> list[dict[str, Any]]:
@@ -36,6 +37,8 @@ def change_to_document(change: PlacementChange) -> dict[str, Any]:
         "released": placements_to_documents(change.released),
         "waits_for": [[key.workload, int(key.attempt)] for key in change.waits_for],
         "undoes": change.undoes,
+        "lost": [[name.job, name.task] for name in change.lost],
+        "cause": change.cause,
     }
 
 
@@ -47,4 +50,7 @@ def change_from_document(document: Mapping[str, Any]) -> PlacementChange:
         tuple(AttemptKey(WorkloadId(workload), AttemptNumber(attempt)) for workload, attempt in document["waits_for"]),
         # Changes that were stored before a refusal could be undone have no such entry.
         undoes=bool(document.get("undoes", False)),
+        # Nor have those that were stored before an attempt could go on without what it has lost.
+        lost=tuple(TaskName(JobName(job), int(task)) for job, task in document.get("lost", ())),
+        cause=LossCause(document["cause"]) if document.get("cause") else None,
     )

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from cluster_manager.attempt_run.emulated_work import EmulatedJob, EmulatedWork, emulated_work
 from domain.identifiers import MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import flexible_among, name_of
+from domain.plan import TaskName
 from domain.workload import Emulated
 from services.execution.attempt_register import AttemptRegister
 from services.execution.executor import (
@@ -50,6 +52,8 @@ class _EmulatedAttempt:
     reason: str = ""
     changed_s: float = 0.0
     changed_progress: float = 0.0
+    lost: frozenset[TaskName] = frozenset()
+    """Flexible tasks that are gone with their machine: the others stand still until it is resized to do without."""
 
     def checkpoint_at(self, now: float) -> float:
         """The progress of the newest checkpoint: what every job has saved on its own, or the one saved at the end."""
@@ -69,6 +73,7 @@ class _EmulatedAttempt:
             revision=self.order.revision,
             changed_s=self.changed_s,
             changed_progress=self.changed_progress,
+            lost_tasks=tuple(sorted(self.lost)),
         )
 
 
@@ -162,13 +167,14 @@ class Emulation:
             raise ImpossibleOrder(key, f"{key.workload} would have other jobs here than when it was started")
         attempt.order = order
         attempt.changed_s, attempt.changed_progress = now, attempt.work.progress_at(now)
+        attempt.lost &= {name_of(placement) for placement in placements}
         if attempt.phase is AttemptPhase.RUNNING:
-            attempt.work = attempt.work.at_speed(rate, now)
+            attempt.work = attempt.work.at_speed(0.0 if attempt.lost else rate, now)
             self._schedule(attempt, attempt.work.done_s)
         return [*changed, *self._lose_on_down_machines(attempt, now)] or [attempt.status(now)]
 
     def set_machine(self, machine: MachineId, up: bool, reason: str, now: float) -> list[AttemptStatus]:
-        """A machine was lost, with everything on it, or is back."""
+        """A machine was lost, with everything on it, or is back. Attempts with flexible tasks only there stand still."""
         changed = self.advance(now)
         if up:
             self._down.pop(machine, None)
@@ -238,6 +244,8 @@ class Emulation:
 
     def _schedule(self, attempt: _EmulatedAttempt, due_s: float) -> None:
         attempt.due_s = due_s
+        if not math.isfinite(due_s):
+            return
         heapq.heappush(self._due, (due_s, attempt.order.key.workload, attempt.order.key.attempt))
         if len(self._due) > 2 * len(self._live) + _OVERTAKEN_ENTRIES_KEPT:
             live = ((self._attempts[key].due_s, key.workload, key.attempt) for key in self._live.values())
@@ -273,9 +281,18 @@ class Emulation:
         return [self._end(attempt, AttemptPhase.STOPPED, now)]
 
     def _lose_on_down_machines(self, attempt: _EmulatedAttempt, now: float) -> list[AttemptStatus]:
-        lost = sorted({placement.machine for placement in attempt.order.placements} & self._down.keys())
-        if not lost:
+        there = [placement for placement in attempt.order.placements if placement.machine in self._down]
+        if not there:
             return []
+        names = {name_of(placement) for placement in there}
+        if attempt.phase is AttemptPhase.RUNNING and flexible_among(attempt.order.specification, names):
+            if names <= attempt.lost:
+                return []
+            attempt.lost |= names
+            attempt.work = attempt.work.at_speed(0.0, now)
+            self._schedule(attempt, attempt.work.done_s)
+            return [attempt.status(now)]
+        lost = sorted({placement.machine for placement in there})
         attempt.reason = f"machine {lost[0]} was lost: {self._down[lost[0]]}"
         return [self._end(attempt, AttemptPhase.LOST, now)]
 

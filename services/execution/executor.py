@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from domain.identifiers import AttemptNumber, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey, TaskPlacement
+from domain.plan import TaskName
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
 from services.execution.change_feed import ChangeReader
 
@@ -90,6 +91,8 @@ class AttemptStatus:
     """How an attempt stands. `since_s` is when its phase began, `started_s` when all its tasks had started (0: not
     yet); `throughput` is progress per second as last reported; `reason` says how it ended, in a sentence.
     `revision` is the newest change of placements that is carried out in full, since `changed_s`, at `changed_progress`.
+    `lost_tasks` are flexible tasks that were killed or are gone with their machine, until a change is carried out that does
+    without them: what is left of the gang stands still, or waits to meet again.
     """
 
     key: AttemptKey
@@ -105,6 +108,7 @@ class AttemptStatus:
     changed_s: float = 0.0
     changed_progress: float = 0.0
     measured: tuple[JobMeasurement, ...] = ()
+    lost_tasks: tuple[TaskName, ...] = ()
 
     @property
     def ended(self) -> bool:

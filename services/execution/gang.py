@@ -9,6 +9,8 @@ from pathlib import Path
 
 from domain.identifiers import JobName
 from domain.placement import TaskPlacement
+from domain.placement_changes import flexible_among, name_of
+from domain.plan import TaskName
 from domain.workload import Emulated
 from services.execution.background_tasks import BackgroundTasks
 from services.execution.executor import AttemptOrder
@@ -33,8 +35,10 @@ class Member:
     """Its runner has answered: the task has its place."""
     released: bool = False
     """The attempt goes on, or ends, without it."""
+    missing: bool = False
+    """A flexible task that was killed or lost: the attempt goes on without it, once it is resized to do so."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it is over and, if it was released, its runner removed."""
+    """Set when it is over and, if it was released or is missing, its runner removed."""
 
     def take(self, report: RunnerReport) -> None:
         """Takes note of a report; answers may overtake each other."""
@@ -48,6 +52,11 @@ class Member:
     @property
     def end(self) -> TaskEnd:
         return TaskEnd(self.placement, None if self.lost else self.report, self.lost)
+
+    @property
+    def was_killed(self) -> bool:
+        """It is gone by no doing of its own. A program that fails by itself would do so again."""
+        return bool(self.lost) or (self.report.exit_code or 0) < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +80,27 @@ class GangLimits:
 
 
 class Gang:
-    """Calls `broken` when a task failed or was lost before it was asked to stop; the others are stopped then.
+    """Calls `broken` when a task failed or was lost before it was asked to stop; the others are stopped then. When it is a
+    flexible one that was killed or lost while the gang runs, they go on: `missing` names it, and `lost` is called.
 
     `all_over` is set when no task is left that could still run; `broken` when one failed or was lost by itself.
     """
 
-    def __init__(self, order: AttemptOrder, pool: RunnerPool, limits: GangLimits, broken: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        order: AttemptOrder,
+        pool: RunnerPool,
+        limits: GangLimits,
+        broken: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
         self.order = order
         self.all_over = asyncio.Event()
         self.broken = asyncio.Event()
         self._pool = pool
         self._limits = limits
         self._tell_broken = broken
+        self._tell_lost = lost
         self._stopping = False
         self._start: GangStart | None = None
         self._members: dict[tuple[JobName, int], Member] = {}
@@ -95,11 +113,12 @@ class Gang:
         pool: RunnerPool,
         limits: GangLimits,
         broken: Callable[[], None],
+        lost: Callable[[], None],
     ) -> Gang:
         """The gang that these runners are the rest of; the newest order that one of them has says which are missing."""
         found = list(descriptions)
         newest = max((description.order for _, description in found), key=lambda order: order.revision)
-        gang = Gang(newest, pool, limits, broken)
+        gang = Gang(newest, pool, limits, broken, lost)
         for placement in processes_of(newest):
             gang._members[placement.job, placement.task] = Member(placement, None, lost=_RUNNER_GONE)
         for handle, description in found:
@@ -135,9 +154,20 @@ class Gang:
         """When its tasks were started; 0 when they were not."""
         return max((member.report.started_s for member in self._members.values()), default=0.0)
 
+    @property
+    def missing(self) -> tuple[TaskName, ...]:
+        """The flexible tasks without which the attempt has to go on, sorted."""
+        return tuple(sorted(name_of(member.placement) for member in self._members.values() if member.missing))
+
     def ends(self) -> list[TaskEnd]:
-        """How each task ended, by job and task; only when all are over."""
-        return [member.end for _, member in sorted(self._members.items()) if not member.released]
+        """How each task ended, by job and task; only when all are over.
+
+        Of a missing task only where others have ended badly as well, for which it may be the cause.
+        """
+        members = [member for _, member in sorted(self._members.items()) if not member.released]
+        others = [member for member in members if not member.missing]
+        blamed = members if any(member.end.failed for member in others) else others
+        return [member.end for member in blamed]
 
     async def reserve(self) -> None:
         """Makes the runners, waits until all are there, and watches them: every task has its place.
@@ -190,6 +220,9 @@ class Gang:
             for name, member in list(self._members.items()):
                 if name in wanted and not member.released:
                     member.placement = wanted[name]
+                elif member.missing:
+                    await member.gone.wait()
+                    del self._members[name]
                 elif not member.released:
                     self._release(member)
             await self._add([placement for name, placement in wanted.items() if self._is_new(name)])
@@ -276,19 +309,27 @@ class Gang:
                 member.take(await member.handle.report_after(member.report.version))
             except RunnerLost as lost:
                 member.lost = str(lost)
-        if member.end.failed and not member.released:
+        if member.end.failed and not member.released and self._goes_on_without(member):
+            member.missing = True
+            self._tell_lost()
+        elif member.end.failed and not member.released:
             asked_before = self._stopping
             self.stop(self._limits.failure_grace_s, StopCause.GANG)
             if not asked_before:
                 self.broken.set()
                 self._tell_broken()
-        if member.lost or member.released:
+        if member.lost or member.released or member.missing:
             # What cannot be talked to may still be there.
             await self._remove(member)
         if member.released:
             del self._members[member.placement.job, member.placement.task]
         member.gone.set()
         self._note_if_all_over()
+
+    def _goes_on_without(self, member: Member) -> bool:
+        """Whether the gang runs as a whole, and can do so without this task."""
+        is_flexible = flexible_among(self.order.specification, [name_of(member.placement)])
+        return is_flexible and member.was_killed and self._start is not None and not self._stopping
 
     def _note_if_all_over(self) -> None:
         over = all(member.gone.is_set() for member in self._members.values())

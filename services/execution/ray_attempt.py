@@ -94,7 +94,7 @@ class RayAttempt:
         self._order = order
         self._surroundings = surroundings
         self._paths = TaskPaths(surroundings.configuration.home)
-        self._gang = Gang(order, surroundings.pool, surroundings.limits, self._gang_broke)
+        self._gang = Gang(order, surroundings.pool, surroundings.limits, self._gang_broke, self._publish)
         self._go = asyncio.Event()
         if not order.hold:
             self._go.set()
@@ -116,7 +116,8 @@ class RayAttempt:
         """The attempt that these runners belong to; None when its gang was never whole and never started."""
         found = list(found)
         attempt = RayAttempt(found[0][1].order, surroundings)
-        gang = Gang.adopted(found, surroundings.pool, surroundings.limits, attempt._gang_broke)
+        pool, limits = surroundings.pool, surroundings.limits
+        gang = Gang.adopted(found, pool, limits, attempt._gang_broke, attempt._publish)
         if gang.untouched and not gang.whole:
             return None
         attempt._gang = gang
@@ -376,5 +377,7 @@ class RayAttempt:
         self._progress_told_s = time.monotonic()
         if self._reported:
             self.status = replace(self.status, measured=measurements_of(self._reported))
+        if self.status.lost_tasks != self._gang.missing:
+            self.status = replace(self.status, lost_tasks=self._gang.missing)
         if self.published:
             self._surroundings.publish(self.status)

@@ -16,6 +16,7 @@ import structlog
 
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, WorkloadId
 from domain.placement import AttemptKey
+from domain.plan import TaskName
 from services.execution.executor import AttemptPhase, AttemptStatus, JobMeasurement
 from services.tiers.tier_channel import tier_channel
 from services.wire.plans import attempt_reference_to_proto
@@ -258,6 +259,7 @@ def _status_from_proto(status: cluster_manager_pb2.AttemptStatus) -> AttemptStat
             JobMeasurement(JobName(one.job), one.iteration_s, one.largest_tensor_mib, one.model_mib)
             for one in status.measured
         ),
+        lost_tasks=tuple(TaskName(JobName(lost.job), lost.task) for lost in status.lost_tasks),
     )
 
 

@@ -17,6 +17,8 @@ from cluster_manager.attempt_run.events import (
     TaskFailed,
     TaskLost,
 )
+from domain.placement_changes import name_of
+from domain.plan import TaskName
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
 from services.regional_scheduler.live_attempts import LiveAttempt, must_stop, never_ordered
 
@@ -42,6 +44,12 @@ def take_report(attempt: LiveAttempt, status: AttemptStatus, now: float) -> tupl
     elif not must_stop(attempt) and any(phase is not AttemptPhase.COMPLETED for phase in phases):
         actions += attempt.take(TaskLost(now))
     return tuple(actions)
+
+
+def lost_tasks(attempt: LiveAttempt) -> tuple[TaskName, ...]:
+    """Flexible tasks that clusters have reported lost and that the attempt is still to hold, sorted."""
+    lost = {name for report in attempt.reports.values() for name in report.lost_tasks}
+    return tuple(sorted(lost & {name_of(placement) for placement in attempt.placements}))
 
 
 def _progress_events(attempt: LiveAttempt, status: AttemptStatus, now: float) -> list[AttemptEvent]:

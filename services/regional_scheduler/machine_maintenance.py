@@ -28,6 +28,7 @@ from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import MachineRequest
 from services.regional_scheduler.live_attempts import LiveAttempt
+from services.regional_scheduler.lost_tasks import GoingOn, LostTasks
 from services.regional_scheduler.machine_states import machine_state, record_machine_happening
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.undone_changes import UndoneChanges
@@ -50,6 +51,7 @@ class MachineMaintenance:
         memory: RegionMemory,
         eviction_writer: EvictionWriter,
         undone_changes: UndoneChanges,
+        lost_tasks: LostTasks,
         absent: AbsentClusters,
         arrivals: Arrivals,
         clock: Clock,
@@ -60,6 +62,7 @@ class MachineMaintenance:
         self._memory = memory
         self._eviction_writer = eviction_writer
         self._undone_changes = undone_changes
+        self._lost_tasks = lost_tasks
         self._absent = absent
         self._clock = clock
 
@@ -123,6 +126,7 @@ class MachineMaintenance:
         states: dict[MachineId, MachineState | None] = {}
         leaving: list[AttemptKey] = []
         staying: list[tuple[LiveAttempt, PlacementChange]] = []
+        going_on: list[GoingOn] = []
         lost: list[AttemptKey] = []
         without_place: list[WorkloadId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
@@ -139,7 +143,14 @@ class MachineMaintenance:
                 staying = self._staying(there, states)
                 for attempt, back in staying:
                     await self._write_way_back(connection, attempt, back, reasons, happening)
-                there = [key for key in there if all(attempt.key != key for attempt, _ in staying)]
+                stays = {attempt.key for attempt, _ in staying}
+                if cause is EvictionCause.MACHINE_LOST:
+                    going_on = self._going_on([key for key in there if key not in stays], states)
+                    for one in going_on:
+                        await self._lost_tasks.write(connection, one)
+                    stays |= {one.attempt.key for one in going_on}
+                    stays |= {key for key in there if self._only_gives_up(key, states)}
+                there = [key for key in there if key not in stays]
                 if cause is EvictionCause.MACHINE_LOST:
                     lost = await self._eviction_writer.write_lost(connection, there)
                 leaving = await self._eviction_writer.write(connection, there, Eviction(cause))
@@ -150,6 +161,8 @@ class MachineMaintenance:
         for attempt, back in staying:
             if back is not attempt.change:
                 self._undone_changes.begin(attempt, back)
+        for one in going_on:
+            self._lost_tasks.begin(one)
         self._eviction_writer.begin_lost(lost)
         for workload in without_place:
             self._arrivals.withdraw(workload)
@@ -175,6 +188,18 @@ class MachineMaintenance:
             if back is not None:
                 staying.append((attempt, back))
         return staying
+
+    def _going_on(self, there: Iterable[AttemptKey], machines: Collection[MachineId]) -> list[GoingOn]:
+        """Those of these attempts that lose flexible tasks only."""
+        attempts = [attempt for key in there if (attempt := self._memory.live.get(key)) is not None]
+        return [one for attempt in attempts if (one := self._lost_tasks.on_machines(attempt, machines)) is not None]
+
+    def _only_gives_up(self, key: AttemptKey, machines: Collection[MachineId]) -> bool:
+        """Whether the running attempt is to hold nothing on these machines any more: what it had there is gone sooner."""
+        attempt = self._memory.live.get(key)
+        if attempt is None or attempt.state is not State.RUNNING:
+            return False
+        return all(placement.machine not in machines for placement in attempt.placements)
 
     async def _write_way_back(
         self,

@@ -15,7 +15,7 @@ from domain.life_cycle import State
 from domain.placement import AttemptKey
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
-from formats.event_details import placement_details
+from formats.event_details import loss_details, placement_details
 from services.database import (
     attempt_store,
     event_store,
@@ -274,6 +274,7 @@ def _changed_event(region: RegionId, attempt: LiveAttempt, since: Changed) -> Ev
     details: dict[str, JsonValue] = {"placement": placement_details(attempt.placements)}
     if attempt.specification.emulated:
         details["speed"] = attempt.tuned.rate(attempt.specification, attempt.placements)
+    details |= loss_details(attempt.change.cause, attempt.change.lost)
     since_s = max(since_s for since_s, _ in since.values())
     return _attempt_event(region, attempt, attempt.standing, since_s, EventKind(attempt.change.kind.value), details)
 

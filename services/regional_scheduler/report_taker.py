@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from cluster_manager.attempt_run.actions import RecordCheckpoint
 from domain.clock import Clock
 from domain.identifiers import ClusterId
+from domain.placement import AttemptKey
 from services.execution.executor import AttemptStatus
 from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.cluster_link import (
@@ -23,7 +24,7 @@ from services.regional_scheduler.order_sender import OrderSender
 
 
 class ReportTaker:
-    """What no attempt takes in waits here to be taken: new checkpoints, reports about machines, refused changes."""
+    """What no attempt takes in waits here to be taken: new checkpoints, reports about machines, refused changes, lost tasks."""
 
     def __init__(
         self, live: RegionAttempts, due_attempts: DueAttempts, sender: OrderSender, absent: AbsentClusters, clock: Clock
@@ -36,6 +37,7 @@ class ReportTaker:
         self._checkpoints: list[RecordCheckpoint] = []
         self._machine_reports: list[MachineReport] = []
         self._refused_changes: list[ChangeRefused] = []
+        self._with_lost_tasks: list[AttemptKey] = []
 
     @property
     def has_checkpoints(self) -> bool:
@@ -53,6 +55,11 @@ class ReportTaker:
     def take_refused_changes(self) -> list[ChangeRefused]:
         refused, self._refused_changes = self._refused_changes, []
         return refused
+
+    def take_lost_tasks(self) -> list[AttemptKey]:
+        """The attempts that have lost flexible tasks."""
+        keys, self._with_lost_tasks = self._with_lost_tasks, []
+        return keys
 
     def take(self, messages: Iterable[LinkMessage], now_real_s: float) -> None:
         """Takes in messages in the order in which they came."""
@@ -99,6 +106,8 @@ class ReportTaker:
             # Progress is written now and then as it stands; orders follow from where the attempt stands.
             if isinstance(action, RecordCheckpoint):
                 self._checkpoints.append(action)
+        if status.lost_tasks:
+            self._with_lost_tasks.append(attempt.key)
         self._due_attempts.give_orders(attempt.key)
         if before is None or before.phase is not status.phase or attempt.started_s is None:
             self._due_attempts.record(attempt.key)

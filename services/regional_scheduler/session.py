@@ -36,6 +36,7 @@ from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.inbox import Inbox
 from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.live_loans import LiveLoans
+from services.regional_scheduler.lost_tasks import LostTasks
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.mechanism_failures import MechanismFailures
 from services.regional_scheduler.order_sender import OrderSender
@@ -81,18 +82,17 @@ class RegionSession:
         self._recorder = AttemptRecorder(
             database, lease, memory, self._due_attempts, self._reports, self._sender, self._arrivals, clock
         )
-        self._eviction_writer = EvictionWriter(memory, self._due_attempts, clock)
-        undone_changes = UndoneChanges(memory, self._due_attempts, clock)
+        self._eviction_writer = writer = EvictionWriter(memory, self._due_attempts, clock)
+        undone = UndoneChanges(memory, self._due_attempts, clock)
+        self._lost_tasks = LostTasks(database, lease, memory, self._due_attempts, clock)
         self._machines = MachineMaintenance(
-            database, lease, memory, self._eviction_writer, undone_changes, self._absent, self._arrivals, clock
+            database, lease, memory, writer, undone, self._lost_tasks, self._absent, self._arrivals, clock
         )
-        self._cells = CellChanges(database, lease, memory, self._eviction_writer, clock)
-        self._actions = RequestedActions(database, lease, memory, self._eviction_writer, self._arrivals, clock)
-        self._loans = LiveLoans(
-            database, lease, memory, self._eviction_writer, self._absent, self._arrivals, inbox, clock
-        )
+        self._cells = CellChanges(database, lease, memory, writer, clock)
+        self._actions = RequestedActions(database, lease, memory, writer, self._arrivals, clock)
+        self._loans = LiveLoans(database, lease, memory, writer, self._absent, self._arrivals, inbox, clock)
         self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
-        self._refused_changes = RefusedChanges(database, lease, memory, undone_changes, self._eviction_writer)
+        self._refused_changes = RefusedChanges(database, lease, memory, undone, writer)
         self._adjustment_rounds = AdjustmentRounds(
             database,
             lease,
@@ -132,6 +132,7 @@ class RegionSession:
         await self._recorder.record(self._now_real_s())
         # 3. Evict for no newcomer: from machines lost and drained, of cancelled workloads. Change what runs.
         await self._machines.take_reports(self._reports.take_machine_reports())
+        await self._lost_tasks.take_reports(self._reports.take_lost_tasks())
         await self._machines.answer(self.inbox.take_machine_requests())
         await self._refused_changes.undo(self._reports.take_refused_changes())
         await self._actions.answer(self.inbox.take_action_requests())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cluster_manager.capacity.errors import InventoryError
 from domain.clock import Clock
 from domain.events import Event, EventKind
 from domain.identifiers import ClusterId
-from domain.placement_changes import PlacementChange, undone
+from domain.placement_changes import PlacementChange, name_of, undone
+from domain.plan import TaskName
 from services.database import event_store, placement_change_store
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -32,7 +35,7 @@ class UndoneChanges:
         """
         if attempt.change is None or attempt.change.undoes:
             return None
-        back = undone(attempt.change, attempt.placements)
+        back = undone(replace(attempt.change, lost=self._lost(attempt.change)), attempt.placements)
         try:
             with self._memory.inventory.tentatively():
                 self._memory.inventory.replace_placements(attempt.key, back.before)
@@ -40,12 +43,17 @@ class UndoneChanges:
             return None
         return back
 
+    def _lost(self, change: PlacementChange) -> tuple[TaskName, ...]:
+        """The tasks that it held and that nothing brings back: those on machines that were lost since it was decided, too."""
+        gone = {name_of(held) for held in change.before if self._memory.machine_state(held.machine).is_down}
+        return tuple(sorted({*change.lost, *gone}))
+
     async def write(self, connection: AnyConnection, attempt: LiveAttempt, back: PlacementChange) -> None:
         """Writes the change back; after the commit `begin` does the same to memory. Raises SessionOver when the database
         knows the attempt otherwise."""
         number = attempt.revision + 1
         if not await placement_change_store.begin_change(
-            connection, attempt.key, number, back.before, back, self._clock.now()
+            connection, attempt.key, number, back.before, back, self._clock.now(), replaces=True
         ):
             raise SessionOver(f"{attempt.key} does not run in the database, or was changed meanwhile")
         wake_after_commit(connection, SCAN_CHANNEL)

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from cluster_manager.attempt_run.actions import (
     AttemptAction,
+    GoOnWithout,
     RecordCheckpoint,
     RecordEnd,
     RecordLeaving,
@@ -24,6 +25,7 @@ from cluster_manager.attempt_run.events import (
     AttemptEvent,
     Completed,
     Eviction,
+    FlexibleTasksLost,
     Gone,
     LeaveAsked,
     MachineLost,
@@ -32,7 +34,7 @@ from cluster_manager.attempt_run.events import (
     Started,
 )
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import new_run, run_from_record, stop_grace_s
+from cluster_manager.attempt_run.run import new_run, stop_grace_s
 from domain.cells import virtual_cluster_of
 from domain.events import EventKind, EvictionCause
 from domain.eviction import remembered_preemptions
@@ -40,16 +42,18 @@ from domain.identifiers import MachineId
 from domain.life_cycle import Happening, State
 from domain.machine_life_cycle import MACHINE_EVENTS, MachineHappening
 from domain.placement import AttemptKey, Holding, TaskPlacement, amounts_of, machines_of
-from domain.plan import Action, Reclaim, execute
+from domain.placement_changes import LossCause, name_of
+from domain.plan import Action, Reclaim, TaskName, execute
 from domain.rank import Standing
 from domain.snapshot import RunningAttempt
 from regional_scheduler.plan_application import RESERVED, apply_actions, apply_plan
 from simulator.engine.event_queue import Happens
+from simulator.engine.flexible_losses import flexible_tasks_lost
 from simulator.engine.leaving_in_cells import awaiting, leaving_in_cells, wait_no_longer
 from simulator.engine.placement_changes import PlacementChanges
 from simulator.engine.plan_execution import SimulatedExecution
 from simulator.engine.regions import Win
-from simulator.engine.taken_over import changed_so_far, eviction_of, speed_of
+from simulator.engine.taken_over import stand_as_taken_over
 from simulator.engine.waiting import enter_queue, learn_service
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
@@ -129,13 +133,20 @@ class Attempts:
         """Whether it does not hold yet what it was given last."""
         return self._changes.waits(work)
 
-    def _resize(self, work: SimulatedWorkload, kind: EventKind, placements: tuple[TaskPlacement, ...]) -> None:
+    def _resize(
+        self,
+        work: SimulatedWorkload,
+        kind: EventKind,
+        placements: tuple[TaskPlacement, ...],
+        lost: tuple[TaskName, ...] = (),
+    ) -> None:
         """It holds these from now on, and is as fast as its tasks make it."""
         now = self._world.clock.now()
         self._take(work, Resized(now, placements))
         if self._world.log is not None:
             rate = work.speed * self._world.speed.of(work.workload.specification, placements)
-            self._world.log.changed(work, kind, placements, rate, now)
+            cause = LossCause.MACHINE_LOST if lost else None
+            self._world.log.changed(work, kind, placements, rate, now, cause, lost)
 
     def migrate(self, work: SimulatedWorkload, region: int, placements: tuple[TaskPlacement, ...]) -> None:
         """It saves its work and stops; its next attempt starts in these places, which are kept for it."""
@@ -155,28 +166,7 @@ class Attempts:
         Raises what `RegionCapacity.hold` raises.
         """
         world, now = self._world, self._world.clock.now()
-        work.dispatched_s = attempt.dispatched_s
-        if attempt.started_s is not None:
-            work.first_started_s = min(work.first_started_s, attempt.started_s)
-        work.started_s = math.nan if attempt.started_s is None else attempt.started_s
-        work.gpus, work.cpus = amounts_of(attempt.placements)
-        eviction = eviction_of(attempt)
-        if attempt.started_s is not None:
-            work.emulated = work.work_from(attempt.started_s)
-            changed = changed_so_far(work, attempt, now)
-            if changed is not None:
-                work.goes_on_from(changed, 0.0 if eviction is not None else speed_of(attempt))
-                if eviction is not None:
-                    work.count_service(changed.to_s)
-        work.run = run_from_record(
-            work.facts(),
-            work.state,
-            progress=work.progress,
-            checkpoint_progress=work.progress,
-            checkpoint_s=0.0,
-            started_s=attempt.started_s,
-            eviction=eviction,
-        )
+        eviction = stand_as_taken_over(work, attempt, now)
         inventory = world.regions.members[work.region].inventory
         inventory.hold(work.holding(attempt.placements, inventory.rule)._replace(cells=attempt.cells))
         self._await_evictable(work)
@@ -235,13 +225,16 @@ class Attempts:
                 self.lose_place(work)
 
     def lose(self, works: Iterable[SimulatedWorkload], down: Sequence[MachineId], why: str) -> list[SimulatedWorkload]:
-        """Machines of these attempts are down: those that hold something there, which are returned, are gone at once."""
-        lost = self._changes.losing(works, down, why)
+        """These machines are down: attempts with base tasks there, which are returned, are gone; others go on with less."""
+        now, losing = self._world.clock.now(), self._changes.losing(works, down, why)
+        going_on = {work.index: left for work in losing if (left := flexible_tasks_lost(work, down))}
+        lost = [work for work in losing if work.index not in going_on]
         # All of them first: none may start in the place of another one that is lost with it.
         for work in lost:
             work.token += 1
-        for work in lost:
-            self._take(work, MachineLost(self._world.clock.now()))
+        for work in losing:
+            tasks = going_on.get(work.index)
+            self._take(work, FlexibleTasksLost(now, tasks) if tasks else MachineLost(now))
         return lost
 
     def vacate(self, work: SimulatedWorkload) -> None:
@@ -286,6 +279,8 @@ class Attempts:
                 self._stop(work, action)
             case RecordSizes():
                 self._record_sizes(work, action)
+            case GoOnWithout():
+                self._go_on_without(work, action)
             case RecordProgress() | RecordCheckpoint():
                 raise ValueError(f"a simulated workload reports nothing on the way: {action}")
             case _:
@@ -338,6 +333,11 @@ class Attempts:
         self.set_level(work)
         world.events.add(work.done_s, Happens.COMPLETION, work.index, work.token)
         world.news = True
+
+    def _go_on_without(self, work: SimulatedWorkload, action: GoOnWithout) -> None:
+        left = tuple([placement for placement in work.placements if name_of(placement) not in action.tasks])
+        self._world.regions.members[work.region].inventory.replace_placements(work.key, left)
+        self._resize(work, EventKind.RESIZED, left, action.tasks)
 
     def _record_leaving(self, work: SimulatedWorkload, action: RecordLeaving) -> None:
         """It stops working, and makes room."""

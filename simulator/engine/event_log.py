@@ -11,10 +11,13 @@ from cluster_manager.guarded_mechanism import MechanismFailure
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
+from domain.placement_changes import LossCause
+from domain.plan import TaskName
 from domain.rank import Standing
 from formats.event_details import (
     dispatched_details,
     jobs_details,
+    loss_details,
     mechanism_failed_details,
     placement_details,
     promoted_details,
@@ -96,10 +99,18 @@ class SimulatedEvents:
         self._tell(work, EventKind.STARTED, now, details)
 
     def changed(
-        self, work: SimulatedWorkload, kind: EventKind, placements: Sequence[TaskPlacement], speed: float, now: float
+        self,
+        work: SimulatedWorkload,
+        kind: EventKind,
+        placements: Sequence[TaskPlacement],
+        speed: float,
+        now: float,
+        cause: LossCause | None = None,
+        lost: Sequence[TaskName] = (),
     ) -> None:
-        """It was resized or retuned."""
-        self._tell(work, kind, now, {"placement": placement_details(placements), "speed": speed})
+        """It was resized or retuned, or has lost these tasks."""
+        details: dict[str, JsonValue] = {"placement": placement_details(placements), "speed": speed}
+        self._tell(work, kind, now, details | loss_details(cause, lost))
 
     def change_refused(
         self, work: SimulatedWorkload, kind: EventKind, cluster: ClusterId, reason: str, now: float

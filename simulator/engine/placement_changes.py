@@ -13,7 +13,7 @@ from domain.events import EventKind
 from domain.identifiers import MachineId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement
-from domain.placement_changes import grown, name_of
+from domain.placement_changes import grown, kept
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
@@ -50,8 +50,8 @@ class PlacementChanges:
         if not waits_for:
             return after
         self._waiting[work.index] = _WaitingChange(work, kind, waits_for)
-        kept = _kept(work.placements, after)
-        return kept if kept != work.placements else None
+        left = kept(work.placements, after)
+        return left if left != work.placements else None
 
     def losing(
         self, works: Iterable[SimulatedWorkload], down: Sequence[MachineId], why: str
@@ -101,15 +101,3 @@ class PlacementChanges:
             and other is not work
             and any(placement.machine in machines for placement in other.placements)
         }
-
-
-def _kept(before: Sequence[TaskPlacement], after: Sequence[TaskPlacement]) -> tuple[TaskPlacement, ...]:
-    """What of the first is in the second, too."""
-    given = {name_of(placement): placement for placement in after}
-    kept: list[TaskPlacement] = []
-    for held in before:
-        to_be = given.get(name_of(held))
-        if to_be is not None:
-            millicpus, mebibytes = min(held.millicpus, to_be.millicpus), min(held.mebibytes, to_be.mebibytes)
-            kept.append(held._replace(millicpus=millicpus, mebibytes=mebibytes))
-    return tuple(kept)

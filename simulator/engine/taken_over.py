@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from cluster_manager.attempt_run.events import Eviction
+from cluster_manager.attempt_run.run import run_from_record
 from domain.events import EvictionCause
-from domain.placement import TaskPlacement, machines_of
+from domain.placement import TaskPlacement, amounts_of, machines_of
 from domain.snapshot import AttemptSoFar, RunningAttempt
 from domain.work_rate import work_rate
 from domain.workload import emulated_work_s
@@ -54,3 +56,30 @@ def changed_so_far(work: SimulatedWorkload, attempt: RunningAttempt, now: float)
         reached = max(work.progress, min(attempt.progress, reached))
     ran_s = reached - work.progress
     return AttemptSoFar(work.started_s + ran_s, reached, ran_s * work.gpus)
+
+
+def stand_as_taken_over(work: SimulatedWorkload, attempt: RunningAttempt, now: float) -> Eviction | None:
+    """The workload stands where its attempt does; returns why that has to leave, if it has to."""
+    work.dispatched_s = attempt.dispatched_s
+    if attempt.started_s is not None:
+        work.first_started_s = min(work.first_started_s, attempt.started_s)
+    work.started_s = math.nan if attempt.started_s is None else attempt.started_s
+    work.gpus, work.cpus = amounts_of(attempt.placements)
+    eviction = eviction_of(attempt)
+    if attempt.started_s is not None:
+        work.emulated = work.work_from(attempt.started_s)
+        changed = changed_so_far(work, attempt, now)
+        if changed is not None:
+            work.goes_on_from(changed, 0.0 if eviction is not None else speed_of(attempt))
+            if eviction is not None:
+                work.count_service(changed.to_s)
+    work.run = run_from_record(
+        work.facts(),
+        work.state,
+        progress=work.progress,
+        checkpoint_progress=work.progress,
+        checkpoint_s=0.0,
+        started_s=attempt.started_s,
+        eviction=eviction,
+    )
+    return eviction

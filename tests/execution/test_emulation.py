@@ -2,11 +2,19 @@ from dataclasses import replace
 
 import pytest
 
-from domain.identifiers import MachineId
+from domain.identifiers import JobName, MachineId
 from domain.placement import TaskPlacement
+from domain.plan import TaskName
 from domain.workload import Command, Emulated
 from services.execution.emulation import Emulation
-from services.execution.executor import AttemptPhase, AttemptStatus, ImpossibleOrder, StaleOrder, UnknownAttempt
+from services.execution.executor import (
+    AttemptOrder,
+    AttemptPhase,
+    AttemptStatus,
+    ImpossibleOrder,
+    StaleOrder,
+    UnknownAttempt,
+)
 from tests.execution.orders import emulated, job, key, order, placement
 
 
@@ -182,6 +190,44 @@ def test_a_lost_machine_loses_what_is_on_it_and_what_is_put_on_it() -> None:
     assert phases(emulation.execute(replace(two, key=key(attempt=2)), now=71.0)) == [(2, AttemptPhase.LOST)]
     emulation.set_machine(MachineId("m1"), True, "", now=80.0)
     assert phases(emulation.execute(replace(two, key=key(attempt=3)), now=81.0)) == [(3, AttemptPhase.RUNNING)]
+
+
+def grown() -> AttemptOrder:
+    """One base task on m0, a flexible one on m1."""
+    return order(job(Emulated(100.0, 30.0), max_tasks=3), placements=(placement(), placement(task=1, machine="m1")))
+
+
+def test_what_has_flexible_tasks_only_on_a_lost_machine_stands_still_until_it_is_resized() -> None:
+    emulation = Emulation()
+    emulation.execute(replace(grown(), work_rate=2.0), now=0.0)
+    (lost,) = emulation.set_machine(MachineId("m1"), False, "power cut", now=20.0)
+    assert (lost.phase, lost.progress, lost.throughput) == (AttemptPhase.RUNNING, 40.0, 0.0)
+    assert lost.lost_tasks == (TaskName(JobName("train"), 1),)
+    assert emulation.next_due_s() is None
+    emulation.set_machine(MachineId("m1"), True, "", now=25.0)
+    assert only(emulation, 30.0).progress == 40.0, "the task is gone, even if its machine is back"
+    (resized,) = emulation.resize(key(), (placement(),), 1, 1.0, now=30.0)
+    assert (resized.lost_tasks, resized.revision, resized.progress) == ((), 1, 40.0)
+    assert emulation.next_due_s() == 90.0
+
+
+def test_a_change_that_does_not_know_of_the_loss_yet_moves_nothing() -> None:
+    emulation = Emulation()
+    emulation.execute(grown(), now=0.0)
+    emulation.set_machine(MachineId("m1"), False, "power cut", now=20.0)
+    more = (*grown().placements, placement(task=2))
+    (changed,) = emulation.resize(key(), more, 1, 3.0, now=30.0)
+    assert (changed.phase, changed.throughput, changed.revision) == (AttemptPhase.RUNNING, 0.0, 1)
+    assert changed.lost_tasks == (TaskName(JobName("train"), 1),)
+    assert only(emulation, 50.0).progress == 20.0
+
+
+def test_the_base_task_that_is_lost_later_ends_it() -> None:
+    emulation = Emulation()
+    emulation.execute(grown(), now=0.0)
+    emulation.set_machine(MachineId("m1"), False, "power cut", now=20.0)
+    (ended,) = emulation.set_machine(MachineId("m0"), False, "fire", now=21.0)
+    assert (ended.phase, ended.progress) == (AttemptPhase.LOST, 20.0)
 
 
 def test_the_attempt_is_as_long_as_its_longest_job_here() -> None:

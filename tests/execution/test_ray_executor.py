@@ -11,6 +11,7 @@ import pytest
 
 from domain.identifiers import AttemptNumber, JobName, WorkloadId
 from domain.placement import AttemptKey
+from domain.plan import TaskName
 from domain.workload import Command, Emulated, PythonCallable
 from services.execution.executor import (
     AttemptPhase,
@@ -23,7 +24,15 @@ from services.execution.executor import (
     UnknownAttempt,
 )
 from tests.execution.conftest import MACHINES
-from tests.execution.live import make_executor, processes_with, running, until_processes, until_text, wait_until_gone
+from tests.execution.live import (
+    Watched,
+    make_executor,
+    processes_with,
+    running,
+    until_processes,
+    until_text,
+    wait_until_gone,
+)
 from tests.execution.orders import job, key, order, placement, shell
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("ray_address")]
@@ -236,6 +245,91 @@ def test_an_elastic_job_grows_and_shrinks(home: Path) -> None:
             assert (await watched.log(key(), task=2)).endswith("released\n")
 
     asyncio.run(scenario())
+
+
+async def grown_to_three(watched: Watched, mark: str) -> None:
+    """The attempt runs with one base task and two flexible ones."""
+    await watched.executor.execute(order(shell(SLEEP.format(mark=mark), max_tasks=3)))
+    await watched.phase(key(), AttemptPhase.RUNNING)
+    await watched.executor.resize(key(), tuple(placement(task=task) for task in range(3)), 1)
+    await watched.until(lambda status: status.revision == 1)
+    await until_processes(f"86400.{mark}", 3)
+
+
+def process_of(mark: str, task: int) -> psutil.Process:
+    (found,) = [
+        process for process in processes_with(f"86400.{mark}") if process.environ().get("TOPMAST_TASK") == str(task)
+    ]
+    return found
+
+
+def test_an_attempt_goes_on_without_a_flexible_task_that_is_killed(home: Path) -> None:
+    """Also when the cluster manager restarts before the attempt is resized."""
+
+    async def lose() -> None:
+        watched = Watched(make_executor(home))
+        await watched.executor.start("127.0.0.1:9")
+        await grown_to_three(watched, "4441")
+        process_of("4441", 1).kill()
+        lost = await watched.until(lambda status: bool(status.lost_tasks))
+        assert (lost.phase, lost.lost_tasks) == (AttemptPhase.RUNNING, (TaskName(JobName("train"), 1),))
+        await watched.executor.close()
+
+    async def scenario() -> None:
+        await lose()
+        async with running(make_executor(home)) as watched:
+            found = await watched.until(lambda status: bool(status.lost_tasks))
+            assert (found.phase, found.lost_tasks) == (AttemptPhase.RUNNING, (TaskName(JobName("train"), 1),))
+            await watched.executor.resize(key(), (placement(), placement(task=2)), 2)
+            changed = await watched.until(lambda status: status.revision == 2)
+            assert (changed.phase, changed.lost_tasks) == (AttemptPhase.RUNNING, ())
+            await until_text(home / "tasks/w/1/train-0/task.json", '"world_size": 2')
+            await watched.executor.resize(key(), tuple(placement(task=task) for task in range(3)), 3)
+            await watched.until(lambda status: status.revision == 3)
+            await until_processes("86400.4441", 3)
+            process_of("4441", 0).kill()
+            ended = await watched.phase(key(), AttemptPhase.FAILED)
+            assert ended.reason.startswith("task 0 of job train on machine m0: killed by signal 9")
+            await asyncio.to_thread(wait_until_gone, "86400.4441")
+
+    asyncio.run(scenario())
+
+
+def test_a_flexible_task_that_fails_by_itself_fails_the_attempt(home: Path) -> None:
+    fails = 'if [ "$TOPMAST_TASK" = 2 ]; then exit 3; fi; sleep 86400.4442'
+
+    async def scenario() -> None:
+        async with running(make_executor(home)) as watched:
+            await watched.executor.execute(order(shell(fails, max_tasks=3)))
+            await watched.phase(key(), AttemptPhase.RUNNING)
+            await watched.executor.resize(key(), (placement(), placement(task=2)), 1)
+            failed = await watched.phase(key(), AttemptPhase.FAILED)
+            assert failed.reason.startswith("task 2 of job train on machine m0: exit code 3")
+
+    asyncio.run(scenario())
+
+
+def test_what_the_others_do_when_one_was_killed_is_the_end_of_the_attempt(home: Path) -> None:
+    """They may have all done without it, or one may break for it: then the killed one is to blame."""
+    done = home / "done"
+    waits = f'while [ ! -e {done} ]; do sleep 0.05; done; exit "$(cat {done})" #86400.4443'
+
+    async def scenario(code: int, phase: AttemptPhase) -> str:
+        done.unlink(missing_ok=True)
+        async with running(make_executor(home)) as watched:
+            await watched.executor.execute(order(shell(waits, max_tasks=2), attempt=1 + code))
+            await watched.phase(key(attempt=1 + code), AttemptPhase.RUNNING)
+            await watched.executor.resize(key(attempt=1 + code), (placement(), placement(task=1)), 1)
+            await watched.until(lambda status: status.revision == 1)
+            await until_processes("86400.4443", 2)
+            process_of("4443", 1).kill()
+            await watched.until(lambda status: bool(status.lost_tasks))
+            done.write_text(str(code), encoding="utf-8")
+            return (await watched.phase(key(attempt=1 + code), phase)).reason
+
+    assert asyncio.run(scenario(0, AttemptPhase.COMPLETED)) == ""
+    reason = asyncio.run(scenario(1, AttemptPhase.FAILED))
+    assert reason.startswith("task 1 of job train on machine m0: killed by signal 9")
 
 
 def test_a_mixed_workload_is_complete_when_its_emulated_jobs_are_too(home: Path) -> None:

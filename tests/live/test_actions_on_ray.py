@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from domain.identifiers import JobName
@@ -136,7 +137,16 @@ def losses(log: str) -> list[float]:
     return [float(line.split()[3]) for line in log.splitlines() if " loss " in line]
 
 
-def test_the_loss_goes_on_when_a_job_is_resized_and_a_task_is_lost() -> None:
+def task_process(service: RealService, workload: str, task: int) -> int:
+    (process,) = [
+        process
+        for process in service.task_processes(workload)
+        if psutil.Process(process).environ().get("TOPMAST_TASK") == str(task)
+    ]
+    return process
+
+
+def test_the_loss_goes_on_when_a_job_is_resized_and_a_flexible_task_is_killed() -> None:
     with real_service(SMALL_FLEET, TWO_TENANTS, CLOCK_SPEED) as service:
         (workload,) = service.submit([data_parallel()])
         service.until(has("started", workload), "runs")
@@ -146,15 +156,45 @@ def test_the_loss_goes_on_when_a_job_is_resized_and_a_task_is_lost() -> None:
         patiently(lambda: service.client.resize(workload, "train", 2))
         before = losses(until_logged(service, workload, "tasks 2"))
         service.until(has("resized", workload, count=2), "shrunk")
-        os.kill(until_processes(service, workload, 2)[1], signal.SIGKILL)
-        service.until(has("started", workload, attempt=2), "goes on")
+        until_processes(service, workload, 2)
+        os.kill(task_process(service, workload, 1), signal.SIGKILL)
+        service.until(has("resized", workload, count=3), "goes on without it")
+        lost = [e for e in service.events if e.event == "resized"][-1]
+        assert lost.details["cause"] == "task_lost"
+        assert lost.details["lost"] == [{"job": "train", "task": 1}]
+        assert len(str(lost.details["placement"]).split("'task'")) == 2, "its base task is left"
+        assert service.until_task_process(workload) == task_process(service, workload, 0)
+        text = until_logged(service, workload, "lost a task")
+        joined = until_joined(service, workload, 4)
+        assert joined[-1].endswith("rank 0 of 1")
+        assert step_of(joined[-1]) >= step_of(joined[-2]), "nothing is done twice"
+        patiently(lambda: service.client.resize(workload, "train", 2))
+        service.until(has("resized", workload, count=4), "grown again")
+        until_joined(service, workload, 5)
+        after = losses(until_logged(service, workload, "tasks 2"))
+        assert max(after[len(losses(text)) :]) < before[0] / 2
+        assert service.count("evicting", "failed") == 0
+        # Of its base task the attempt needs every one.
+        os.kill(task_process(service, workload, 0), signal.SIGKILL)
+        service.until(has("started", workload, attempt=2), "starts again")
         second = next(e for e in service.events if (e.event, e.attempt) == ("started", 2))
         assert float(str(second.details["progress"])) > 0
-        after = losses(until_logged(service, workload, "tasks 1"))
-        assert max(after) < before[0] / 2
         patiently(lambda: service.client.cancel(workload))
         service.until_all_ended()
         service.check()
+
+
+def until_joined(service: RealService, workload: str, count: int) -> list[str]:
+    """Waits until rank 0 has met the others so many times; returns what it said of that."""
+    deadline_s = time.monotonic() + PATIENCE_REAL_S
+    while len(joined := [line for line in _log(service, workload).splitlines() if line.startswith("joined")]) < count:
+        assert time.monotonic() < deadline_s, _log(service, workload)
+        time.sleep(0.1)
+    return joined
+
+
+def step_of(joined: str) -> int:
+    return int(joined.split()[3])
 
 
 def _machine(event: Event) -> str:

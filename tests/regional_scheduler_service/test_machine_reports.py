@@ -16,6 +16,7 @@ from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
+from services.regional_scheduler.lost_tasks import LostTasks
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.machine_states import machine_state
 from services.regional_scheduler.region_memory import RegionMemory
@@ -31,7 +32,8 @@ def maintenance_of(database: Database, lease: Lease, memory: RegionMemory) -> Ma
     due, clock = DueAttempts(), SystemClock()
     arrivals, absent = Arrivals(memory, due), AbsentClusters(memory, 0.0)
     writer, undone = EvictionWriter(memory, due, clock), UndoneChanges(memory, due, clock)
-    return MachineMaintenance(database, lease, memory, writer, undone, absent, arrivals, clock)
+    losses = LostTasks(database, lease, memory, due, clock)
+    return MachineMaintenance(database, lease, memory, writer, undone, losses, absent, arrivals, clock)
 
 
 def reports(down: set[MachineId]) -> list[MachineReport]:

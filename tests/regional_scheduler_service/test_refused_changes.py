@@ -28,6 +28,7 @@ from services.regional_scheduler.due_attempts import DueAttempts
 from services.regional_scheduler.eviction_writer import EvictionWriter
 from services.regional_scheduler.live_attempts import LiveAttempt, change_to_ask_for
 from services.regional_scheduler.loading import load_memory
+from services.regional_scheduler.lost_tasks import LostTasks
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.recording import record_reports
 from services.regional_scheduler.refused_changes import RefusedChanges
@@ -55,6 +56,7 @@ class Region:
     actions: RequestedActions
     refused_changes: RefusedChanges
     machines: MachineMaintenance
+    losses: LostTasks
 
     @property
     def attempt(self) -> LiveAttempt:
@@ -131,8 +133,9 @@ def in_a_region(database_url: str, tasks: int, story: Callable[[Region], Awaitab
             undone = UndoneChanges(memory, due, clock)
             refused_changes = RefusedChanges(database, lease, memory, undone, writer)
             absent, arrivals = AbsentClusters(memory, 0.0), Arrivals(memory, due)
-            machines = MachineMaintenance(database, lease, memory, writer, undone, absent, arrivals, clock)
-            await story(Region(database, lease, memory, due, actions, refused_changes, machines))
+            losses = LostTasks(database, lease, memory, due, clock)
+            machines = MachineMaintenance(database, lease, memory, writer, undone, losses, absent, arrivals, clock)
+            await story(Region(database, lease, memory, due, actions, refused_changes, machines, losses))
             memory.inventory.check()
 
     asyncio.run(scenario())

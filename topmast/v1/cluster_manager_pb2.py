@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from topmast.v1 import workload_pb2 as topmast_dot_v1_dot_workload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n topmast/v1/cluster_manager.proto\x12\ntopmast.v1\x1a\x19topmast/v1/workload.proto\"\x9e\x02\n\x0b\x41ttemptPlan\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x38\n\rspecification\x18\x03 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12-\n\nplacements\x18\x04 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x0c\n\x04hold\x18\x05 \x01(\x08\x12\x10\n\x08progress\x18\x06 \x01(\x01\x12\x11\n\tstarted_s\x18\x07 \x01(\x01\x12\x10\n\x08revision\x18\x08 \x01(\x05\x12\x11\n\tchanged_s\x18\t \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\n \x01(\x01\x12\x11\n\twork_rate\x18\x0b \x01(\x01\"S\n\x12\x45xecutePlanRequest\x12&\n\x05plans\x18\x01 \x03(\x0b\x32\x17.topmast.v1.AttemptPlan\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x15\n\x13\x45xecutePlanResponse\"5\n\x10\x41ttemptReference\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"l\n\x12StopAttemptRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"\x15\n\x13StopAttemptResponse\"\xa4\x01\n\x14ResizeAttemptRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12-\n\nplacements\x18\x03 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x10\n\x08revision\x18\x05 \x01(\x05\x12\x11\n\twork_rate\x18\x06 \x01(\x01\"\x17\n\x15ResizeAttemptResponse\"\x19\n\x17GetClusterStatusRequest\"\xd1\x02\n\rAttemptStatus\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\'\n\x05phase\x18\x03 \x01(\x0e\x32\x18.topmast.v1.AttemptPhase\x12\x0f\n\x07since_s\x18\x04 \x01(\x01\x12\x10\n\x08progress\x18\x05 \x01(\x01\x12\x1b\n\x13\x63heckpoint_progress\x18\x06 \x01(\x01\x12\x12\n\nthroughput\x18\x07 \x01(\x01\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x10\n\x08\x65mulated\x18\t \x01(\x08\x12\x11\n\tstarted_s\x18\n \x01(\x01\x12\x10\n\x08revision\x18\x0b \x01(\x05\x12\x11\n\tchanged_s\x18\x0c \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\r \x01(\x01\x12,\n\x08measured\x18\x14 \x03(\x0b\x32\x1a.topmast.v1.JobMeasurement\"a\n\x0eJobMeasurement\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x13\n\x0biteration_s\x18\x02 \x01(\x01\x12\x1a\n\x12largest_tensor_mib\x18\x03 \x01(\x01\x12\x11\n\tmodel_mib\x18\x04 \x01(\x01\"<\n\rMachineStatus\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\n\n\x02up\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x85\x01\n\x18GetClusterStatusResponse\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"+\n\x12WatchStatusRequest\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"\x81\x01\n\x13WatchStatusResponse\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"^\n\x15\x46orgetAttemptsRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x18\n\x16\x46orgetAttemptsResponse\"\x81\x01\n\x0fReadLogsRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x11\n\x04task\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12\x12\n\ntail_lines\x18\x06 \x01(\x05\x42\x07\n\x05_task\"M\n\x10ReadLogsResponse\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x05\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\x05\x12\r\n\x05\x63hunk\x18\x04 \x01(\x0c*\xe6\x01\n\x0c\x41ttemptPhase\x12\x1d\n\x19\x41TTEMPT_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41TTEMPT_PHASE_HELD\x10\x01\x12\x19\n\x15\x41TTEMPT_PHASE_RUNNING\x10\x02\x12\x1a\n\x16\x41TTEMPT_PHASE_STOPPING\x10\x03\x12\x1b\n\x17\x41TTEMPT_PHASE_COMPLETED\x10\x04\x12\x18\n\x14\x41TTEMPT_PHASE_FAILED\x10\x05\x12\x19\n\x15\x41TTEMPT_PHASE_STOPPED\x10\x06\x12\x16\n\x12\x41TTEMPT_PHASE_LOST\x10\x07\x32\xd2\x04\n\x0e\x43lusterManager\x12N\n\x0b\x45xecutePlan\x12\x1e.topmast.v1.ExecutePlanRequest\x1a\x1f.topmast.v1.ExecutePlanResponse\x12N\n\x0bStopAttempt\x12\x1e.topmast.v1.StopAttemptRequest\x1a\x1f.topmast.v1.StopAttemptResponse\x12T\n\rResizeAttempt\x12 .topmast.v1.ResizeAttemptRequest\x1a!.topmast.v1.ResizeAttemptResponse\x12V\n\tGetStatus\x12#.topmast.v1.GetClusterStatusRequest\x1a$.topmast.v1.GetClusterStatusResponse\x12P\n\x0bWatchStatus\x12\x1e.topmast.v1.WatchStatusRequest\x1a\x1f.topmast.v1.WatchStatusResponse0\x01\x12W\n\x0e\x46orgetAttempts\x12!.topmast.v1.ForgetAttemptsRequest\x1a\".topmast.v1.ForgetAttemptsResponse\x12G\n\x08ReadLogs\x12\x1b.topmast.v1.ReadLogsRequest\x1a\x1c.topmast.v1.ReadLogsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n topmast/v1/cluster_manager.proto\x12\ntopmast.v1\x1a\x19topmast/v1/workload.proto\"\x9e\x02\n\x0b\x41ttemptPlan\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x38\n\rspecification\x18\x03 \x01(\x0b\x32!.topmast.v1.WorkloadSpecification\x12-\n\nplacements\x18\x04 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x0c\n\x04hold\x18\x05 \x01(\x08\x12\x10\n\x08progress\x18\x06 \x01(\x01\x12\x11\n\tstarted_s\x18\x07 \x01(\x01\x12\x10\n\x08revision\x18\x08 \x01(\x05\x12\x11\n\tchanged_s\x18\t \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\n \x01(\x01\x12\x11\n\twork_rate\x18\x0b \x01(\x01\"S\n\x12\x45xecutePlanRequest\x12&\n\x05plans\x18\x01 \x03(\x0b\x32\x17.topmast.v1.AttemptPlan\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x15\n\x13\x45xecutePlanResponse\"5\n\x10\x41ttemptReference\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"l\n\x12StopAttemptRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"\x15\n\x13StopAttemptResponse\"\xa4\x01\n\x14ResizeAttemptRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12-\n\nplacements\x18\x03 \x03(\x0b\x32\x19.topmast.v1.TaskPlacement\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x10\n\x08revision\x18\x05 \x01(\x05\x12\x11\n\twork_rate\x18\x06 \x01(\x01\"\x17\n\x15ResizeAttemptResponse\"\x19\n\x17GetClusterStatusRequest\"\xfb\x02\n\rAttemptStatus\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\'\n\x05phase\x18\x03 \x01(\x0e\x32\x18.topmast.v1.AttemptPhase\x12\x0f\n\x07since_s\x18\x04 \x01(\x01\x12\x10\n\x08progress\x18\x05 \x01(\x01\x12\x1b\n\x13\x63heckpoint_progress\x18\x06 \x01(\x01\x12\x12\n\nthroughput\x18\x07 \x01(\x01\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x10\n\x08\x65mulated\x18\t \x01(\x08\x12\x11\n\tstarted_s\x18\n \x01(\x01\x12\x10\n\x08revision\x18\x0b \x01(\x05\x12\x11\n\tchanged_s\x18\x0c \x01(\x01\x12\x18\n\x10\x63hanged_progress\x18\r \x01(\x01\x12,\n\x08measured\x18\x14 \x03(\x0b\x32\x1a.topmast.v1.JobMeasurement\x12(\n\nlost_tasks\x18\x15 \x03(\x0b\x32\x14.topmast.v1.LostTask\"%\n\x08LostTask\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\x05\"a\n\x0eJobMeasurement\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x13\n\x0biteration_s\x18\x02 \x01(\x01\x12\x1a\n\x12largest_tensor_mib\x18\x03 \x01(\x01\x12\x11\n\tmodel_mib\x18\x04 \x01(\x01\"<\n\rMachineStatus\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\n\n\x02up\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x85\x01\n\x18GetClusterStatusResponse\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"+\n\x12WatchStatusRequest\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"\x81\x01\n\x13WatchStatusResponse\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12+\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x19.topmast.v1.AttemptStatus\x12+\n\x08machines\x18\x03 \x03(\x0b\x32\x19.topmast.v1.MachineStatus\"^\n\x15\x46orgetAttemptsRequest\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.topmast.v1.AttemptReference\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x18\n\x16\x46orgetAttemptsResponse\"\x81\x01\n\x0fReadLogsRequest\x12\x10\n\x08workload\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x11\n\x04task\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12\x12\n\ntail_lines\x18\x06 \x01(\x05\x42\x07\n\x05_task\"M\n\x10ReadLogsResponse\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x05\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\x05\x12\r\n\x05\x63hunk\x18\x04 \x01(\x0c*\xe6\x01\n\x0c\x41ttemptPhase\x12\x1d\n\x19\x41TTEMPT_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41TTEMPT_PHASE_HELD\x10\x01\x12\x19\n\x15\x41TTEMPT_PHASE_RUNNING\x10\x02\x12\x1a\n\x16\x41TTEMPT_PHASE_STOPPING\x10\x03\x12\x1b\n\x17\x41TTEMPT_PHASE_COMPLETED\x10\x04\x12\x18\n\x14\x41TTEMPT_PHASE_FAILED\x10\x05\x12\x19\n\x15\x41TTEMPT_PHASE_STOPPED\x10\x06\x12\x16\n\x12\x41TTEMPT_PHASE_LOST\x10\x07\x32\xd2\x04\n\x0e\x43lusterManager\x12N\n\x0b\x45xecutePlan\x12\x1e.topmast.v1.ExecutePlanRequest\x1a\x1f.topmast.v1.ExecutePlanResponse\x12N\n\x0bStopAttempt\x12\x1e.topmast.v1.StopAttemptRequest\x1a\x1f.topmast.v1.StopAttemptResponse\x12T\n\rResizeAttempt\x12 .topmast.v1.ResizeAttemptRequest\x1a!.topmast.v1.ResizeAttemptResponse\x12V\n\tGetStatus\x12#.topmast.v1.GetClusterStatusRequest\x1a$.topmast.v1.GetClusterStatusResponse\x12P\n\x0bWatchStatus\x12\x1e.topmast.v1.WatchStatusRequest\x1a\x1f.topmast.v1.WatchStatusResponse0\x01\x12W\n\x0e\x46orgetAttempts\x12!.topmast.v1.ForgetAttemptsRequest\x1a\".topmast.v1.ForgetAttemptsResponse\x12G\n\x08ReadLogs\x12\x1b.topmast.v1.ReadLogsRequest\x1a\x1c.topmast.v1.ReadLogsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'topmast.v1.cluster_manager_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ATTEMPTPHASE']._serialized_start=2027
-  _globals['_ATTEMPTPHASE']._serialized_end=2257
+  _globals['_ATTEMPTPHASE']._serialized_start=2108
+  _globals['_ATTEMPTPHASE']._serialized_end=2338
   _globals['_ATTEMPTPLAN']._serialized_start=76
   _globals['_ATTEMPTPLAN']._serialized_end=362
   _globals['_EXECUTEPLANREQUEST']._serialized_start=364
@@ -53,25 +53,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCLUSTERSTATUSREQUEST']._serialized_start=852
   _globals['_GETCLUSTERSTATUSREQUEST']._serialized_end=877
   _globals['_ATTEMPTSTATUS']._serialized_start=880
-  _globals['_ATTEMPTSTATUS']._serialized_end=1217
-  _globals['_JOBMEASUREMENT']._serialized_start=1219
-  _globals['_JOBMEASUREMENT']._serialized_end=1316
-  _globals['_MACHINESTATUS']._serialized_start=1318
-  _globals['_MACHINESTATUS']._serialized_end=1378
-  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_start=1381
-  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_end=1514
-  _globals['_WATCHSTATUSREQUEST']._serialized_start=1516
-  _globals['_WATCHSTATUSREQUEST']._serialized_end=1559
-  _globals['_WATCHSTATUSRESPONSE']._serialized_start=1562
-  _globals['_WATCHSTATUSRESPONSE']._serialized_end=1691
-  _globals['_FORGETATTEMPTSREQUEST']._serialized_start=1693
-  _globals['_FORGETATTEMPTSREQUEST']._serialized_end=1787
-  _globals['_FORGETATTEMPTSRESPONSE']._serialized_start=1789
-  _globals['_FORGETATTEMPTSRESPONSE']._serialized_end=1813
-  _globals['_READLOGSREQUEST']._serialized_start=1816
-  _globals['_READLOGSREQUEST']._serialized_end=1945
-  _globals['_READLOGSRESPONSE']._serialized_start=1947
-  _globals['_READLOGSRESPONSE']._serialized_end=2024
-  _globals['_CLUSTERMANAGER']._serialized_start=2260
-  _globals['_CLUSTERMANAGER']._serialized_end=2854
+  _globals['_ATTEMPTSTATUS']._serialized_end=1259
+  _globals['_LOSTTASK']._serialized_start=1261
+  _globals['_LOSTTASK']._serialized_end=1298
+  _globals['_JOBMEASUREMENT']._serialized_start=1300
+  _globals['_JOBMEASUREMENT']._serialized_end=1397
+  _globals['_MACHINESTATUS']._serialized_start=1399
+  _globals['_MACHINESTATUS']._serialized_end=1459
+  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_start=1462
+  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_end=1595
+  _globals['_WATCHSTATUSREQUEST']._serialized_start=1597
+  _globals['_WATCHSTATUSREQUEST']._serialized_end=1640
+  _globals['_WATCHSTATUSRESPONSE']._serialized_start=1643
+  _globals['_WATCHSTATUSRESPONSE']._serialized_end=1772
+  _globals['_FORGETATTEMPTSREQUEST']._serialized_start=1774
+  _globals['_FORGETATTEMPTSREQUEST']._serialized_end=1868
+  _globals['_FORGETATTEMPTSRESPONSE']._serialized_start=1870
+  _globals['_FORGETATTEMPTSRESPONSE']._serialized_end=1894
+  _globals['_READLOGSREQUEST']._serialized_start=1897
+  _globals['_READLOGSREQUEST']._serialized_end=2026
+  _globals['_READLOGSRESPONSE']._serialized_start=2028
+  _globals['_READLOGSRESPONSE']._serialized_end=2105
+  _globals['_CLUSTERMANAGER']._serialized_start=2341
+  _globals['_CLUSTERMANAGER']._serialized_end=2935
 # @@protoc_insertion_point(module_scope)

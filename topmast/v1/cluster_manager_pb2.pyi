@@ -306,6 +306,7 @@ class AttemptStatus(_message.Message):
     CHANGED_S_FIELD_NUMBER: _builtins.int
     CHANGED_PROGRESS_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
+    LOST_TASKS_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     attempt: _builtins.int
     phase: Global___AttemptPhase.ValueType
@@ -328,6 +329,10 @@ class AttemptStatus(_message.Message):
     def measured(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobMeasurement]:
         """What training has reported of the jobs here."""
 
+    @_builtins.property
+    def lost_tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostTask]:
+        """Flexible tasks that were killed or are gone with their machine; the others go on when they are resized to do without."""
+
     def __init__(
         self,
         *,
@@ -345,14 +350,37 @@ class AttemptStatus(_message.Message):
         changed_s: _builtins.float = ...,
         changed_progress: _builtins.float = ...,
         measured: _abc.Iterable[Global___JobMeasurement] | None = ...,
+        lost_tasks: _abc.Iterable[Global___LostTask] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "measured", b"measured", "phase", b"phase", "progress", b"progress", "reason", b"reason", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changed_progress", b"changed_progress", "changed_s", b"changed_s", "checkpoint_progress", b"checkpoint_progress", "emulated", b"emulated", "lost_tasks", b"lost_tasks", "measured", b"measured", "phase", b"phase", "progress", b"progress", "reason", b"reason", "revision", b"revision", "since_s", b"since_s", "started_s", b"started_s", "throughput", b"throughput", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttemptStatus: _TypeAlias = AttemptStatus  # noqa: Y015
+
+@_typing.final
+class LostTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    task: _builtins.int
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        task: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostTask: _TypeAlias = LostTask  # noqa: Y015
 
 @_typing.final
 class JobMeasurement(_message.Message):

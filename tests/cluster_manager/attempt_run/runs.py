@@ -11,6 +11,7 @@ from cluster_manager.attempt_run.events import (
     CheckpointSaved,
     Completed,
     Eviction,
+    FlexibleTasksLost,
     Gone,
     GraceOver,
     LeaveAsked,
@@ -26,8 +27,9 @@ from cluster_manager.attempt_run.invariants import check
 from cluster_manager.attempt_run.machine import step
 from cluster_manager.attempt_run.run import AttemptFacts, AttemptRun, Phase, new_run
 from domain.events import EvictionCause
-from domain.identifiers import AttemptNumber, WorkloadId
+from domain.identifiers import AttemptNumber, JobName, WorkloadId
 from domain.placement import AttemptKey
+from domain.plan import TaskName
 from domain.rank import Standing
 from domain.workload import RetryPolicy
 
@@ -49,6 +51,7 @@ EVERY_EVENT: tuple[AttemptEvent, ...] = (
     CancellationNoted(8.0),
     TaskFailed(9.0),
     TaskLost(10.0),
+    FlexibleTasksLost(10.5, (TaskName(JobName("train"), 2),)),
     Completed(11.0, START + 60.0, START + 60.0),
     Gone(12.0, START + 20.0, START + 15.0, "it was asked to stop"),
 )

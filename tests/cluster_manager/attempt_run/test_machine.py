@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster_manager.attempt_run.actions import (
+    GoOnWithout,
     RecordCheckpoint,
     RecordEnd,
     RecordLeaving,
@@ -25,6 +26,7 @@ from cluster_manager.attempt_run.events import (
     CheckpointSaved,
     Completed,
     Eviction,
+    FlexibleTasksLost,
     Gone,
     GraceOver,
     LeaveAsked,
@@ -40,7 +42,9 @@ from cluster_manager.attempt_run.invariants import BrokenRun, check
 from cluster_manager.attempt_run.machine import TABLE, EventRefused, step
 from cluster_manager.attempt_run.run import Phase
 from domain.events import EvictionCause
+from domain.identifiers import JobName
 from domain.life_cycle import State
+from domain.plan import TaskName
 from domain.workload import RetryPolicy
 from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, KEY, PREEMPTED, START, CheckedAttempt, attempt_in
 
@@ -322,3 +326,21 @@ def test_a_step_leaves_the_attempt_before_it_as_it_was() -> None:
     copy = run._replace()
     step(run, LeaveAsked(3.0, PREEMPTED))
     assert run == copy
+
+
+def test_a_running_attempt_goes_on_without_flexible_tasks() -> None:
+    lost = (TaskName(JobName("train"), 2),)
+    checked = attempt_in(Phase.RUNNING)
+    assert checked.take(FlexibleTasksLost(5.0, lost)) == (GoOnWithout(KEY, lost),)
+    assert checked.run.phase is Phase.RUNNING
+    assert not checked.run.task_failed
+    for phase in (Phase.LEAVING, Phase.BROKEN, Phase.ENDED):
+        assert attempt_in(phase).take(FlexibleTasksLost(5.0, lost)) == ()
+
+
+def test_one_that_does_not_run_as_a_whole_yet_is_broken_by_any_loss() -> None:
+    checked = attempt_in(Phase.STARTING)
+    assert checked.take(FlexibleTasksLost(5.0, (TaskName(JobName("train"), 2),))) == (Stop(KEY, 0.0),)
+    checked.take(Gone(6.0))
+    assert end_of(checked).next_state is State.PENDING
+    assert not end_of(checked).failed

@@ -14,6 +14,7 @@ from cluster_manager.attempt_run.events import (
     CheckpointSaved,
     Completed,
     Eviction,
+    FlexibleTasksLost,
     Gone,
     GraceOver,
     LeaveAsked,
@@ -27,7 +28,9 @@ from cluster_manager.attempt_run.events import (
 from cluster_manager.attempt_run.machine import TABLE, EventRefused, step
 from cluster_manager.attempt_run.run import AttemptRun, Phase
 from domain.events import EvictionCause
+from domain.identifiers import JobName
 from domain.life_cycle import LIVE, TRANSITIONS, State, state_changes
+from domain.plan import TaskName
 from domain.workload import RetryPolicy
 from tests.cluster_manager.attempt_run.runs import EVERY_EVENT, START, CheckedAttempt, attempt
 
@@ -42,7 +45,7 @@ BARE: tuple[Callable[[float], AttemptEvent], ...] = (
     TaskFailed,
     TaskLost,
 )
-REPORTS = (Started, Progressed, CheckpointSaved, TaskFailed, TaskLost, Completed, Gone)
+REPORTS = (Started, Progressed, CheckpointSaved, TaskFailed, TaskLost, FlexibleTasksLost, Completed, Gone)
 
 
 def events() -> st.SearchStrategy[AttemptEvent]:
@@ -50,6 +53,7 @@ def events() -> st.SearchStrategy[AttemptEvent]:
     return st.one_of(
         st.builds(lambda make, at_s: make(at_s), st.sampled_from(BARE), TIMES_S),
         st.builds(LeaveAsked, TIMES_S, st.sampled_from(EvictionCause).map(Eviction)),
+        st.builds(FlexibleTasksLost, TIMES_S, st.just((TaskName(JobName("train"), 2),))),
         st.builds(Progressed, TIMES_S, AMOUNTS, AMOUNTS, AMOUNTS),
         st.builds(CheckpointSaved, TIMES_S, AMOUNTS),
         st.builds(Completed, TIMES_S, AMOUNTS, AMOUNTS),

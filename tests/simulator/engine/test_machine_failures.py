@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from domain.fleet import Fleet
+from domain.identifiers import TenantId, WorkloadId
+from formats.trace import TraceRow
+from formats.trace_workload import JOB_NAME
 from simulator.engine.failures import FailureDomain, Failures, failure_domains
 from simulator.engine.settings import CostSettings, FailureSettings, SimulationSettings
+from simulator.inputs.actions import ResizeAt
 from simulator.policies.registry import policies
 from simulator.results.run_record import AttemptEnd, RunRecord
 from tests.simulator.engine.checked_run import CheckedRun, checked_run, machine, one_region, region, row
@@ -134,3 +138,52 @@ def test_never_on_a_machine_that_is_down(world: SmallWorld) -> None:
         for number, from_s, until_s in record.machine_down:
             overlap_s = min(float(table.ended_s[at]), until_s) - max(float(table.dispatched_s[at]), from_s)
             assert number not in held or overlap_s <= 0, (at, number, from_s, until_s)
+
+
+class Timetable(Failures):
+    """Each domain fails once, at a given time, and is down for 500 s."""
+
+    def __init__(self, fleet: Fleet, at_s: dict[int, float]) -> None:
+        super().__init__(failure_domains(fleet, FailureSettings(machine_mtbf_s=1.0, machine_mttr_s=1.0)), seed=1)
+        self._at_s = at_s
+
+    def next_failure_s(self, domain: int, now: float) -> float:
+        at_s = self._at_s.get(domain, math.inf)
+        return at_s if at_s >= now else math.inf
+
+    def next_repair_s(self, domain: int, now: float) -> float:
+        return now + 500.0
+
+
+def grown_run(at_s: dict[int, float]) -> CheckedRun:
+    """w has its base task on machine 0 and from 100 s on a flexible one on machine 1, with twice the speed."""
+    rows = [TraceRow(WorkloadId("w"), TenantId("t"), 0.0, 2000.0, 1, tasks=1, min_tasks=1, max_tasks=2)]
+    fleet = one_region(2, 1)
+    actions = [ResizeAt(100.0, WorkloadId("w"), JOB_NAME, 2)]
+    return checked_run(policies()["fifo"], rows, fleet, failures=Timetable(fleet, at_s), actions=actions)
+
+
+def test_an_attempt_goes_on_without_the_flexible_task_that_a_machine_takes_with_it() -> None:
+    """100 s of work by 100 s, 400 more by 300 s, the other 1500 alone."""
+    run = grown_run({1: 300.0})
+    assert run.ends()["w"] == 1800.0
+    assert not [told for told in run.log if told["event"] in {"evicting", "evicted"}]
+    resized = [told for told in run.log if told["event"] == "resized"]
+    assert [(told["t"], told.get("cause")) for told in resized] == [(100.0, None), (300.0, "machine_lost")]
+    assert resized[1]["lost"] == [{"job": JOB_NAME, "task": 1}]
+    placement = resized[1]["placement"]
+    assert isinstance(placement, list)
+    assert [placed["task"] for placed in placement if isinstance(placed, dict)] == [0]
+
+
+def test_the_loss_of_its_base_task_ends_the_attempt() -> None:
+    run = grown_run({0: 300.0})
+    (evicted,) = [told for told in run.log if told["event"] == "evicted"]
+    assert (evicted["t"], evicted["cause"]) == (300.0, "machine_lost")
+    assert run.ends()["w"] == 300.0 + 2000.0, "nothing was saved, and it starts again at once where it is left room"
+
+
+def test_the_loss_of_both_at_once_ends_it_too() -> None:
+    run = grown_run({0: 300.0, 1: 300.0})
+    (evicted,) = [told for told in run.log if told["event"] == "evicted"]
+    assert evicted["cause"] == "machine_lost"
