@@ -102,3 +102,50 @@ class Warehouse:
         np.cumsum(np.bincount(pairs, minlength=self.tables.count), out=start[1:])
         job_of_pair = np.repeat(np.arange(self.jobs.count, dtype=np.int32), np.diff(self.jobs.table_start))
         return start, job_of_pair[np.argsort(pairs, kind="stable")]
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """What holds for all tables of a namespace; one that is not among them has no owner and one disaster copy."""
+
+    names: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    """Whose each is; empty: nobody's."""
+    disaster_copies: tuple[int, ...] = ()
+    """In how many regions besides the home its tables should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Parts of tables, which never change (MAST §3.1); columns, in no order."""
+
+    table: Indices
+    """The index of the table that it is part of."""
+    names: Sequence[str]
+    size_bytes: Integers
+    checksums: Sequence[str]
+    """Empty: not known."""
+    created_s: Floats
+
+    @property
+    def count(self) -> int:
+        return len(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAges:
+    """Of some copies beside the homes, up to when they have every partition; of the others nobody knows."""
+
+    table: Indices
+    region: Indices
+    complete_until_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseCatalog:
+    """A warehouse with what only its catalog knows, and no decision about homes depends on."""
+
+    warehouse: Warehouse
+    namespaces: Namespaces
+    partitions: Partitions
+    copy_ages: CopyAges

@@ -15,6 +15,8 @@ from psycopg.sql import Composable
 _EXECUTING_METHODS = {"execute", "copy"}
 _EXECUTING_OBJECTS = {"connection", "cursor"}
 _COPY = re.compile(r"COPY (?P<table>\w+) \((?P<columns>[^)]*)\)\s+FROM STDIN")
+_COPY_OUT = re.compile(r"COPY \((?P<query>.*)\)\s+TO STDOUT", re.DOTALL)
+_WHOLE_TABLES = re.compile(r"(TRUNCATE|ANALYZE) (?P<tables>[\w,\s]+)")
 _PLACEHOLDER = re.compile(r"%\((?P<name>\w+)\)s|%s|%%")
 
 
@@ -48,10 +50,16 @@ def texts_of_source(source: str, known: Mapping[str, object], name: str) -> list
 
 
 def prepared(text: str) -> str:
-    """The text as a statement that PREPARE takes: its parameters numbered, a COPY as the query of what it fills."""
+    """The text as a statement that PREPARE takes: its parameters numbered, a COPY as the query of what it fills or reads."""
     copied = _COPY.match(text.strip())
     if copied is not None:
         return f"SELECT {copied['columns']} FROM {copied['table']}"
+    whole = _WHOLE_TABLES.fullmatch(text.strip())
+    if whole is not None:
+        return f"SELECT FROM {whole['tables']}"
+    read = _COPY_OUT.match(text.strip())
+    if read is not None:
+        text = read["query"]
     numbers: dict[str, int] = {}
 
     def numbered(placeholder: re.Match[str]) -> str:

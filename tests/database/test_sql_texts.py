@@ -111,3 +111,7 @@ def test_parameters_are_numbered_once_per_name() -> None:
     assert prepared("SELECT %(a)s, %(b)s, %(a)s") == "SELECT $1, $2, $1"
     assert prepared("SELECT %s, %s, 5 %% 2") == "SELECT $1, $2, 5 % 2"
     assert prepared("COPY jobs (workload, job)\n  FROM STDIN (FORMAT BINARY)") == "SELECT workload, job FROM jobs"
+    assert prepared("COPY (SELECT job FROM jobs WHERE gpus > %(least)s) TO STDOUT (FORMAT csv)") == (
+        "SELECT job FROM jobs WHERE gpus > $1"
+    )
+    assert prepared("TRUNCATE jobs, bids") == prepared("ANALYZE jobs, bids") == "SELECT FROM jobs, bids"

@@ -133,8 +133,46 @@ CREATE TABLE data_hints (
     PRIMARY KEY (fingerprint)
 )"""
 
+# Only an import writes them, and what a crash leaves of that is nothing.
+_STAGING = """
+CREATE UNLOGGED TABLE data_staged_tables (
+    position INTEGER NOT NULL,
+    data_table TEXT COLLATE "C" NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    home TEXT COLLATE "C" NOT NULL,
+    last_partition_s FLOAT
+);
+CREATE UNLOGGED TABLE data_staged_copies (
+    data_table TEXT COLLATE "C" NOT NULL,
+    region TEXT COLLATE "C" NOT NULL,
+    complete_until_s FLOAT
+);
+CREATE UNLOGGED TABLE data_staged_partitions (
+    data_table TEXT COLLATE "C" NOT NULL,
+    partition TEXT COLLATE "C" NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    checksum TEXT COLLATE "C" NOT NULL,
+    created_s FLOAT NOT NULL
+);
+CREATE UNLOGGED TABLE data_staged_readers (
+    position INTEGER NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
+    training BOOLEAN NOT NULL,
+    application TEXT COLLATE "C" NOT NULL,
+    gpu_model TEXT COLLATE "C" NOT NULL,
+    priority SMALLINT NOT NULL,
+    weight FLOAT NOT NULL,
+    gpu_hours FLOAT NOT NULL,
+    cpu_hours FLOAT NOT NULL
+);
+CREATE UNLOGGED TABLE data_staged_reads (
+    table_position INTEGER NOT NULL,
+    reader_position INTEGER NOT NULL
+)"""
+
 _DROPPED = """
-DROP TABLE data_hints, data_plan_moves, data_plans, data_quotas, data_gpu_supply, data_use_counted, data_reads,
+DROP TABLE data_staged_reads, data_staged_readers, data_staged_partitions, data_staged_copies, data_staged_tables,
+           data_hints, data_plan_moves, data_plans, data_quotas, data_gpu_supply, data_use_counted, data_reads,
            data_reader_days, data_readers, data_links, data_regions, data_partition_copies, data_partitions,
            data_namespaces;
 ALTER TABLE data_table_replicas DROP COLUMN complete_until_s;
@@ -148,6 +186,7 @@ def upgrade() -> None:
     """Adds the columns and the tables."""
     op.execute(_COLUMNS)
     op.execute(_TABLES)
+    op.execute(_STAGING)
 
 
 def downgrade() -> None:
