@@ -1,0 +1,108 @@
+"""A migration: a table gets a complete copy in another region, which may become its home, and may lose an old one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from data_placement.migrations.life_cycle import BEGUN, MigrationState
+from domain.identifiers import RegionId, TableId
+from domain.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePart:
+    """So many bytes of a copy go this way: from a region that holds the table to the target, perhaps over a third one."""
+
+    path: tuple[RegionId, ...]
+    bytes: int
+
+    @property
+    def links(self) -> tuple[tuple[RegionId, RegionId], ...]:
+        return tuple(zip(self.path, self.path[1:], strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What is to be done, and how far it is."""
+
+    number: int
+    table: TableId
+    size_bytes: int
+    """Of the table when it was enqueued, or when its copy last began."""
+    target: RegionId
+    leaves: RegionId | None
+    """The home that it moves away from, whose copy is deleted in the end; None: a copy is made, and nothing else changes."""
+    priority: int = 0
+    """Among those with a deadline: of the workloads that it is for; 0 is the highest."""
+    deadline_s: float | None = None
+    """When it should be complete; None: in the background."""
+    on_demand: bool = False
+    """Workloads wait for it; when none does any more it is given up."""
+    state: MigrationState = MigrationState.PLANNED
+    parts: tuple[RoutePart, ...] = ()
+    """How it is copied; empty before it begins, and where the target has a complete copy already."""
+    copy_bytes: int = 0
+    """What the target needs room for; 0 before it begins, and where the target has a complete copy already."""
+    failures: int = 0
+    """How many tries failed."""
+    retry_s: float = 0.0
+    """After a failure: not before then."""
+    reason: str = ""
+    """Why it failed, waits or was given up, in a sentence."""
+
+    def __post_init__(self) -> None:
+        if self.leaves == self.target:
+            raise ValueError(f"migration {self.number} moves {self.table} from {self.target} to where it is")
+        if self.size_bytes < 0:
+            raise ValueError(f"migration {self.number} copies {self.size_bytes} bytes; 0 or more are possible")
+
+    @property
+    def moves_home(self) -> bool:
+        return self.leaves is not None
+
+    @property
+    def rank(self) -> tuple[bool, int, float, int]:
+        """Which goes first: soft deadlines by priority, then the earliest; then the background in order."""
+        if self.deadline_s is None:
+            return True, 0, 0.0, self.number
+        return False, self.priority, self.deadline_s, self.number
+
+    @property
+    def ended(self) -> bool:
+        """Nothing is left to do."""
+        if self.state is MigrationState.SWITCHED:
+            return self.leaves is None
+        return self.state in (MigrationState.DONE, MigrationState.ABANDONED)
+
+    def reserved(self) -> dict[RegionId, int]:
+        """Bytes by region that it takes beside what the catalog says: at the target, and on the way, until the switch; of
+        the copy that is to be deleted, from the switch on."""
+        if self.state in BEGUN or self.state is MigrationState.WITHDRAWN:
+            taken = {self.target: self.copy_bytes}
+            for part in self.parts:
+                for region in part.path[1:-1]:
+                    taken[region] = taken.get(region, 0) + part.bytes
+            return taken
+        if self.leaves is not None and self.state in (MigrationState.SWITCHED, MigrationState.DELETING):
+            return {self.leaves: self.size_bytes}
+        return {}
+
+
+def switch_problem(table: Table | None, migration: Migration) -> str:
+    """Why the catalog cannot name the copy, in a sentence; empty: it can. `table` is what it says now."""
+    if table is None:
+        return f"table {migration.table} is not in the catalog any more"
+    if migration.leaves is not None and table.home != migration.leaves:
+        return f"the home of {migration.table} is {table.home} by now, not {migration.leaves}"
+    if table.size_bytes != migration.size_bytes:
+        return f"{migration.table} has {table.size_bytes} bytes by now, not {migration.size_bytes}"
+    return ""
+
+
+def switched_table(table: Table, migration: Migration) -> Table:
+    """What the catalog says of the table once the copy is complete; where there is no `switch_problem`."""
+    if migration.leaves is None:
+        replicas = {*table.replicas, migration.target} - {table.home}
+        return Table(table.table, table.size_bytes, table.home, tuple(sorted(replicas)))
+    replicas = {*table.replicas} - {migration.target, migration.leaves}
+    return Table(table.table, table.size_bytes, migration.target, tuple(sorted(replicas)))
