@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from data_placement.migrations.life_cycle import BEGUN, MigrationState
+from data_placement.migrations.life_cycle import BEFORE_SWITCH, BEGUN, MigrationState
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 
@@ -61,6 +61,11 @@ class Migration:
         return self.leaves is not None
 
     @property
+    def before_switch(self) -> bool:
+        """It has not brought the table yet, and still is to."""
+        return self.state in BEFORE_SWITCH
+
+    @property
     def rank(self) -> tuple[bool, int, float, int]:
         """Which goes first: soft deadlines by priority, then the earliest; then the background in order."""
         if self.deadline_s is None:
@@ -102,7 +107,6 @@ def switch_problem(table: Table | None, migration: Migration) -> str:
 def switched_table(table: Table, migration: Migration) -> Table:
     """What the catalog says of the table once the copy is complete; where there is no `switch_problem`."""
     if migration.leaves is None:
-        replicas = {*table.replicas, migration.target} - {table.home}
-        return Table(table.table, table.size_bytes, table.home, tuple(sorted(replicas)))
+        return replace(table, replicas=tuple(sorted({*table.replicas, migration.target} - {table.home})))
     replicas = {*table.replicas} - {migration.target, migration.leaves}
-    return Table(table.table, table.size_bytes, migration.target, tuple(sorted(replicas)))
+    return replace(table, home=migration.target, replicas=tuple(sorted(replicas)))

@@ -24,3 +24,6 @@ FLEET_CHANNEL = "topmast_fleet"
 
 CATALOG_CHANNEL = "topmast_catalog"
 """Tables came, went or moved, or there are new sensitivity profiles."""
+
+DATA_CHANNEL = "topmast_data"
+"""Migrations of tables were asked for, or have changed their states."""

@@ -135,7 +135,7 @@ class MigrationWorld:
 
     def _happens(self, migration: Migration, happening: MigrationHappening, **changes: object) -> None:
         state = next_migration_state(migration.number, migration.state, happening)
-        self.migrations[migration.number] = replace(migration, state=state, **changes)  # type: ignore[arg-type]
+        self.migrations[migration.number] = replace(migration, state=state, **changes)  # type: ignore[arg-type]  # fields by name
 
     def stored(self, region: RegionId) -> int:
         """Bytes that are really there, with whatever copies under way may have written."""

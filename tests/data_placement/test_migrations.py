@@ -46,7 +46,7 @@ def move(number: int, name: str, leaves: RegionId, target: RegionId, size: int =
 
 
 def copy(number: int, name: str, target: RegionId, size: int = 10, **more: object) -> Migration:
-    return replace(Migration(number, TableId(name), size, target, None), **more)  # type: ignore[arg-type]
+    return replace(Migration(number, TableId(name), size, target, None), **more)  # type: ignore[arg-type]  # fields by name
 
 
 def finish(world: MigrationWorld) -> None:
@@ -110,7 +110,7 @@ def test_a_circle_of_full_regions_says_what_waits_for_what() -> None:
     finish(there)
     steps = {step.migration.number: step for step in there.steps()}
     assert all(isinstance(step, Wait) for step in steps.values())
-    assert "5 bytes are missing, and it waits for u to leave" in steps[1].reason  # type: ignore[union-attr]
+    assert "5 bytes are missing, and it waits for u to leave" in steps[1].reason  # type: ignore[union-attr]  # it waits
 
 
 def test_a_table_is_moved_once_at_a_time() -> None:
@@ -197,7 +197,7 @@ def test_urgent_copies_begin_first_and_the_quota_of_the_day_holds() -> None:
     steps = there.look()
     assert [step.migration.number for step in steps] == [3, 2, 1]
     assert [type(step) for step in steps] == [BeginCopy, BeginCopy, Wait]
-    assert steps[2].reason == "waits for tomorrow: 0 bytes may still be copied today"  # type: ignore[union-attr]
+    assert steps[2].reason == "waits for tomorrow: 0 bytes may still be copied today"  # type: ignore[union-attr]  # it waits
 
 
 def test_no_link_is_a_sentence() -> None:

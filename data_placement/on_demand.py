@@ -1,0 +1,224 @@
+"""Which tables are copied where for workloads that no region can run for want of data (MAST §3.2, §4.3).
+
+Rule: in the order of the queue, a workload gets its tables in the region where it can start first: the time that the
+missing ones take over the links, and the time that it is expected to wait there for hardware. Only regions count that
+could ever run it. What is on the way for another one is on the way for it too; a region where all that it lacks is on
+the way is taken before any new copy is made, so that a choice once made stays.
+
+Ignores: homes. They move by plan only, so where an input must be fresh the region that has its home is the only one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from data_placement.links import Links
+from data_placement.migrations.migration import Migration
+from data_placement.migrations.storage import room
+from data_placement.routing import NoRoute, route, seconds_of
+from domain.identifiers import RegionId, TableId, WorkloadId
+from domain.table import Table
+from domain.workload import TableInput
+
+FIRST_DEADLINE_S = 1_800.0
+"""The soft deadline of copies for the highest priority; each lower one has twice the time of the one above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleRegion:
+    """A region whose hardware could run the workload, and how long it is expected to wait for it there."""
+
+    region: RegionId
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingWorkload:
+    """A workload that waits for data."""
+
+    workload: WorkloadId
+    priority: int
+    inputs: tuple[TableInput, ...]
+    regions: tuple[PossibleRegion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOnDemand:
+    """A copy that is to be made."""
+
+    table: TableId
+    size_bytes: int
+    target: RegionId
+    priority: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The workload waits for its tables in this region."""
+
+    workload: WorkloadId
+    region: RegionId
+    tables: tuple[TableId, ...]
+    """All that it lacks there, on the way or to be copied."""
+    start_in_s: float
+    """When it can start there, as far as that can be said."""
+    copies: tuple[CopyOnDemand, ...] = ()
+    """Those that nobody asked for before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotChosen:
+    """Why nothing is copied for the workload, in a sentence."""
+
+    workload: WorkloadId
+    reason: str
+
+
+Choice: TypeAlias = Chosen | NotChosen
+
+
+@dataclass(frozen=True, slots=True)
+class DataSurroundings:
+    """What the choice looks at beside the workloads."""
+
+    now: float
+    table: Callable[[TableId], Table | None]
+    holding: Callable[[TableInput], Sequence[RegionId]]
+    """From which regions an input can be read."""
+    regions: Sequence[RegionId]
+    """All that there are."""
+    links: Links
+    free_bytes: Mapping[RegionId, float]
+    """Of regions with a limit: beside what is stored and what copies under way have reserved."""
+    on_the_way: Mapping[tuple[TableId, RegionId], Migration] = field(default_factory=dict)
+    """Copies and moves that have not switched yet, by what they bring where."""
+
+
+def on_the_way(migrations: Iterable[Migration]) -> dict[tuple[TableId, RegionId], Migration]:
+    """The migrations that will bring a table to a region, by both."""
+    return {
+        (migration.table, migration.target): migration
+        for migration in sorted(migrations, key=lambda migration: migration.number)
+        if migration.before_switch
+    }
+
+
+def wanted_by(choices: Iterable[Choice]) -> frozenset[tuple[TableId, RegionId]]:
+    """What somebody waits for: on-demand copies of anything else are given up."""
+    return frozenset(
+        (table, choice.region) for choice in choices if isinstance(choice, Chosen) for table in choice.tables
+    )
+
+
+def expected_wait_s(asked_gpus: float, supplied_gpus: float, mean_run_s: float) -> float:
+    """How long one more workload waits where so many GPUs are asked for by what runs and what is queued."""
+    if supplied_gpus <= 0:
+        return 0.0 if asked_gpus <= 0 else math.inf
+    return max(0.0, asked_gpus / supplied_gpus - 1.0) * mean_run_s
+
+
+def choose_copies(waiting: Sequence[AwaitingWorkload], around: DataSurroundings) -> list[Choice]:
+    """A choice for each workload, in their order, which is that of the queue."""
+    return _Choosing(around).choose(waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    region: RegionId
+    tables: tuple[TableId, ...]
+    new: tuple[Table, ...]
+    start_in_s: float
+
+    @property
+    def rank(self) -> tuple[bool, float, str]:
+        return bool(self.new), self.start_in_s, str(self.region)
+
+
+class _Choosing:
+    """Goes through the workloads; what one asks for is on the way for the next."""
+
+    def __init__(self, around: DataSurroundings) -> None:
+        self._around = around
+        self._free = dict(around.free_bytes)
+        for migration in around.on_the_way.values():
+            # Planned ones have reserved nothing yet, but will.
+            if migration.target in self._free and not migration.reserved():
+                self._free[migration.target] -= migration.size_bytes
+        self._coming = {key: migration.size_bytes for key, migration in around.on_the_way.items()}
+        self._seconds: dict[tuple[TableId, RegionId], float | None] = {}
+
+    def choose(self, waiting: Sequence[AwaitingWorkload]) -> list[Choice]:
+        return [self._choose(workload) for workload in waiting]
+
+    def _choose(self, workload: AwaitingWorkload) -> Choice:
+        unknown = [each.table for each in workload.inputs if self._around.table(each.table) is None]
+        if unknown:
+            return NotChosen(workload.workload, f"table {unknown[0]} is not in the catalog")
+        if not workload.regions:
+            return NotChosen(workload.workload, "no region could run it, wherever its tables were")
+        candidates: list[_Candidate] = []
+        refusals: list[str] = []
+        for possible in sorted(workload.regions, key=lambda each: each.region):
+            found = self._candidate(workload, possible)
+            if isinstance(found, str):
+                refusals.append(found)
+            else:
+                candidates.append(found)
+        if not candidates:
+            return NotChosen(workload.workload, "; ".join(refusals))
+        best = min(candidates, key=lambda candidate: candidate.rank)
+        return self._chosen(workload, best)
+
+    def _candidate(self, workload: AwaitingWorkload, possible: PossibleRegion) -> _Candidate | str:
+        """What it takes there, or a sentence that says why it is impossible."""
+        region = possible.region
+        missing: dict[TableId, Table] = {}
+        for each in workload.inputs:
+            table = self._around.table(each.table)
+            if table is None or region in self._around.holding(each):
+                continue
+            if each.fresh:
+                return f"{each.table} must be fresh, and its home is {table.home}, not {region}"
+            if region in table.regions:
+                return f"the copy of {each.table} in {region} is behind by too much"
+            missing[each.table] = table
+        new = tuple(table for name, table in missing.items() if (name, region) not in self._coming)
+        needed = sum(table.size_bytes for table in new)
+        if needed > room(self._free, region):
+            return f"{region} has no room for {needed} bytes more"
+        copying_s = 0.0
+        for name, table in missing.items():
+            seconds = self._copy_s(table, region)
+            if seconds is None and (name, region) not in self._coming:
+                return f"no link with any bandwidth leads from {', '.join(table.regions)} to {region}"
+            copying_s += seconds or 0.0
+        return _Candidate(region, tuple(missing), new, copying_s + possible.wait_s)
+
+    def _copy_s(self, table: Table, region: RegionId) -> float | None:
+        """Seconds that the table takes there over links that are idle; None: it cannot get there."""
+        key = (table.table, region)
+        if key not in self._seconds:
+            around = self._around
+            holders = [holder for holder in table.regions if holder in around.regions]
+            try:
+                parts = route(table.size_bytes, holders, region, around.regions, around.links, self._free)
+                self._seconds[key] = seconds_of(parts, around.links)
+            except NoRoute:
+                self._seconds[key] = None
+        return self._seconds[key]
+
+    def _chosen(self, workload: AwaitingWorkload, best: _Candidate) -> Chosen:
+        deadline_s = self._around.now + FIRST_DEADLINE_S * 2.0**workload.priority
+        copies = tuple(
+            CopyOnDemand(table.table, table.size_bytes, best.region, workload.priority, deadline_s)
+            for table in best.new
+        )
+        for table in best.new:
+            self._coming[table.table, best.region] = table.size_bytes
+            if best.region in self._free:
+                self._free[best.region] -= table.size_bytes
+        return Chosen(workload.workload, best.region, best.tables, best.start_in_s, copies)

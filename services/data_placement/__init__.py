@@ -1,0 +1,1 @@
+"""Where tables are and where they go, as a service: the catalog, plans, migrations."""

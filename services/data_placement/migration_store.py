@@ -1,0 +1,383 @@
+"""Migrations in the database: asked for by anybody, carried out by the holder of one lease, resumed by the next.
+
+Every change of state is a compare-and-swap: it names the states in which it can happen, and the token of the lease under
+which the migration is carried out. What a predecessor writes late changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from psycopg.types.json import Jsonb
+
+from data_placement.links import DEFAULT_BYTES_PER_S, Links
+from data_placement.migrations.bandwidth import SECONDS_PER_DAY, day_of
+from data_placement.migrations.life_cycle import (
+    MigrationHappening,
+    MigrationState,
+    next_migration_state,
+    states_before_migration,
+)
+from data_placement.migrations.migration import Migration, RoutePart, switch_problem, switched_table
+from data_placement.migrations.storage import Storage
+from domain.events import Event, EventKind
+from domain.identifiers import RegionId, TableId
+from domain.table import Table
+from formats.table_events import table_moved_details
+from services.database import event_store
+from services.database.channels import CATALOG_CHANNEL, DATA_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
+from services.database.revision_store import Subject, lock_revision, raise_revision
+
+MOST_PLANNED = 1_000
+"""So many planned migrations are looked at, in order of rank; the others come when these have begun."""
+
+_COLUMNS = """number, data_table, size_bytes, target, CASE WHEN moves_home THEN source END, priority, deadline_s, on_demand,
+              state, parts, copy_bytes, failures, retry_s, reason"""
+_RANK = "deadline_s IS NULL, CASE WHEN deadline_s IS NULL THEN 0 ELSE priority END, deadline_s, number"
+
+
+class MigrationChanged(Exception):
+    """The migration is not what it was, or somebody else carries it out: the transaction must be rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedMigration:
+    """What somebody asks for."""
+
+    table: TableId
+    target: RegionId
+    leaves: RegionId | None = None
+    """The home that it moves away from; None: a copy."""
+    priority: int = 0
+    deadline_s: float | None = None
+    on_demand: bool = False
+    plan: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What came of it."""
+
+    numbers: tuple[int, ...]
+    bytes: int
+    passed_over: tuple[tuple[TableId, str], ...]
+    """Those that are not enqueued, with a sentence for each."""
+
+
+async def enqueue(connection: AnyConnection, wanted: Sequence[WantedMigration], now: float) -> Enqueued:
+    """Enqueues migrations, all in one transaction; those that make no sense any more are passed over with the reason.
+
+    What is on the way to the same place already is not enqueued again; where that is more urgent now, it becomes so.
+    """
+    tables = await _tables_named(connection, [each.table for each in wanted], lock=False)
+    active = await _active_of(connection, [each.table for each in wanted])
+    accepted: list[tuple[WantedMigration, Table]] = []
+    passed_over: list[tuple[TableId, str]] = []
+    for each in wanted:
+        reason = _why_not(each, tables.get(each.table), active.get(each.table, []))
+        if reason:
+            passed_over.append((each.table, reason))
+            continue
+        accepted.append((each, tables[each.table]))
+        active.setdefault(each.table, []).append((0, each.target, each.leaves is not None))
+    await _make_urgent(connection, [each for each in wanted if each.deadline_s is not None])
+    numbers = await _insert(connection, accepted, now)
+    wake_after_commit(connection, DATA_CHANNEL)
+    size = sum(table.size_bytes for _, table in accepted)
+    return Enqueued(tuple(numbers), size, tuple(passed_over))
+
+
+async def load_active(connection: AnyConnection) -> list[Migration]:
+    """Those that have not ended, by number: all that have begun, and the first MOST_PLANNED of the others."""
+    cursor = await connection.execute(
+        f"""SELECT * FROM (SELECT {_COLUMNS} FROM data_migrations WHERE ended_s IS NULL AND state <> 'planned') AS begun
+             UNION ALL
+            SELECT * FROM (SELECT {_COLUMNS} FROM data_migrations WHERE ended_s IS NULL AND state = 'planned'
+                            ORDER BY {_RANK} LIMIT %s) AS planned""",
+        (MOST_PLANNED,),
+    )
+    return sorted((_migration(row) for row in await cursor.fetchall()), key=lambda migration: migration.number)
+
+
+async def take_over(connection: AnyConnection, token: int) -> None:
+    """From now on what is under way is carried out under this lease, and no earlier one."""
+    await connection.execute(
+        "UPDATE data_migrations SET token = %s WHERE ended_s IS NULL AND state <> 'planned'", (token,)
+    )
+
+
+async def advance(
+    connection: AnyConnection,
+    migration: Migration,
+    happening: MigrationHappening,
+    token: int,
+    now: float,
+    changes: Mapping[str, object] | None = None,
+) -> Migration:
+    """The migration after that has happened to it; `changes` are fields that get other values.
+
+    Raises MigrationRefused when the table of states has no such row, and MigrationChanged when the database knows better.
+    """
+    state = next_migration_state(migration.number, migration.state, happening)
+    after = replace(migration, state=state, **(changes or {}))  # type: ignore[arg-type]  # fields by name
+    cursor = await connection.execute(
+        """UPDATE data_migrations
+              SET state = %(state)s, size_bytes = %(size_bytes)s, parts = %(parts)s, copy_bytes = %(copy_bytes)s,
+                  failures = %(failures)s, retry_s = %(retry_s)s, reason = %(reason)s, token = %(token)s,
+                  begun_s = CASE WHEN %(begins)s THEN %(now)s ELSE begun_s END,
+                  ended_s = CASE WHEN %(ended)s THEN %(now)s END
+            WHERE number = %(number)s AND state = ANY (%(before)s) AND state = %(was)s
+              AND (state = 'planned' OR token = %(token)s)""",
+        {
+            "number": after.number,
+            "state": after.state.value,
+            "size_bytes": after.size_bytes,
+            "parts": _parts_document(after.parts),
+            "copy_bytes": after.copy_bytes,
+            "failures": after.failures,
+            "retry_s": after.retry_s,
+            "reason": after.reason,
+            "token": token,
+            "begins": happening is MigrationHappening.COPY_BEGAN,
+            "ended": after.ended,
+            "now": now,
+            "before": [state.value for state in states_before_migration(happening)],
+            "was": migration.state.value,
+        },
+    )
+    if cursor.rowcount != 1:
+        raise MigrationChanged(f"migration {migration.number} is not {migration.state} under this lease any more")
+    wake_after_commit(connection, DATA_CHANNEL)
+    return after
+
+
+async def switch(connection: AnyConnection, migration: Migration, token: int, now: float) -> Migration:
+    """The catalog names the copy from now on, and the migration is past its switch, both or neither.
+
+    Where the table is gone, has grown, or has another home by now, the try has failed instead, and the reason says so.
+    """
+    await lock_revision(connection, Subject.CATALOG)
+    table = (await _tables_named(connection, [migration.table], lock=True)).get(migration.table)
+    problem = switch_problem(table, migration)
+    if table is None or problem:
+        return await advance(
+            connection, migration, MigrationHappening.TRY_FAILED, token, now, {"reason": problem, "retry_s": now}
+        )
+    after = await advance(connection, migration, MigrationHappening.VERIFIED, token, now, {"reason": ""})
+    moved = switched_table(table, migration)
+    revision = await raise_revision(connection, Subject.CATALOG)
+    await _write_table(connection, moved, migration, revision)
+    details = table_moved_details(
+        moved, table.home, migration.copy_bytes, moves_home=migration.moves_home, on_demand=migration.on_demand
+    )
+    await event_store.append(connection, [Event(now, EventKind.TABLE_MOVED, region=migration.target, details=details)])
+    wake_after_commit(connection, CATALOG_CHANNEL)
+    return after
+
+
+async def store_reasons(connection: AnyConnection, reasons: Mapping[int, str]) -> None:
+    """Why migrations wait, by number; one that says the same already is not written."""
+    numbers = sorted(reasons)
+    await connection.execute(
+        """UPDATE data_migrations m SET reason = u.reason
+             FROM unnest(%s::bigint[], %s::text[]) AS u (number, reason)
+            WHERE m.number = u.number AND m.reason <> u.reason AND m.ended_s IS NULL""",
+        (numbers, [reasons[number] for number in numbers]),
+    )
+
+
+async def store_copied_bytes(connection: AnyConnection, copied: Mapping[int, int], token: int) -> None:
+    """How many bytes of a copy have arrived, by number."""
+    numbers = sorted(copied)
+    await connection.execute(
+        """UPDATE data_migrations m SET copied_bytes = u.copied
+             FROM unnest(%s::bigint[], %s::bigint[]) AS u (number, copied)
+            WHERE m.number = u.number AND m.token = %s""",
+        (numbers, [copied[number] for number in numbers], token),
+    )
+
+
+async def bytes_begun_today(connection: AnyConnection, now: float) -> int:
+    """Of the copies that began on the day of `now` (UTC): what the quota of the day has left is less by that."""
+    cursor = await connection.execute(
+        "SELECT COALESCE(sum(copy_bytes), 0)::bigint FROM data_migrations WHERE begun_s >= %s",
+        (day_of(now) * SECONDS_PER_DAY,),
+    )
+    row = await cursor.fetchone()
+    return 0 if row is None else int(row[0])
+
+
+async def load_storage(connection: AnyConnection) -> Storage:
+    """What regions can store, and what the catalog says that they do."""
+    cursor = await connection.execute("SELECT region, storage_bytes FROM data_regions ORDER BY region")
+    capacity = {RegionId(region): float(storage) for region, storage in await cursor.fetchall()}
+    cursor = await connection.execute(
+        """SELECT region, sum(size_bytes)::bigint
+             FROM (SELECT home AS region, size_bytes FROM data_tables
+                    UNION ALL
+                   SELECT r.region, t.size_bytes FROM data_table_replicas r JOIN data_tables t USING (data_table)
+                    WHERE r.region <> t.home) AS copies
+            GROUP BY region ORDER BY region"""
+    )
+    return Storage(capacity, {RegionId(region): int(stored) for region, stored in await cursor.fetchall()})
+
+
+async def load_links(connection: AnyConnection) -> Links:
+    """What links carry; where any pair is declared, those that are not carry nothing."""
+    cursor = await connection.execute("SELECT source, target, bytes_per_day FROM data_links ORDER BY source, target")
+    rows = await cursor.fetchall()
+    rates = {(RegionId(source), RegionId(target)): rate / SECONDS_PER_DAY for source, target, rate in rows}
+    return Links(rates, 0.0 if rates else DEFAULT_BYTES_PER_S)
+
+
+async def load_tables(connection: AnyConnection, names: Iterable[TableId]) -> dict[TableId, Table]:
+    """What the catalog says of these tables; those that are not in it are left out."""
+    return await _tables_named(connection, list(names), lock=False)
+
+
+def _why_not(wanted: WantedMigration, table: Table | None, active: Sequence[tuple[int, RegionId, bool]]) -> str:
+    """Why it is passed over; empty: it is not."""
+    if table is None:
+        return f"table {wanted.table} is not in the catalog"
+    if wanted.leaves is None and wanted.target in table.regions:
+        return f"{wanted.target} holds a copy of {wanted.table} already"
+    if wanted.leaves is not None and table.home != wanted.leaves:
+        return f"the home of {wanted.table} is {table.home}, not {wanted.leaves}"
+    if wanted.leaves == wanted.target:
+        return f"{wanted.target} is the home of {wanted.table} already"
+    for number, target, moves_home in active:
+        other = f"migration {number}" if number else "another migration of the same request"
+        if target == wanted.target:
+            return f"{other} brings {wanted.table} to {target} already"
+        if moves_home and wanted.leaves is not None:
+            return f"{other} moves the home of {wanted.table} to {target} already"
+    return ""
+
+
+async def _active_of(
+    connection: AnyConnection, tables: Sequence[TableId]
+) -> dict[TableId, list[tuple[int, RegionId, bool]]]:
+    """Number, target, and whether the home moves, of what has not ended, by table."""
+    cursor = await connection.execute(
+        """SELECT data_table, number, target, moves_home FROM data_migrations
+            WHERE ended_s IS NULL AND data_table = ANY (%s) ORDER BY number""",
+        (list(tables),),
+    )
+    found: dict[TableId, list[tuple[int, RegionId, bool]]] = {}
+    for table, number, target, moves_home in await cursor.fetchall():
+        found.setdefault(TableId(table), []).append((number, RegionId(target), moves_home))
+    return found
+
+
+async def _make_urgent(connection: AnyConnection, wanted: Sequence[WantedMigration]) -> None:
+    """What is on the way already gets the better of both priorities and deadlines."""
+    await connection.execute(
+        """UPDATE data_migrations m
+              SET priority = CASE WHEN m.deadline_s IS NULL THEN u.priority ELSE LEAST(m.priority, u.priority) END,
+                  deadline_s = LEAST(m.deadline_s, u.deadline_s)
+             FROM unnest(%s::text[], %s::text[], %s::smallint[], %s::float8[]) AS u (data_table, target, priority, deadline_s)
+            WHERE m.ended_s IS NULL AND m.data_table = u.data_table AND m.target = u.target
+              AND (m.deadline_s IS NULL OR m.deadline_s > u.deadline_s)""",
+        (
+            [each.table for each in wanted],
+            [each.target for each in wanted],
+            [each.priority for each in wanted],
+            [each.deadline_s for each in wanted],
+        ),
+    )
+
+
+async def _insert(
+    connection: AnyConnection, accepted: Sequence[tuple[WantedMigration, Table]], now: float
+) -> list[int]:
+    """One that another transaction has just enqueued too is left to that."""
+    cursor = await connection.execute(
+        """INSERT INTO data_migrations (data_table, source, target, moves_home, size_bytes, priority, deadline_s, on_demand,
+                                        plan, state, planned_s)
+           SELECT u.*, 'planned', %s
+             FROM unnest(%s::text[], %s::text[], %s::text[], %s::bool[], %s::bigint[], %s::smallint[], %s::float8[],
+                         %s::bool[], %s::bigint[]) AS u
+           ON CONFLICT DO NOTHING RETURNING number""",
+        (
+            now,
+            [each.table for each, _ in accepted],
+            [table.home for _, table in accepted],
+            [each.target for each, _ in accepted],
+            [each.leaves is not None for each, _ in accepted],
+            [table.size_bytes for _, table in accepted],
+            [each.priority for each, _ in accepted],
+            [each.deadline_s for each, _ in accepted],
+            [each.on_demand for each, _ in accepted],
+            [each.plan for each, _ in accepted],
+        ),
+    )
+    return sorted(int(row[0]) for row in await cursor.fetchall())
+
+
+async def _tables_named(connection: AnyConnection, names: Sequence[TableId], *, lock: bool) -> dict[TableId, Table]:
+    cursor = await connection.execute(
+        """SELECT t.data_table, t.size_bytes, t.home,
+                  ARRAY(SELECT r.region FROM data_table_replicas r WHERE r.data_table = t.data_table ORDER BY r.region)
+             FROM data_tables t WHERE t.data_table = ANY (%s) ORDER BY t.data_table"""
+        + (" FOR UPDATE" if lock else ""),
+        (list(names),),
+    )
+    return {
+        TableId(name): Table(TableId(name), size, RegionId(home), tuple(RegionId(region) for region in replicas))
+        for name, size, home, replicas in await cursor.fetchall()
+    }
+
+
+async def _write_table(connection: AnyConnection, moved: Table, migration: Migration, revision: int) -> None:
+    """Home and replicas as they are after the switch; from now on no fleet file says where this table is."""
+    await connection.execute(
+        "UPDATE data_tables SET home = %s, revision = %s, from_fleet = false WHERE data_table = %s",
+        (moved.home, revision, moved.table),
+    )
+    await connection.execute(
+        "DELETE FROM data_table_replicas WHERE data_table = %s AND NOT region = ANY (%s)",
+        (moved.table, list(moved.replicas)),
+    )
+    if migration.target in moved.replicas:
+        await connection.execute(
+            """INSERT INTO data_table_replicas (data_table, region, complete_until_s)
+               SELECT data_table, %s, last_partition_s FROM data_tables WHERE data_table = %s
+               ON CONFLICT (data_table, region) DO UPDATE SET complete_until_s = excluded.complete_until_s""",
+            (migration.target, moved.table),
+        )
+    await connection.execute(
+        "DELETE FROM data_partition_copies WHERE data_table = %s AND region = %s", (moved.table, migration.target)
+    )
+
+
+def _parts_document(parts: Sequence[RoutePart]) -> Jsonb | None:
+    return Jsonb([[list(part.path), part.bytes] for part in parts]) if parts else None
+
+
+def _migration(row: Sequence[object]) -> Migration:
+    number, table, size, target, leaves, priority, deadline_s, on_demand, state, parts, *rest = row
+    copy_bytes, failures, retry_s, reason = rest
+    return Migration(
+        int(str(number)),
+        TableId(str(table)),
+        int(str(size)),
+        RegionId(str(target)),
+        None if leaves is None else RegionId(str(leaves)),
+        int(str(priority)),
+        None if deadline_s is None else float(str(deadline_s)),
+        bool(on_demand),
+        MigrationState(str(state)),
+        _parts(parts),
+        int(str(copy_bytes)),
+        int(str(failures)),
+        float(str(retry_s)),
+        str(reason),
+    )
+
+
+def _parts(document: object) -> tuple[RoutePart, ...]:
+    if not isinstance(document, list):
+        return ()
+    return tuple(RoutePart(tuple(RegionId(region) for region in path), size) for path, size in document)

@@ -1,0 +1,1 @@
+"""The catalog, plans and migrations of tables as a service."""
