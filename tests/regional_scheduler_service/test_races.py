@@ -177,7 +177,7 @@ async def _dispatch(database: Database, memory: RegionMemory) -> Dispatched:
 
 
 async def _fill_up_and_award(connection: AnyConnection) -> None:
-    """All other machines are drained, so that the newcomer, which the region has won, must evict the first."""
+    """All other machines are drained, so that the newcomer, which the region won in a closed round, must evict the first."""
     await connection.execute("UPDATE machines SET state = 'draining' WHERE machine <> 'east-b-r0-m0'")
     wanted = replace(submission(2), serialized=specification_to_proto(specification()).SerializeToString())
     await submit(connection, [wanted])
@@ -185,8 +185,8 @@ async def _fill_up_and_award(connection: AnyConnection) -> None:
         "UPDATE queue_entries SET priority = 1, level = 0, credit = 1, within_quota = false WHERE workload = %s", (W2,)
     )
     await connection.execute(
-        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, now_s, participants, lots)
-           VALUES (1, 1, now(), now(), 0, ARRAY['east'], '{}')"""
+        """INSERT INTO auction_rounds (round, scan_pass, opened_at, deadline_at, closed_at, now_s, participants, lots)
+           VALUES (1, 1, now(), now(), now(), 0, ARRAY['east'], '{}')"""
     )
     await connection.execute("INSERT INTO awards (workload, region, round, lot) VALUES (%s, 'east', 1, 0)", (W2,))
 
