@@ -58,7 +58,10 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     running_level = running_levels(level_policies, running_priority, PolicyView(running.known, now, running.oracle))
 
     # 5. The order.
-    credit = ordering_credits(queue, priority, [rule.ordering for rule in rules])
+    if view.packing is None:
+        credit = ordering_credits(queue, priority, [rule.ordering for rule in rules])
+    else:
+        credit = view.packing.copy()
     if view.shares_opportunistic:
         credit = max_min_credits(view, quota.running_within_quota, quota.pending_within_quota, level, credit)
     order = total_order(priority, level, credit)

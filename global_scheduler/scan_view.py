@@ -203,6 +203,9 @@ class ScanView:
     """Of completed workloads. None: no policy asks for it."""
     shares_opportunistic: bool = False
     """Whether tenants own cells, so that over-quota workloads are ordered by their tenants' shares of the rest."""
+    packing: NDArray[np.float64] | None = None
+    """One finite number per pending entry: a packing orders them by it (`packing_order`), the greatest first, in place of
+    the ordering policies of their priorities. None: nothing does."""
     checked: InitVar[bool] = True
 
     def __post_init__(self, checked: bool) -> None:
@@ -210,6 +213,10 @@ class ScanView:
             return
         if self.tenants.quota.shape[1] != len(self.buckets):
             raise ValueError("quota must have one column per bucket")
+        if self.packing is not None and not (
+            len(self.packing) == len(self.pending) and np.isfinite(self.packing).all()
+        ):
+            raise ValueError("a packing must give each pending entry a finite number")
         for rows in (self.running, self.pending):
             _require_within("tenant positions", rows.tenant, 0, len(self.tenants.ids) - 1)
             _require_within("bucket positions", rows.demand.bucket, 0, len(self.buckets) - 1)

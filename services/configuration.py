@@ -30,7 +30,7 @@ from regional_scheduler.adjustment import ElasticPolicy
 from regional_scheduler.rounds import AuctionSettings
 from services.elastic_choice import elastic_policy
 from services.queue_rules import bounds_of_policies, queue_rules
-from services.tuning_choice import tuning_mechanism
+from services.tuning_choice import check_order_of_packing, tuning_mechanism
 
 GREATEST_REAL_S = 86_400.0
 """Of any interval: a day."""
@@ -115,7 +115,9 @@ class Configuration(Schema):
 
     def scan_settings(self, source: str = "scheduler.yaml") -> ScanSettings:
         """How the scan pass decides; raises FormatError for a policy that there is not, or that a service cannot follow."""
-        rules = queue_rules(self.priorities, estimated=self.estimates is not None, source=source)
+        estimated = self.estimates is not None
+        check_order_of_packing(self.tuning, self.priorities, estimated=estimated, source=source)
+        rules = queue_rules(self.priorities, estimated=estimated, source=source)
         file = self.distribution.samples_file
         samples_gpu_s = () if file is None else read_service_samples(Path(file))
         return ScanSettings(self.scan.credit(), rules, self.distribution.scope, samples_gpu_s)

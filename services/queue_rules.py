@@ -20,12 +20,14 @@ from global_scheduler.levels import LEVELS
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering import ORDERINGS
 from global_scheduler.ordering.policy import OrderingPolicy
+from global_scheduler.packing_order import PACKING_ORDERS
 from global_scheduler.scan_settings import QueueRule
 
 if TYPE_CHECKING:
     from simulator.policies.policy import Policy
 
 _NOT_OURS = {
+    "tuning": "it shares out CPUs and memory ({name}), which is not a matter of the queue but of 'tuning' in scheduler.yaml",
     "allocation": "it has a rule of its own for which of the queue start ({name}), but a service puts the whole queue up"
     " for auction, in order",
     "placement": "it cuts workloads into tasks ({name}), but the users of a service say themselves how many they want",
@@ -34,7 +36,6 @@ _NOT_OURS = {
     "reclaiming": "it chooses which loaned machines go back ({name}), which is not a matter of the queue but of"
     " inference.reclaiming in fleet.yaml",
     "elastic": "it resizes what runs ({name}), which is not a matter of the queue but of 'elastic' in scheduler.yaml",
-    "tuning": "it shares out CPUs and memory ({name}), which is not a matter of the queue but of 'tuning' in scheduler.yaml",
 }
 """By the point of the policy: why a service cannot follow it."""
 
@@ -98,7 +99,8 @@ def why_not_live(policy: Policy) -> str | None:
 
 def needs_estimates(policy: Policy) -> bool:
     """Whether it needs to know how long workloads will run."""
-    return any(part is not None and part.needs is Knowledge.ORACLE for part in (policy.ordering, policy.levels))
+    packing = None if policy.tuning is None else PACKING_ORDERS.get(policy.tuning.name)
+    return any(part is not None and part.needs is Knowledge.ORACLE for part in (policy.ordering, policy.levels, packing))
 
 
 def _rule_of(section: PrioritySection, *, estimated: bool) -> QueueRule:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from domain.identifiers import TenantId, WorkloadId
 from domain.tenant import Tenant
 from formats.scheduler_file import EstimatesSection
@@ -90,9 +92,18 @@ async def load_running(connection: AnyConnection, now: float, estimates: Estimat
     return replace(rows, estimates=await estimate_store.of_running(connection, now, estimates.assumed_run_s))
 
 
-def decide(snapshot: ScanSnapshot, settings: ScanSettings, service: ServiceHistory | None = None) -> ScanDecision:
-    """Ranks the whole queue of the snapshot; `service` is that of completed workloads, where a policy goes by it."""
+def decide(
+    snapshot: ScanSnapshot,
+    settings: ScanSettings,
+    service: ServiceHistory | None = None,
+    packing: Mapping[WorkloadId, float] | None = None,
+) -> ScanDecision:
+    """Ranks the whole queue of the snapshot; `service` is that of completed workloads, where a policy goes by it. `packing`
+    has a number for each queued workload, where a packing orders the queue: the greatest goes first."""
     view = build_scan_view(snapshot.tenants, snapshot.use, snapshot.running, snapshot.pending, settings, service)
+    if packing is not None:
+        numbers = [packing[workload] for workload in view.pending.workloads]
+        view = replace(view, packing=np.array(numbers, np.float64), checked=False)
     plan = scan_pass(view, snapshot.now)
     return ScanDecision(
         view=view,

@@ -22,6 +22,7 @@ from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost
 from services.database.watcher import Subscription
 from services.global_scheduler.completed_service import CompletedService
+from services.global_scheduler.live_packing_order import live_packing_order
 from services.global_scheduler.scan_decision import ScanDecision, ScanSnapshot, decide, load_snapshot
 from services.global_scheduler.scan_record import (
     SnapshotOutdated,
@@ -53,6 +54,7 @@ class ScanLoop:
         self._estimates = configuration.estimates
         self._counts_run_times = configuration.counts_run_times
         self._service = CompletedService(self._settings)
+        self._packing = live_packing_order(configuration.tuning_mechanism(), database)
         self._last: ScanDecision | None = None
 
     async def run(self, lease: Lease) -> None:
@@ -99,7 +101,8 @@ class ScanLoop:
             partial(load_snapshot, now=now, settings=self._settings, estimates=self._estimates), snapshot=True
         )
         # 3. Decide, in a thread: calls are answered meanwhile.
-        decision = await asyncio.to_thread(decide, snapshot, self._settings, self._service.history)
+        packing = None if self._packing is None else await self._packing.numbers(snapshot.pending)
+        decision = await asyncio.to_thread(decide, snapshot, self._settings, self._service.history, packing)
         self._last = decision
         # 4. Record: first which attempts run within quota, then the order of the queue.
         reclassified = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -212,6 +213,10 @@ def decided(
 ) -> tuple[Action, ...]:
     """What is to be resized and retuned now, each attempt once. Raises ImpossibleAction or InventoryError."""
     tuning = None if memory.tuning is None else memory.tuning.in_place
+    attempts = [
+        replace(one, specification=memory.asked_again(one.specification, one.profiles, one.placements))
+        for one in attempts
+    ]
     actions = adjust(memory.inventory, attempts, elastic, tuning, now, anything_waits=anything_waits)
     return one_change_each(memory.inventory, actions, now)
 

@@ -13,7 +13,7 @@ from cluster_manager.capacity.errors import InventoryError
 from cluster_manager.cells.declared import declarations_of, region_with_virtual_clusters, weights_of
 from cluster_manager.mechanisms import NoMechanism
 from data_placement.catalog import Catalog
-from domain.fleet import MachineState, Region
+from domain.fleet import Fleet, MachineState, Region
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.tenant import Tenant
 from formats.problems import FormatError
@@ -41,6 +41,8 @@ class _Newer:
     revisions: Revisions
     region: tuple[Region, Mapping[MachineId, MachineState]] | None
     """As it is stored: without its virtual clusters."""
+    fleet: Fleet | None
+    """All regions; None also where only the region's own machines matter."""
     tenants: tuple[Tenant, ...] | None
     profiles: tuple[StoredProfile, ...]
 
@@ -76,6 +78,7 @@ class AppliedChanges:
                 region=memory.region.region,
                 tenants_known=tuple(memory.tenants.values()),
                 catalog=memory.catalog,
+                heeds_fleet=memory.tuning is not None and memory.tuning.heeds_fleet,
             ),
             snapshot=True,
             give_up_after_s=0.0,
@@ -84,6 +87,10 @@ class AppliedChanges:
             memory.tenants = {tenant.tenant: tenant for tenant in newer.tenants}
         if newer.region is not None:
             await self._exchange_machines(*newer.region, now_real_s)
+        if newer.fleet is not None and memory.tuning is not None:
+            tenants = tuple(memory.tenants.values())
+            async with memory.steady:
+                await asyncio.to_thread(memory.tuning.fleet_changed, newer.fleet, tenants)
         memory.works.take_over(newer.profiles, newer.revisions.profiles)
         memory.revisions = newer.revisions
         _log.info(
@@ -125,18 +132,26 @@ def _exchange(
 
 
 async def _load_newer(
-    connection: AnyConnection, known: Revisions, region: RegionId, tenants_known: Sequence[Tenant], catalog: Catalog
+    connection: AnyConnection,
+    known: Revisions,
+    region: RegionId,
+    tenants_known: Sequence[Tenant],
+    catalog: Catalog,
+    *,
+    heeds_fleet: bool,
 ) -> _Newer:
     revisions = await load_revisions(connection)
     tenants = None if revisions.tenants == known.tenants else await tenant_store.load_tenants(connection)
-    machines = None
+    machines, whole_fleet = None, None
     if revisions.fleet != known.fleet or _share_otherwise(tenants, tenants_known):
         fleet, states = await fleet_store.load_fleet(connection, region)
         if not fleet.regions:
             raise SessionOver(f"the fleet has no region {region} any more")
         machines = (fleet.regions[0], states)
+        if heeds_fleet:
+            whole_fleet, _ = await fleet_store.load_fleet(connection)
     await catalog_store.update_catalog(connection, catalog)
-    return _Newer(revisions, machines, tenants, await load_since(connection, known.profiles))
+    return _Newer(revisions, machines, whole_fleet, tenants, await load_since(connection, known.profiles))
 
 
 def _share_otherwise(tenants: Sequence[Tenant] | None, known: Sequence[Tenant]) -> bool:

@@ -184,7 +184,7 @@ class Auctioneer:
     async def _queued(self, connection: AnyConnection, after: SortKey | None, limit: int) -> list[Lot]:
         """So many lots behind this place in the queue, or from its head on, that may be put up for auction now."""
         queued = await auction_store.upcoming_lots(connection, after, limit, self._clock.now())
-        workloads = await self._memory.specifications.workloads(connection, [lot.position.workload for lot in queued])
+        workloads = await self._asked(connection, [lot.position.workload for lot in queued])
         return [Lot(workloads[lot.position.workload], lot.position, lot.attempt) for lot in queued]
 
     async def _insert(self, connection: AnyConnection, progress: AuctionProgress, opened: Round) -> bool:
@@ -201,10 +201,15 @@ class Auctioneer:
 
     async def _lots(self, connection: AnyConnection, stored: StoredRound) -> tuple[Lot, ...]:
         names = [WorkloadId(document["workload"]) for document in stored.lots]
-        workloads = await self._memory.specifications.workloads(connection, names)
+        workloads = await self._asked(connection, names)
         return tuple(
             lot_from_document(document, workloads[name]) for name, document in zip(names, stored.lots, strict=True)
         )
+
+    async def _asked(self, connection: AnyConnection, names: Sequence[WorkloadId]) -> dict[WorkloadId, Workload]:
+        """These workloads with what they ask for."""
+        workloads = await self._memory.specifications.workloads(connection, names)
+        return {name: self._memory.asked(workload) for name, workload in workloads.items()}
 
 
 def _as_round(stored: StoredRound, lots: Sequence[Lot]) -> Round:

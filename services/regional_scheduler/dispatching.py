@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import structlog
 
@@ -39,6 +40,15 @@ AWARDS_AT_ONCE = 256
 _log = structlog.get_logger(__name__)
 
 
+AskedFor: TypeAlias = Callable[[Workload], Workload]
+"""The workload with what it asks for, in place of what it was submitted with."""
+
+
+def as_submitted(workload: Workload) -> Workload:
+    """What a workload asks for itself."""
+    return workload
+
+
 class VictimsChanged(Exception):
     """A victim does not stand any more where memory has it: a scan pass has re-classified it since.
 
@@ -66,9 +76,11 @@ async def dispatch_awards(
     clock: Clock,
     works: TunedWorks | None = None,
     start: StartWith | None = None,
+    asked: AskedFor = as_submitted,
 ) -> Dispatched:
     """Dispatches what the region has won, in queue order. `works` says how fast they work; None: whatever they hold.
-    `start` is as in `confirm_wins`.
+    `start` is as in `confirm_wins`; `asked` says with what workloads ask for a place. What they are charged, and known for
+    afterwards, is what they were submitted with.
 
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
     Raises SessionOver when the database shows that it must in any case, and VictimsChanged.
@@ -85,7 +97,8 @@ async def dispatch_awards(
     affordable = await _charge(connection, awards, charges, tenants)
     now = clock.now()
     preempted_s = await preemptions(connection, bidder.rule, [award.position.workload for award in awards], now)
-    lots = _lots([award for award in awards if award.position.workload in affordable], workloads, preempted_s)
+    asking = {name: asked(workloads[name]) for name in affordable}
+    lots = _lots([award for award in awards if award.position.workload in affordable], asking, preempted_s)
     # In a thread: leases are kept, and calls answered, however long plans take.
     confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
@@ -99,7 +112,7 @@ async def dispatch_awards(
         ],
     )
     by_name = {award.position.workload: award for award in awards}
-    new = tuple(_live_attempt(dispatch, charges, by_name, now, works) for dispatch in dispatches)
+    new = tuple(_live_attempt(dispatch, workloads, charges, by_name, now, works) for dispatch in dispatches)
     dispatched = Dispatched(new, _planned_writes(region, dispatches, live, now), len(awards) - len(dispatches))
     try:
         await _store(connection, region, dispatched, bidder.rule, now)
@@ -182,6 +195,7 @@ def _planned_writes(
 
 def _live_attempt(
     dispatch: Dispatch,
+    workloads: Mapping[WorkloadId, Workload],
     charges: Mapping[WorkloadId, Mapping[str, int]],
     awards: Mapping[WorkloadId, Award],
     now: float,
@@ -190,7 +204,7 @@ def _live_attempt(
     lot = dispatch.lot
     name = lot.workload.workload
     award = awards[name]
-    specification = lot.workload.specification
+    specification = workloads[name].specification
     return LiveAttempt(
         run=new_run(facts_of(lot.key, specification, award.checkpoint_progress, award.failures)),
         tenant=specification.tenant,

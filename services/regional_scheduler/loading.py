@@ -135,6 +135,7 @@ def make_memory(
     tuning = None
     if mechanism is not None:
         tuning = AttemptTuning(mechanism, region, works)
+        tuning.fleet_changed(fleet, tenants)
         for source in tuning.sources(region):
             inventory.voluntary.add_source(source)
     for attempt in by_order:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from data_placement.catalog import Catalog
 from domain.fleet import MachineState, Region
 from domain.identifiers import ClusterId, MachineId, TenantId
-from domain.placement import AttemptKey
+from domain.placement import AttemptKey, TaskPlacement
 from domain.tenant import Tenant
+from domain.tuned_speed import ProfilesOfJobs
+from domain.workload import Workload, WorkloadSpecification
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.region_capacity import RegionCapacity
 from services.database.reservation_store import ReservedPlace
@@ -53,6 +56,16 @@ class RegionMemory:
             if machine in closed:
                 return closed[machine]
         return self.inventory.machine_state(machine)
+
+    def asked(self, workload: Workload) -> Workload:
+        """The workload with what it asks for, where a mechanism says that instead of its user."""
+        return workload if self.tuning is None else self.tuning.asked(workload)
+
+    def asked_again(
+        self, specification: WorkloadSpecification, profiles: ProfilesOfJobs, placements: Sequence[TaskPlacement]
+    ) -> WorkloadSpecification:
+        """What an attempt with these tasks asks for when it gets more, or goes on elsewhere."""
+        return specification if self.tuning is None else self.tuning.asked_again(specification, profiles, placements)
 
     def exchange_machines(self, region: Region, inventory: RegionCapacity, bidder: RegionBidder) -> None:
         """The region has these machines from now on, and `inventory` what is held on them."""

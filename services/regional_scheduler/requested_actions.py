@@ -16,6 +16,7 @@ from domain.machine_life_cycle import MachineTransitionRefused
 from domain.placement import Score
 from domain.placement_changes import ImpossibleAction
 from domain.plan import Plan, Reclaim
+from domain.tuned_speed import NO_PROFILES, ProfilesOfJobs
 from regional_scheduler.plan_application import apply_plan
 from regional_scheduler.requested_plans import AttemptToChange, plan_migration, plan_resize, plan_retune
 from regional_scheduler.trial import plan_after_trial
@@ -125,9 +126,10 @@ class RequestedActions:
             case TrialOverRequest(workload=workload):
                 placed_now = await self._memory.specifications.workloads(connection, [workload])
                 most_gpus = most_gpus_of_machines(self._memory.region.clusters)
-                return plan_after_trial(
-                    inventory, self._running(workload), placed_now[workload].specification, most_gpus, now
-                )
+                attempt, profiles = self._running(workload), self._profiles(workload)
+                placed = placed_now[workload].specification
+                placed = self._memory.asked_again(placed, profiles, attempt.placements)
+                return plan_after_trial(inventory, attempt, placed, most_gpus, now)
             case ReclaimRequest(machines=machines):
                 self._require_reached(machines)
                 keys = {key for machine in machines for key in self._memory.live.on(machine)}
@@ -147,13 +149,19 @@ class RequestedActions:
                         "start it, or try again when it is back"
                     )
 
+    def _profiles(self, workload: str) -> ProfilesOfJobs:
+        """Those of its attempt here."""
+        known = [attempt.tuned.profiles for attempt in self._memory.live if attempt.key.workload == workload]
+        return known[0] if known else NO_PROFILES
+
     def _running(self, workload: str) -> AttemptToChange:
         """Raises ActionRefused unless an attempt of the workload runs here."""
         for attempt in self._memory.live:
             if attempt.key.workload == workload:
                 if attempt.state is not State.RUNNING:
                     raise ActionRefused(f"{workload} is {attempt.state.value} and does not run; wait until it does")
-                return AttemptToChange(attempt.key, attempt.specification, attempt.placements, attempt.within_quota)
+                asked = self._memory.asked_again(attempt.specification, attempt.tuned.profiles, attempt.placements)
+                return AttemptToChange(attempt.key, asked, attempt.placements, attempt.within_quota)
         raise ActionRefused(f"{workload} does not run in region {self._memory.region.region}")
 
     async def _running_anywhere(self, connection: AnyConnection, workload: str) -> AttemptToChange:
@@ -167,6 +175,8 @@ class RequestedActions:
             if stored.key.workload == workload:
                 names = await self._memory.specifications.workloads(connection, [stored.key.workload])
                 specification = names[stored.key.workload].specification
+                profiles = self._memory.works.of(specification, stored.profiles_revision).profiles
+                specification = self._memory.asked_again(specification, profiles, stored.placements)
                 return AttemptToChange(stored.key, specification, stored.placements, stored.within_quota)
         raise ActionRefused(f"{workload} does not run any more")
 

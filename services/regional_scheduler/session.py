@@ -245,6 +245,7 @@ class RegionSession:
                     self._clock,
                     memory.works,
                     self._start,
+                    memory.asked,
                 )
         self._victims_changed = False
         for attempt in dispatched.attempts:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster_manager.tuning.packing_demands import packing_scores
 from cluster_manager.tuning.tetris_packing import TetrisPacking
 from global_scheduler.ordering.fifo import FifoOrdering
 from simulator.policies.allocation import QueuePass
@@ -29,14 +30,7 @@ class GreatestAlignment:
         while heads := queue_pass.heads():
             aligned = [queue_pass.alignment(work) for work in heads]
             work_left = [queue_pass.run_time_s(work) * queue_pass.size(work) for work in heads]
-            known = [alignment for alignment in aligned if alignment is not None]
-            usual_alignment = sum(known) / len(known) if known else 0.0
-            usual_work = sum(work_left) / len(work_left)
-            weight = usual_alignment / usual_work if usual_work > 0 else 0.0
-            scores = [
-                (-1.0 if alignment is None else alignment) - weight * left
-                for alignment, left in zip(aligned, work_left, strict=True)
-            ]
+            scores = packing_scores(aligned, work_left)
             # Of equals the first in the queue.
             queue_pass.start(heads[max(range(len(heads)), key=scores.__getitem__)])
 

@@ -9,6 +9,7 @@ from domain.identifiers import JobName
 from domain.placement import AttemptKey
 from domain.workload import WorkloadSpecification
 from regional_scheduler.asked_amounts import AskedAmounts
+from regional_scheduler.static_asks import StaticAsks, has_static_demands
 from regional_scheduler.tuned_start import tuned_start
 from regional_scheduler.tuning import is_tunable
 from regional_scheduler.tuning_reverts import AboveProportionalShare
@@ -21,13 +22,13 @@ Dispatch: TypeAlias = Callable[[SimulatedWorkload, Win], None]
 
 
 def tuned_asks(world: World) -> Ask:
-    """What workloads ask for instead of what they say: where a mechanism takes nothing back from others, the least with
-    which it lets them start; else they ask for what they say, and their proportional share where that is open."""
+    """What workloads ask for instead of what they say: their best demand where a mechanism has static demands; else what
+    they say, and their proportional share where that is open."""
     mechanism = world.policy.tuning
-    if mechanism is None or mechanism.reverts_others:
+    if mechanism is None or not has_static_demands(mechanism):
         return _as_said
-    asked, speed = AskedAmounts(mechanism, world.fleet), world.speed
-    return lambda specification: asked.last(specification, speed.profiles_of(specification))
+    asks, speed = StaticAsks(mechanism, world.fleet), world.speed
+    return lambda specification: asks.of(specification, speed.profiles_of(specification))
 
 
 def tuned_dispatch(world: World, dispatch: Dispatch) -> Dispatch:

@@ -41,7 +41,14 @@ def test_the_bounds_themselves_are_possible(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("tuning: synergy_tun", "there is no tuning synergy_tun; did you mean synergy_tune"),
-        ("tuning: drf_packing", "drf_packing can only be simulated.*use synergy_tune"),
+        (
+            "tuning: tetris_packing",
+            "tuning: tetris_packing needs to know how long workloads will run; set 'estimates: true'",
+        ),
+        (
+            "tuning: drf_packing\npriorities: {2: {ordering: las}}",
+            r"priorities\[2\].ordering: drf_packing orders the queue itself.*use synergy_greedy",
+        ),
         ("elastic: lyr", "there is no policy lyr that resizes; did you mean lyra"),
         ("elastic: fifo", "elastic: fifo resizes nothing; use .*lyra"),
         ("round_s: 0", "round_s"),
@@ -61,6 +68,22 @@ def test_a_tuning_is_named_as_the_policy_is(tmp_path: Path) -> None:
     assert mechanism is not None
     assert (mechanism.name, mechanism.reverts_others) == ("tune", True)
     assert load_configuration(None).tuning_mechanism() is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tuning: synergy_greedy\npriorities: {2: {ordering: las}}",
+        "tuning: drf_packing\npriorities: {2: {ordering: fifo}}",
+        "tuning: tetris_packing\nestimates: true",
+    ],
+)
+def test_static_demands_are_followed(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(text)
+    mechanism = load_configuration(file).tuning_mechanism()
+    assert mechanism is not None
+    assert not mechanism.reverts_others
 
 
 def test_what_resizes_is_named_as_the_policy_is(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from domain.events import Event
 from domain.fleet import Fleet
 from domain.life_cycle import State
 from domain.placement import AttemptKey
+from domain.sensitivity import SensitivityProfile
 from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import Emulated, Workload
-from formats.scheduler_file import PrioritySection
+from formats.scheduler_file import NO_TUNING, EstimatesSection, PrioritySection
 from services.configuration import AuctionConfiguration, Configuration
 from services.database import (
     catalog_store,
@@ -34,6 +35,7 @@ from services.database import (
 )
 from services.database.engine import Database
 from services.database.lease_store import Lease
+from services.database.sensitivity_store import store_profiles
 from services.database.workload_store import NewWorkload
 from services.execution.executor import AttemptPhase, AttemptStatus
 from services.global_scheduler.level_timer import LevelTimer
@@ -107,8 +109,10 @@ class ServiceOnVirtualTime:
         window: int,
         priorities: Mapping[int, PrioritySection] | None = None,
         passes_of_one_global_tier: int | None = None,
+        tuning: str = NO_TUNING,
+        profiles: Mapping[str, SensitivityProfile] | None = None,
     ) -> ServiceOnVirtualTime:
-        """A service over an empty database, with a session of every region.
+        """A service over an empty database, with a session of every region. No round retunes what runs.
 
         After so many passes the global tier starts anew, from the database; None: it never does.
         """
@@ -117,15 +121,23 @@ class ServiceOnVirtualTime:
             auction=AuctionConfiguration(window=window, answer_timeout_real_s=_LONG_REAL_S),
             priorities=dict(priorities or {}),
             eviction=settings.eviction,
+            tuning=tuning,
+            estimates=EstimatesSection(),
         )
         await database.run(lambda connection: fleet_store.apply_fleet(connection, fleet))
         await database.run(lambda connection: catalog_store.apply_tables(connection, tables))
         await database.run(lambda connection: tenant_store.apply_tenants(connection, tenants))
+        await database.run(lambda connection: store_profiles(connection, profiles or {}))
         lease = await _lease(database, lease_store.GLOBAL_LEASE)
         regions = []
         for region in fleet.regions:
             async with database.transaction() as connection:
-                memory = await load_memory(connection, region.region, configuration.eviction_rule())
+                memory = await load_memory(
+                    connection,
+                    region.region,
+                    configuration.eviction_rule(),
+                    mechanism=configuration.tuning_mechanism(),
+                )
             if memory is None:
                 raise ValueError(f"there is no region {region.region}")
             auctioneer = Auctioneer(
@@ -218,7 +230,7 @@ class ServiceOnVirtualTime:
         kept = attempt.run.facts.progress_at_start
         await self._report(newcomer.region, attempt, AttemptPhase.RUNNING, kept, now)
         remaining_s = _work_s(attempt) - kept
-        self._at(now + remaining_s, Happens.COMPLETION, (newcomer.region, attempt))
+        self._at(now + remaining_s / _rate(attempt), Happens.COMPLETION, (newcomer.region, attempt))
 
     async def _end(self, region: _Region, attempt: LiveAttempt, kind: Happens, now: float) -> None:
         completed = kind is Happens.COMPLETION
@@ -301,6 +313,8 @@ class ServiceOnVirtualTime:
                 memory.tenants,
                 memory.live,
                 self.clock,
+                memory.works,
+                asked=memory.asked,
             )
         if dispatched.given_back:
             raise ValueError("what was won has room")
@@ -327,7 +341,9 @@ class ServiceOnVirtualTime:
         save_s = 0.0
         if attempt.started_s is not None:
             kept = attempt.run.facts.progress_at_start
-            attempt.take(Progressed(now, min(_work_s(attempt), kept + (now - attempt.started_s)), kept))
+            attempt.take(
+                Progressed(now, min(_work_s(attempt), kept + _rate(attempt) * (now - attempt.started_s)), kept)
+            )
             save_s = self.settings.costs.checkpoint_save_s
         self._at(now + save_s, Happens.VACATED, (region, attempt))
 
@@ -350,6 +366,11 @@ async def _lease(database: Database, name: str) -> Lease:
     if lease is None:
         raise ValueError(f"another process holds the lease {name}")
     return lease
+
+
+def _rate(attempt: LiveAttempt) -> float:
+    """Seconds of work per second."""
+    return attempt.tuned.rate(attempt.specification, attempt.placements)
 
 
 def _work_s(attempt: LiveAttempt) -> float:
