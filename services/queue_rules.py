@@ -100,7 +100,9 @@ def why_not_live(policy: Policy) -> str | None:
 def needs_estimates(policy: Policy) -> bool:
     """Whether it needs to know how long workloads will run."""
     packing = None if policy.tuning is None else PACKING_ORDERS.get(policy.tuning.name)
-    return any(part is not None and part.needs is Knowledge.ORACLE for part in (policy.ordering, policy.levels, packing))
+    return any(
+        part is not None and part.needs is Knowledge.ORACLE for part in (policy.ordering, policy.levels, packing)
+    )
 
 
 def _rule_of(section: PrioritySection, *, estimated: bool) -> QueueRule:

@@ -18,6 +18,9 @@ from domain.workload import JobSpecification, WorkloadSpecification
 NOT_ALIGNED = -1.0
 """In place of an alignment, where no machine has what is asked for: worse than any."""
 
+_NO_WORK = 1e-9
+"""Less than this weighs nothing: quotients stay finite."""
+
 
 class PackingDemands:
     """Compares with these machines. Amounts are [GPUs | thousandths of a CPU | MiB]."""
@@ -65,7 +68,7 @@ def packing_scores(aligned: Sequence[float | None], work_left: Sequence[float]) 
     known = [pair for pair in zip(aligned, work_left, strict=True) if pair[0] is not None]
     usual_alignment = sum(alignment for alignment, _ in known if alignment is not None) / max(len(known), 1)
     usual_work = sum(left for _, left in known) / max(len(known), 1)
-    weight = usual_alignment / usual_work if usual_work > 0 else 0.0
+    weight = usual_alignment / usual_work if usual_work > _NO_WORK else 0.0
     return [
         (NOT_ALIGNED if alignment is None else alignment) - weight * left
         for alignment, left in zip(aligned, work_left, strict=True)
