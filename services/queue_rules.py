@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from cluster_manager.tuning.packing_order import PACKING_ORDERS
 from domain.eviction import EvictionRule
 from domain.tenant import LOWEST_PRIORITY
 from formats.problems import FieldProblem, FormatError, suggestion
@@ -20,7 +21,6 @@ from global_scheduler.levels import LEVELS
 from global_scheduler.levels.policy import LevelPolicy
 from global_scheduler.ordering import ORDERINGS
 from global_scheduler.ordering.policy import OrderingPolicy
-from global_scheduler.packing_order import PACKING_ORDERS
 from global_scheduler.scan_settings import QueueRule
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def why_not_live(policy: Policy) -> str | None:
 def needs_estimates(policy: Policy) -> bool:
     """Whether it needs to know how long workloads will run."""
     packing = None if policy.tuning is None else PACKING_ORDERS.get(policy.tuning.name)
-    return any(
-        part is not None and part.needs is Knowledge.ORACLE for part in (policy.ordering, policy.levels, packing)
-    )
+    if packing is not None and packing.needs_run_times:
+        return True
+    return any(part is not None and part.needs is Knowledge.ORACLE for part in (policy.ordering, policy.levels))
 
 
 def _rule_of(section: PrioritySection, *, estimated: bool) -> QueueRule:

@@ -7,10 +7,9 @@ from types import MappingProxyType
 
 from cluster_manager.tuning.mechanism import TuningMechanism
 from cluster_manager.tuning.mechanisms import TUNING_MECHANISMS
+from cluster_manager.tuning.packing_order import PACKING_ORDERS
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.scheduler_file import NO_TUNING, PrioritySection
-from global_scheduler.knowledge import Knowledge
-from global_scheduler.packing_order import PACKING_ORDERS
 
 BY_SUBMISSION = "fifo"
 
@@ -57,7 +56,7 @@ def check_order_of_packing(
         for priority, section in sorted(priorities.items())
         if "ordering" in section.model_fields_set and section.ordering != BY_SUBMISSION
     ]
-    if order.needs is Knowledge.ORACLE and not estimated:
+    if order.needs_run_times and not estimated:
         described = f"{name} needs to know how long workloads will run; set 'estimates: true' to estimate it, or use drf_packing"
         problems.append(FieldProblem("tuning", described))
     if problems:

@@ -18,12 +18,12 @@ from cluster_manager.capacity.tables import Reals
 from cluster_manager.cells.declared import declarations_of, matched
 from cluster_manager.tuning.mechanism import TuningMechanism
 from cluster_manager.tuning.packing_demands import PackingDemands
+from cluster_manager.tuning.packing_order import PACKING_ORDERS, PackedWorkload, PackingOrder
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, WorkloadId
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
-from global_scheduler.knowledge import Knowledge, OracleNeeded
-from global_scheduler.packing_order import PACKING_ORDERS, PackedWorkload, PackingOrder
+from global_scheduler.knowledge import OracleNeeded
 from global_scheduler.view_builder import PendingRows
 from regional_scheduler.hosting import EmptyRegion
 from regional_scheduler.static_asks import StaticAsks
@@ -104,7 +104,7 @@ class LivePackingOrder:
 
     async def numbers(self, pending: PendingRows) -> Mapping[WorkloadId, float]:
         """Of all that wait; the greatest goes first. Raises OracleNeeded without the estimates that it needs."""
-        if self._order.needs is Knowledge.ORACLE and pending.estimates is None:
+        if self._order.needs_run_times and pending.estimates is None:
             raise OracleNeeded(self._mechanism.name)
         look = await self._database.run(partial(self._look, waiting=pending.workloads), snapshot=True)
         # In a thread: calls are answered while many thousands of workloads are looked at.

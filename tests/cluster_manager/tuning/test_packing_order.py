@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_manager.tuning.packing_demands import PackingDemands, packing_scores
+from cluster_manager.tuning.packing_order import PACKING_ORDERS, GreatestScore, PackedWorkload, SmallestDominantShare
 from domain.fleet import Machine
 from domain.identifiers import ANY_GPU_MODEL, GpuModel, JobName, MachineId, TenantId
 from domain.resources import TaskResources
 from domain.workload import Emulated, JobSpecification, WorkloadSpecification
-from global_scheduler.packing_order import PACKING_ORDERS, GreatestScore, PackedWorkload, SmallestDominantShare
 
 MACHINES = [Machine(MachineId(f"m{number}"), GpuModel("V100"), 8, 24.0, 500.0) for number in range(2)]
 DEMANDS = PackingDemands(MACHINES)

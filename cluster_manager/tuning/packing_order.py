@@ -20,7 +20,6 @@ from cluster_manager.capacity.tables import Reals
 from cluster_manager.tuning.drf_packing import DrfPacking
 from cluster_manager.tuning.packing_demands import packing_scores
 from cluster_manager.tuning.tetris_packing import TetrisPacking
-from global_scheduler.knowledge import Knowledge
 
 
 class PackedWorkload(NamedTuple):
@@ -37,8 +36,8 @@ class PackingOrder(Protocol):
     """Orders what waits."""
 
     @property
-    def needs(self) -> Knowledge:
-        """What it must know."""
+    def needs_run_times(self) -> bool:
+        """Whether it must know how long workloads will run."""
         ...
 
     @property
@@ -60,7 +59,7 @@ class PackingOrder(Protocol):
 class SmallestDominantShare:
     """DRF, each workload a user of its own (DRF §4.1)."""
 
-    needs = Knowledge.LIVE
+    needs_run_times = False
     looks_at_idle = False
 
     def credits(
@@ -75,7 +74,7 @@ class SmallestDominantShare:
 class GreatestScore:
     """Tetris (§3.3.2)."""
 
-    needs = Knowledge.ORACLE
+    needs_run_times = True
     looks_at_idle = True
 
     def credits(
