@@ -79,8 +79,7 @@ async def dispatch_awards(
     asked: AskedFor = as_submitted,
 ) -> Dispatched:
     """Dispatches what the region has won, in queue order. `works` says how fast they work; None: whatever they hold.
-    `start` is as in `confirm_wins`; `asked` says with what workloads ask for a place. What they are charged, and known for
-    afterwards, is what they were submitted with.
+    `start` is as in `confirm_wins`; `asked` says with what workloads ask for a place: they are charged what they said.
 
     Changes the bidder's inventory at once: when the transaction then fails, the caller must load its state anew.
     Raises SessionOver when the database shows that it must in any case, and VictimsChanged.
@@ -97,8 +96,7 @@ async def dispatch_awards(
     affordable = await _charge(connection, awards, charges, tenants)
     now = clock.now()
     preempted_s = await preemptions(connection, bidder.rule, [award.position.workload for award in awards], now)
-    asking = {name: asked(workloads[name]) for name in affordable}
-    lots = _lots([award for award in awards if award.position.workload in affordable], asking, preempted_s)
+    lots = _lots([award for award in awards if award.position.workload in affordable], workloads, asked, preempted_s)
     # In a thread: leases are kept, and calls answered, however long plans take.
     confirmations = await asyncio.to_thread(bidder.confirm, lots, now, start)
     dispatches = [confirmation for confirmation in confirmations if isinstance(confirmation, Dispatch)]
@@ -123,21 +121,25 @@ async def dispatch_awards(
     await auction_store.delete_awards(connection, region, [award.position.workload for award in awards])
     evicting = _evicting_by(region, dispatched, live, now)
     downgrading = cell_events(region, dispatched.writes.cells, live, now)
-    await event_store.append(connection, [*evicting, *downgrading, *_dispatched_events(region, dispatches, now)])
-    await event_store.append(connection, _broken_events(region, dispatches, now))
+    dispatching = [*_dispatched_events(region, dispatches, now), *_broken_events(region, dispatches, now)]
+    await event_store.append(connection, [*evicting, *downgrading, *dispatching])
     if dispatched.given_back:
         wake_after_commit(connection, SCAN_CHANNEL)
     return dispatched
 
 
 def _lots(
-    awards: Sequence[Award], workloads: Mapping[WorkloadId, Workload], preempted_s: Mapping[str, tuple[float, ...]]
+    awards: Sequence[Award],
+    workloads: Mapping[WorkloadId, Workload],
+    asked: AskedFor,
+    preempted_s: Mapping[str, tuple[float, ...]],
 ) -> list[Lot]:
     """Awards stand in the order of the auctions; entries may have got another place since. The present order counts."""
     lots = []
     for award in awards:
         name = award.position.workload
-        lots.append(Lot(workloads[name], award.position, award.attempt, preempted_s=preempted_s.get(name, ())))
+        past_s = preempted_s.get(name, ())
+        lots.append(Lot(asked(workloads[name]), award.position, award.attempt, preempted_s=past_s))
     return sorted(lots, key=lambda lot: lot.position.sort_key)
 
 
