@@ -25,7 +25,7 @@ from data_placement.objective.problem import PlacementProblem
 from domain.warehouse import Floats, Indices
 from kernels.compiled import compiled, compiled_part
 
-MOST_PAIRS = 4096
+MOST_PAIRS = 32_768
 """Pairs of a table and a job in one group; so every step of a search ends soon."""
 
 

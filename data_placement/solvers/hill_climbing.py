@@ -115,6 +115,10 @@ class Climb:
             "climb.place": np.array([self.round, self.moving, self.position, self.cost_before]),
         }
 
+    def begin_anew(self) -> None:
+        """The next run begins with a first round, from where the tables are."""
+        self.round, self.moving, self.position = 1, False, 0
+
     def run(self, rounds: int, progress: Progress) -> bool:
         """Moves tables until a round gains next to nothing; returns False when it was stopped before."""
         scratch = scratch_of(self.problem)

@@ -156,7 +156,7 @@ def test_the_same_seed_gives_the_same_placement(name: str) -> None:
 
 
 @pytest.mark.parametrize("stops", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("make", [HillClimbing, lambda: LateAcceptance(steps_per_table=1, fewest_steps=70_000)])
+@pytest.mark.parametrize("make", [HillClimbing, lambda: LateAcceptance(steps_per_table=1, fewest_steps=200_000)])
 def test_a_solver_that_was_stopped_goes_on_as_if_it_had_not_been(make: Callable[[], Solver], stops: int) -> None:
     warehouse = small_warehouse(3, tables=40, jobs=60)
     problem = problem_of(warehouse, V2)
