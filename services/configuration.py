@@ -93,6 +93,8 @@ class Configuration(Schema):
     """How CPUs and memory are shared out among what runs (Synergy): a policy that tunes, or none."""
     elastic: Name = NO_ELASTIC
     """How many tasks elastic attempts have (Lyra): a policy that resizes, or none."""
+    resize_pause_s: float | None = Field(default=None, ge=0, le=1e9)
+    """For how long a resize stops a job, for a policy that goes by it; left out: as the policy has it."""
     round_s: float = Field(default=300.0, ge=1e-3, le=1e9)
     """So often, on the clock of the service, what runs is resized and tuned."""
 
@@ -105,8 +107,9 @@ class Configuration(Schema):
         return tuning_mechanism(self.tuning, source)
 
     def elastic_policy(self, source: str = "scheduler.yaml") -> ElasticPolicy | None:
-        """What resizes elastic attempts; None: nothing does. Raises FormatError for a policy that resizes nothing."""
-        return elastic_policy(self.elastic, source)
+        """What resizes elastic attempts; None: nothing does. Raises FormatError for a policy that resizes nothing, or that has
+        no price for it while one is given."""
+        return elastic_policy(self.elastic, source, self.resize_pause_s)
 
     @property
     def counts_run_times(self) -> bool:

@@ -15,13 +15,14 @@ from domain.placement import AttemptKey
 
 
 def most_reduction(
-    demands: Sequence[ElasticDemand], gpus: int, resize_pause_s: float = 0.0
+    demands: Sequence[ElasticDemand], gpus: int, resize_pause_s: float = 0.0, loss_weight: float = 1.0
 ) -> Mapping[AttemptKey, int]:
     """Lyra §5.2, the second phase: the greatest sum of seconds by which jobs complete earlier than with their base tasks.
 
-    A number of tasks that differs from the present one costs its job `resize_pause_s`: nothing is resized for less.
+    A number of tasks that differs from the present one costs its job `resize_pause_s`: nothing is resized for less. What a
+    job loses when tasks are taken from it counts `loss_weight` times: 1 as in the paper, more and they change hands less often.
     """
-    chosen = best_choice([demand.items(resize_pause_s) for demand in demands], gpus)
+    chosen = best_choice([demand.items(resize_pause_s, loss_weight) for demand in demands], gpus)
     return {demand.key: demand.base_tasks + more for demand, more in zip(demands, chosen, strict=True)}
 
 

@@ -36,16 +36,20 @@ class ElasticDemand:
         """Seconds by which the job completes earlier with so many tasks until its end than with the base tasks."""
         return self.remaining_s - self.remaining_s / self.rate(tasks)
 
-    def items(self, resize_pause_s: float = 0.0) -> list[WeightedValue]:
+    def items(self, resize_pause_s: float = 0.0, loss_weight: float = 1.0) -> list[WeightedValue]:
         """A group of the knapsack: the items are all numbers of tasks from the base tasks alone on.
 
         Each weighs the GPUs of its flexible tasks and is worth `reduction_s`; another number than now costs the pause, in seconds.
+        With fewer tasks than now, what they lose by that counts `loss_weight` times.
         """
         gpus, remaining_s, base, rate = self.gpus_per_task, self.remaining_s, self.base_tasks, self.scaling.rate
-        items = [
-            WeightedValue((tasks - base) * gpus, remaining_s - remaining_s / rate(base, tasks) - resize_pause_s)
-            for tasks in range(base, self.most_tasks + 1)
-        ]
-        now = items[self.tasks - base]
-        items[self.tasks - base] = WeightedValue(now.weight, now.value + resize_pause_s)
+        now_s = remaining_s - remaining_s / rate(base, self.tasks)
+        items: list[WeightedValue] = []
+        for tasks in range(base, self.most_tasks + 1):
+            worth_s = remaining_s - remaining_s / rate(base, tasks)
+            if tasks < self.tasks:
+                worth_s -= (loss_weight - 1.0) * (now_s - worth_s)
+            if tasks != self.tasks:
+                worth_s -= resize_pause_s
+            items.append(WeightedValue((tasks - base) * gpus, worth_s))
         return items

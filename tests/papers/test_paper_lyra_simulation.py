@@ -18,6 +18,8 @@ from tests.simulator.engine.checked_run import NO_COSTS, CheckedRun, checked_run
 
 FIFO = policies()["fifo"]
 EIGHT_WORKERS = Fleet((region("r", [machine("m0", 8)]),))
+AS_IN_THE_PAPER = LyraElastic(resize_pause_s=1.0, loss_weight=1.0)
+"""All but its second: without any price jobs that gain alike would exchange tasks in every round."""
 EVERY_SECOND = NO_COSTS.model_copy(update={"round_s": 1.0})
 
 
@@ -37,13 +39,13 @@ def run(elastic: ElasticPolicy | None, *rows: TraceRow) -> CheckedRun:
 
 
 def test_table_4_favours_a() -> None:
-    done = run(LyraElastic(), *TABLE_4)
+    done = run(AS_IN_THE_PAPER, *TABLE_4)
     assert done.ends() == pytest.approx({"A": 100.0, "B": 24.0})
     assert done.mean_jct_s() == pytest.approx(62.0)
 
 
 def test_table_2_comes_between_solutions_1_and_3() -> None:
-    done = run(LyraElastic(), *TABLE_2)
+    done = run(AS_IN_THE_PAPER, *TABLE_2)
     # When B is done A gets the sixth worker.
     assert done.ends() == pytest.approx({"A": 56.67, "B": 40.0}, abs=0.005)
     assert [record["t"] for record in done.log if record["event"] == "resized"] == [0.0, 0.0, 40.0]
@@ -67,6 +69,6 @@ def test_afs_favours_the_least_work_of_equal_throughput() -> None:
 def test_who_waits_gets_base_tasks_before_anybody_gets_flexible_ones() -> None:
     """§5.2: base demands are "first class citizens": flexible tasks make room for them."""
     late = replace(job("C", 4, 4, 10.0), submit_s=5.0)
-    done = run(LyraElastic(), *TABLE_2, late)
+    done = run(AS_IN_THE_PAPER, *TABLE_2, late)
     assert done.starts()["C"] == 5.0
     assert not [record for record in done.log if record["event"] == "evicting"]

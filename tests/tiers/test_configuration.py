@@ -51,6 +51,9 @@ def test_the_bounds_themselves_are_possible(tmp_path: Path) -> None:
         ),
         ("elastic: lyr", "there is no policy lyr that resizes; did you mean lyra"),
         ("elastic: fifo", "elastic: fifo resizes nothing; use .*lyra"),
+        ("elastic: afs\nresize_pause_s: 5", "resize_pause_s: elastic: afs does not go by what a resize costs"),
+        ("resize_pause_s: 5", "resize_pause_s: elastic: none does not go by"),
+        ("elastic: lyra\nresize_pause_s: -1", "resize_pause_s"),
         ("round_s: 0", "round_s"),
     ],
 )

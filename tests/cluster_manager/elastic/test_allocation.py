@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -127,3 +128,63 @@ def test_opportunities_go_to_those_that_run_longest() -> None:
     late = replace(demand("late", 1, 4, 10.0), started_s=5.0)
     early = replace(demand("early", 1, 3, 10.0), tasks=2, started_s=2.0)
     assert opportunistic_growth([late, early], 3) == {key("early"): 3, key("late"): 3}
+
+
+@given(demands(), st.integers(0, 8), st.sampled_from([0.0, 5.0, 60.0]), st.sampled_from([1.0, 2.0]))
+def test_is_the_best_by_all_choices_with_what_a_resize_costs(
+    given_demands: list[ElasticDemand], idle: int, pause_s: float, loss_weight: float
+) -> None:
+    gpus = idle + sum(one.gpus(one.tasks) for one in given_demands)
+
+    def worth_s(choice: Sequence[int]) -> float:
+        total_s = 0.0
+        for one, tasks in zip(given_demands, choice, strict=True):
+            change_s = one.reduction_s(tasks) - one.reduction_s(one.tasks)
+            total_s += change_s * (loss_weight if tasks < one.tasks else 1.0) - (pause_s if tasks != one.tasks else 0.0)
+        return total_s
+
+    choices = itertools.product(*(range(one.base_tasks, one.most_tasks + 1) for one in given_demands))
+    best_s = max(
+        worth_s(choice)
+        for choice in choices
+        if sum(one.gpus(tasks) for one, tasks in zip(given_demands, choice, strict=True)) <= gpus
+    )
+    tasks = most_reduction(given_demands, gpus, pause_s, loss_weight)
+    assert worth_s([tasks[one.key] for one in given_demands]) == pytest.approx(best_s, abs=1e-6)
+
+
+@given(demands(), st.integers(0, 8), st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30))
+def test_never_do_resizes_cost_more_than_the_work_that_is_left(
+    given_demands: list[ElasticDemand], idle: int, shares_left: list[float]
+) -> None:
+    """Nothing arrives and nothing ends, but work is done, as unevenly as may be: decision 046 has the proof."""
+    pause_s = 5.0
+    gpus = idle + sum(one.gpus(one.tasks) for one in given_demands)
+    work_s, resizes, present = sum(one.remaining_s for one in given_demands), 0, given_demands
+    for number, share in enumerate(shares_left):
+        tasks = most_reduction(present, gpus, pause_s, 2.0)
+        resizes += sum(tasks[one.key] != one.tasks for one in present)
+        present = [
+            replace(
+                one,
+                tasks=tasks[one.key],
+                remaining_s=one.remaining_s * (share if place == number % len(present) else 1.0),
+            )
+            for place, one in enumerate(present)
+        ]
+    assert resizes * pause_s <= work_s
+
+
+@given(st.floats(100.0, 1e5), st.floats(0.5, 1.0), st.integers(1, 8), st.floats(10.0, 600.0))
+def test_never_do_two_alike_jobs_exchange_a_task_more_often_than_the_work_halves(
+    longest_s: float, share: float, base: int, round_s: float
+) -> None:
+    pause_s = 30.0
+    left_s, tasks, resizes = [longest_s, longest_s * share], [base, base], 0
+    while min(left_s) > 0.0:
+        two = [ElasticDemand(key(f"w{n}"), 1, base, base + 1, tasks[n], left_s[n]) for n in range(2)]
+        chosen = most_reduction(two, 1, pause_s, 2.0)
+        resizes += sum(chosen[one.key] != one.tasks for one in two)
+        tasks = [chosen[one.key] for one in two]
+        left_s = [left_s[n] - round_s * tasks[n] / base for n in range(2)]
+    assert resizes <= 1 + 2 * (1 + math.log2(max(1.0, longest_s / pause_s)))

@@ -39,7 +39,9 @@ from regional_scheduler.region_capacity import RegionCapacity
 from regional_scheduler.requested_plans import place_in
 
 TRAIN = JobName("train")
-POLICIES: tuple[ElasticPolicy, ...] = (LyraElastic(), AfsElastic(), GandivaElastic())
+LYRA = LyraElastic(resize_pause_s=1.0)
+"""With a price that is small beside the hundred seconds of these attempts."""
+POLICIES: tuple[ElasticPolicy, ...] = (LYRA, AfsElastic(), GandivaElastic())
 
 
 @dataclass
@@ -132,7 +134,7 @@ def test_lyra_gives_to_whom_it_helps_most_and_takes_from_others() -> None:
     world.run("long", "t0", most=3, remaining_s=400.0)
     world.run("short", "t0*3", most=3, remaining_s=30.0)
     # Two flexible GPUs: long completes 200 s earlier with one and 267 s with both, short 15 s and 20 s.
-    assert world.told(LyraElastic()) == {"short": "-1 2", "long": "+t0 t0"}
+    assert world.told(LYRA) == {"short": "-1 2", "long": "+t0 t0"}
     assert world.told(GandivaElastic()) == {}
 
 
@@ -140,7 +142,7 @@ def test_nothing_changes_where_all_is_as_it_should_be() -> None:
     world = ElasticWorld(training=1)
     world.run("long", "t0*3", most=3, remaining_s=400.0)
     world.run("short", "t0", most=3, remaining_s=30.0)
-    assert world.round(LyraElastic()) == []
+    assert world.round(LYRA) == []
 
 
 def test_afs_gives_by_throughput_whatever_is_left_to_do() -> None:
@@ -148,7 +150,7 @@ def test_afs_gives_by_throughput_whatever_is_left_to_do() -> None:
     world.run("long", "t0*2", base=2, most=4, remaining_s=4000.0)
     world.run("short", "t0", most=2, remaining_s=30.0)
     assert world.told(AfsElastic()) == {"short": "+t0"}
-    assert world.told(LyraElastic()) == {"long": "+t0"}
+    assert world.told(LYRA) == {"long": "+t0"}
 
 
 def test_gandiva_grows_only_while_nothing_waits() -> None:
@@ -157,7 +159,7 @@ def test_gandiva_grows_only_while_nothing_waits() -> None:
     world.run("second", "t0", most=3)
     assert world.told(GandivaElastic()) == {"first": "+t0 t0"}
     assert world.told(GandivaElastic(), anything_waits=True) == {}
-    assert world.told(LyraElastic(), anything_waits=True) != {}
+    assert world.told(LYRA, anything_waits=True) != {}
 
 
 def test_flexible_tasks_are_kept_apart_on_loaned_machines() -> None:
@@ -165,18 +167,18 @@ def test_flexible_tasks_are_kept_apart_on_loaned_machines() -> None:
     world.run("base", "s0", most=4)
     world.run("flexible", "s1 s2", base=1, most=2)
     # s0 and s1 have base tasks; s2 has nothing but a flexible one.
-    assert world.told(LyraElastic()) == {"base": "+s2 s2 s2"}
+    assert world.told(LYRA) == {"base": "+s2 s2 s2"}
 
 
 def test_rather_beside_base_tasks_than_nowhere() -> None:
     world = ElasticWorld(training=0, on_loan=2)
     world.run("a", "s0", most=4)
     world.run("b", "s1*3", base=3)
-    assert world.told(LyraElastic()) == {"a": "+s0 s0 s0"}
+    assert world.told(LYRA) == {"a": "+s0 s0 s0"}
     fuller = ElasticWorld(training=0, on_loan=2)
     fuller.run("a", "s0", most=6)
     fuller.run("b", "s1 s1*2", base=1, most=3)
-    assert fuller.told(LyraElastic()) == {"a": "+s0 s0 s0 s1"}
+    assert fuller.told(LYRA) == {"a": "+s0 s0 s0 s1"}
 
 
 def test_what_finds_no_room_as_idle_gpus_are_scattered_goes_to_others() -> None:
@@ -185,7 +187,7 @@ def test_what_finds_no_room_as_idle_gpus_are_scattered_goes_to_others() -> None:
     world.run("wide", "t0", most=2, gpus=3, remaining_s=4000.0)
     world.run("narrow", "t1", most=4, remaining_s=10.0)
     world.run("fixed", "t1", remaining_s=10.0)
-    assert world.told(LyraElastic()) == {"narrow": "+t0 t1 t1"}
+    assert world.told(LYRA) == {"narrow": "+t0 t1 t1"}
 
 
 def test_nobody_gives_up_tasks_for_those_that_find_no_room() -> None:
@@ -208,7 +210,7 @@ def test_nobody_gives_up_tasks_however_often_others_find_no_room() -> None:
         (job,) = attempt.specification.jobs
         job = replace(job, resources=job.resources._replace(cpus=1.0 + number / 32))
         world.attempts[f"w{number:02d}"] = replace(attempt, specification=replace(attempt.specification, jobs=(job,)))
-    assert world.told(LyraElastic()) == {}
+    assert world.told(LYRA) == {}
 
 
 def test_a_measured_curve_says_where_more_tasks_are_worth_nothing() -> None:
@@ -223,7 +225,7 @@ def test_the_curve_that_a_job_declares_counts_and_not_that_of_the_policy() -> No
     flat = (ScalingPoint(1, 1.0), ScalingPoint(2, 1.2))
     world.run("flat", "t0", most=3, scaling=flat)
     world.run("steep", "t0", most=3)
-    assert world.told(LyraElastic()) == {"steep": "+t0 t0"}
+    assert world.told(LYRA) == {"steep": "+t0 t0"}
     assert world.told(AfsElastic()) == {"steep": "+t0 t0"}
 
 
@@ -238,13 +240,13 @@ def test_an_unknown_rest_is_as_long_as_it_has_run() -> None:
     world = ElasticWorld()
     world.run("w", "t0", most=2, remaining_s=math.inf)
     assert expected_remaining_s(world.attempts["w"], 70.0) == 70.0
-    assert world.told(LyraElastic()) == {"w": "+t0"}
+    assert world.told(LYRA) == {"w": "+t0"}
 
 
 def test_an_attempt_stays_in_its_cluster() -> None:
     world = ElasticWorld(training=1, on_loan=1)
     world.run("w", "t0*4", base=4, most=8)
-    assert world.round(LyraElastic()) == []
+    assert world.round(LYRA) == []
 
 
 @st.composite
@@ -316,6 +318,6 @@ def test_flexible_tasks_are_named_by_what_is_free() -> None:
         0.0,
         100.0,
     )
-    (grown,) = world.round(LyraElastic())
+    (grown,) = world.round(LYRA)
     assert isinstance(grown, ScaleOut)
     assert [TaskName(one.job, one.task) for one in grown.added] == [TaskName(TRAIN, 1), TaskName(TRAIN, 3)]
