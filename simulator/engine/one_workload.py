@@ -12,6 +12,10 @@ from global_scheduler.service_history import ServiceHistory
 from simulator.engine.workloads import SimulatedWorkload
 
 
+AFTER_ALL_OTHERS = 1e12
+"""More than any two credits differ by: these are times, or shares of them."""
+
+
 class OneWorkload:
     """Asks the policies for plain numbers."""
 
@@ -25,9 +29,14 @@ class OneWorkload:
         """Whether the level of what waits depends on `now`."""
 
     def ordering_credit(self, work: SimulatedWorkload, now: float) -> float:
-        """Of a workload that waits, where no scan pass gives credit."""
+        """Of a workload that waits, where no scan pass gives credit.
+
+        Those that may run on GPUs of two models at once come after all others of their standing, in the same order among
+        themselves (Lyra §6: "with the lowest priority on the remaining servers after all other jobs are scheduled").
+        """
         self._input.known, self._input.now = work, now
-        return float(self._ordering.ordering_credit(self._input))
+        credit = float(self._ordering.ordering_credit(self._input))
+        return credit - AFTER_ALL_OTHERS if work.may_be_heterogeneous else credit
 
     def queued_level(self, work: SimulatedWorkload, now: float) -> int:
         """The level at which it waits."""

@@ -130,6 +130,11 @@ class SimulatedWorkload:
         self.submitted = self.workload
 
     @property
+    def may_be_heterogeneous(self) -> bool:
+        """Whether it may run on GPUs of two models at once."""
+        return any(len(way.workload.specification.jobs) > 1 for way in self.ways)
+
+    @property
     def remaining_s(self) -> float:
         """Run time to the end, when it came into the queue or when its attempt started, at its present speed."""
         return self.work_s - self.progress - self.gained_s

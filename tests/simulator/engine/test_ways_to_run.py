@@ -28,6 +28,7 @@ FLEET = Fleet(
         ),
     )
 )
+NOTHING_LENT = LoanSchedule((LoanStep(0.0, SERVING, 0),))
 ALWAYS_LENT = LoanSchedule((LoanStep(0.0, SERVING, 2),))
 
 
@@ -84,3 +85,16 @@ def test_heterogeneous_ones_run_on_both_at_once_only_where_nothing_else_is_possi
     assert clusters_of(done, "b") == [(LOANED_PART, "s", 4), ("main", "t", 2)]
     assert done.ends()["b"] == 210.0, "at half the speed"
     assert clusters_of(done, "c") == [("main", "t", 4)]
+
+
+def test_those_that_may_be_heterogeneous_come_after_all_others() -> None:
+    """By their names x and y may, h and z may not; y starts at once, for nothing else waits."""
+    rows = [
+        fungible("y", 0.0, 4, yes=False),
+        fungible("x", 10.0, 4, yes=False),
+        fungible("h", 20.0, 4, yes=False),
+        fungible("z", 30.0, 4, yes=False),
+    ]
+    starts = run(rows, NOTHING_LENT, heterogeneous_share=0.5).starts()
+    assert starts == {"y": 0.0, "h": 100.0, "z": 200.0, "x": 300.0}
+    assert run(rows, NOTHING_LENT).starts()["x"] == 100.0, "where none may, they come in their order"
