@@ -153,20 +153,24 @@ class Emulation:
     ) -> list[AttemptStatus]:
         """Gives a live attempt other placements; from now on it advances at that rate. An ended one is left alone.
 
-        A revision that is not newer than the attempt's changes nothing. Raises UnknownAttempt or ImpossibleOrder.
+        Without placements its part here is complete. A revision that is not newer than the attempt's changes nothing. Raises UnknownAttempt or ImpossibleOrder.
         """
         changed = self.advance(now)
         attempt = self._attempts.get(key)
         if attempt is None:
             raise UnknownAttempt(key, f"attempt {key.attempt} of {key.workload} is not known here")
         order = replace(attempt.order, placements=placements, revision=revision, work_rate=rate)
-        check_order(order)
+        held = [name_of(placement) for placement in attempt.order.placements]
+        check_order(order, may_leave=flexible_among(order.specification, held))
         if attempt.phase in ENDED_PHASES or revision <= attempt.order.revision:
             return changed
-        if {job.name for job in order.jobs_here()} != {job.name for job in attempt.order.jobs_here()}:
+        if placements and {job.name for job in order.jobs_here()} != {job.name for job in attempt.order.jobs_here()}:
             raise ImpossibleOrder(key, f"{key.workload} would have other jobs here than when it was started")
         attempt.order = order
         attempt.changed_s, attempt.changed_progress = now, attempt.work.progress_at(now)
+        if not placements:
+            # Flexible tasks only were here: the attempt goes on elsewhere.
+            return [*changed, self._end(attempt, AttemptPhase.COMPLETED, now)]
         attempt.lost &= {name_of(placement) for placement in placements}
         if attempt.phase is AttemptPhase.RUNNING:
             attempt.work = attempt.work.at_speed(0.0 if attempt.lost else rate, now)

@@ -223,7 +223,7 @@ class Executor(Protocol):
         self, key: AttemptKey, placements: tuple[TaskPlacement, ...], revision: int, work_rate: float = 1.0
     ) -> None:
         """Gives a running attempt other placements: flexible tasks more or fewer, other amounts of CPU and memory.
-        Emulated work advances at that rate from now on.
+        Emulated work advances at that rate from now on. Without placements the attempt's part here is complete.
 
         Returns soon; that it is carried out in full is published, as the `revision` of its status. A
         revision that is not newer than the last one changes nothing. Raises UnknownAttempt, StaleOrder or

@@ -7,12 +7,15 @@ import math
 from services.execution.executor import AttemptOrder, ImpossibleOrder
 
 
-def check_order(order: AttemptOrder) -> None:
-    """Raises ImpossibleOrder unless the placements are of tasks that the workload may have, each placed once."""
+def check_order(order: AttemptOrder, *, may_leave: bool = False) -> None:
+    """Raises ImpossibleOrder unless the placements are of tasks that the workload may have, each placed once.
+
+    `may_leave`: an attempt that runs may come to have nothing here any more.
+    """
     key = order.key
     if key.attempt < 1:
         raise ImpossibleOrder(key, f"attempts are numbered from 1, this is number {key.attempt}")
-    if not order.placements:
+    if not (order.placements or may_leave):
         raise ImpossibleOrder(key, f"attempt {key.attempt} of {key.workload} has no placement in this cluster")
     if not (math.isfinite(order.progress) and order.progress >= 0 and math.isfinite(order.started_s)):
         raise ImpossibleOrder(

@@ -180,7 +180,7 @@ class RayAttempt:
         if revision < self._order.revision or revision <= max(self.status.revision, self._resizing_to):
             return None
         order = replace(self._order, placements=placements, revision=revision, work_rate=work_rate)
-        check_order(order)
+        check_order(order, may_leave=True)
         old = {(placement.job, placement.task): placement for placement in self._order.placements}
         new = {(placement.job, placement.task): placement for placement in placements}
         base = {job.name: job.tasks for job in order.specification.jobs}

@@ -78,6 +78,7 @@ class AttemptRecorder:
             self._memory.newly_reported.append(by_workload[profile.workload].key)
         for key, since in recorded.changed:
             self._memory.inventory.change_carried_out(key)
+            self._leave_clusters(key)
             for waiting in live.end_change(key, since):
                 self._due_attempts.give_orders(waiting)
         for start in recorded.started:
@@ -95,6 +96,15 @@ class AttemptRecorder:
                 raise SessionOver(f"{attempt.key} had ended in the database already")
             if known is not None and start_of(known) is not None:
                 raise SessionOver(f"{attempt.key} had started in the database already")
+
+    def _leave_clusters(self, key: AttemptKey) -> None:
+        """Its change is carried out: clusters in which it holds nothing any more forget it."""
+        attempt = self._memory.live.get(key)
+        if attempt is None:
+            return
+        for cluster in attempt.left_clusters:
+            attempt.leave(cluster)
+            self._sender.forget(cluster, (key,))
 
     def _free(self, key: AttemptKey) -> None:
         attempt = self._memory.live.get(key)

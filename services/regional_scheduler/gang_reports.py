@@ -38,7 +38,8 @@ def take_report(attempt: LiveAttempt, status: AttemptStatus, now: float) -> tupl
     actions: list[AttemptAction] = []
     for event in _progress_events(attempt, status, now):
         actions += attempt.take(event)
-    phases = [report.phase for report in attempt.reports.values() if report.phase in ENDED_PHASES]
+    left = attempt.left_clusters
+    phases = [report.phase for cluster, report in attempt.reports.items() if report.ended and cluster not in left]
     if AttemptPhase.FAILED in phases:
         actions += attempt.take(TaskFailed(now))
     elif not must_stop(attempt) and any(phase is not AttemptPhase.COMPLETED for phase in phases):

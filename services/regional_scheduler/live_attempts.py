@@ -95,14 +95,27 @@ class LiveAttempt:
 
     @property
     def clusters(self) -> tuple[ClusterId, ...]:
-        """The clusters of its placements, sorted."""
-        return tuple(sorted({placement.cluster for placement in self.placements}))
+        """The clusters in which it holds anything, or has yet to give it up; sorted."""
+        giving_up = self.change.released if self.change is not None else ()
+        return tuple(sorted({placement.cluster for placement in (*self.placements, *giving_up)}))
+
+    @property
+    def left_clusters(self) -> frozenset[ClusterId]:
+        """Those of them in which it is to hold nothing any more: what becomes of its part there is nothing to the rest."""
+        return frozenset(self.clusters) - {placement.cluster for placement in self.placements}
 
     @property
     def machines(self) -> frozenset[MachineId]:
         """Where it holds anything, or has yet to give it up."""
         giving_up = self.change.released if self.change is not None else ()
         return frozenset(placement.machine for placement in (*self.placements, *giving_up))
+
+    def leave(self, cluster: ClusterId) -> None:
+        """It has nothing in the cluster any more, which is asked for nothing more."""
+        self.reports.pop(cluster, None)
+        self.ordered.pop(cluster, None)
+        self.asked_revision.pop(cluster, None)
+        self.perhaps_known.discard(cluster)
 
     @property
     def ended_everywhere(self) -> bool:
@@ -176,6 +189,11 @@ def change_carried_out(attempt: LiveAttempt) -> bool:
     reports = [attempt.reports.get(cluster) for cluster in attempt.clusters]
     carried_out = [report is not None and report.revision >= attempt.revision for report in reports]
     completed = [report is not None and report.phase is AttemptPhase.COMPLETED for report in reports]
+    left = attempt.left_clusters
+    completed = [
+        done or (cluster in left and report is not None and report.ended)
+        for done, cluster, report in zip(completed, attempt.clusters, reports, strict=True)
+    ]
     return attempt.change is not None and any(carried_out) and all(map(or_, carried_out, completed))
 
 

@@ -157,8 +157,8 @@ class PlanWriting:
             raise ImpossibleAction(action.attempt, f"the last change of {action.attempt.workload} {wait}")
         after = placements_after(action, attempt.placements if same_plan is None else same_plan.placements)
         check_gang(action.attempt, attempt.specification, after)
-        if {placement.cluster for placement in after} != set(attempt.clusters):
-            raise ImpossibleAction(action.attempt, "an attempt stays in the clusters in which it was started")
+        if not {placement.cluster for placement in after} <= set(attempt.clusters):
+            raise ImpossibleAction(action.attempt, "an attempt gets nothing in clusters in which it was not started")
         gets_more_on = frozenset(placement.machine for placement in grown(attempt.placements, after))
         earlier = {key for machine in gets_more_on for key in self._releasing.get(machine, ())} - {action.attempt}
         waits_for = earlier | set(self._live.giving_up_on(gets_more_on, but=action.attempt))

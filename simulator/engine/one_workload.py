@@ -11,7 +11,6 @@ from global_scheduler.promotion import promotes
 from global_scheduler.service_history import ServiceHistory
 from simulator.engine.workloads import SimulatedWorkload
 
-
 AFTER_ALL_OTHERS = 1e12
 """More than any two credits differ by: these are times, or shares of them."""
 

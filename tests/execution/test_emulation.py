@@ -222,6 +222,16 @@ def test_a_change_that_does_not_know_of_the_loss_yet_moves_nothing() -> None:
     assert only(emulation, 50.0).progress == 20.0
 
 
+def test_a_part_that_is_left_with_nothing_is_complete() -> None:
+    emulation = Emulation()
+    here = replace(grown(), placements=(placement(task=1, machine="m1"),))
+    emulation.execute(here, now=0.0)
+    (left,) = emulation.resize(key(), (), 1, 1.0, now=20.0)
+    assert (left.phase, left.revision, left.progress, left.changed_s) == (AttemptPhase.COMPLETED, 1, 20.0, 20.0)
+    assert emulation.next_due_s() is None
+    assert phases(emulation.execute(replace(here, placements=()), now=21.0)) == []
+
+
 def test_the_base_task_that_is_lost_later_ends_it() -> None:
     emulation = Emulation()
     emulation.execute(grown(), now=0.0)

@@ -295,6 +295,20 @@ def test_an_attempt_goes_on_without_a_flexible_task_that_is_killed(home: Path) -
     asyncio.run(scenario())
 
 
+def test_a_part_of_flexible_tasks_only_is_complete_when_they_are_released(home: Path) -> None:
+    async def scenario() -> None:
+        async with running(make_executor(home)) as watched:
+            here = order(shell(SLEEP.format(mark="4444"), max_tasks=3), placements=(placement(task=2),))
+            await watched.executor.execute(here)
+            await watched.phase(key(), AttemptPhase.RUNNING)
+            await watched.executor.resize(key(), (), 1)
+            left = await watched.phase(key(), AttemptPhase.COMPLETED)
+            assert left.revision == 1
+            await asyncio.to_thread(wait_until_gone, "86400.4444")
+
+    asyncio.run(scenario())
+
+
 def test_a_flexible_task_that_fails_by_itself_fails_the_attempt(home: Path) -> None:
     fails = 'if [ "$TOPMAST_TASK" = 2 ]; then exit 3; fi; sleep 86400.4442'
 

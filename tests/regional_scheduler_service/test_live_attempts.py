@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cluster_manager.attempt_run.actions import AttemptAction, RecordCheckpoint, RecordEnd, Stop
-from cluster_manager.attempt_run.events import CancellationNoted, Eviction, PlaceFreed, Started
+from cluster_manager.attempt_run.events import CancellationNoted, Completed, Eviction, PlaceFreed, Started
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import AttemptFacts, new_run
+from cluster_manager.attempt_run.run import AttemptFacts, Phase, new_run
 from domain.events import EvictionCause
 from domain.identifiers import AttemptNumber, ClusterId, JobName, MachineId, TenantId, WorkloadId
 from domain.life_cycle import State
@@ -326,3 +326,48 @@ def test_no_change_is_carried_out_of_what_has_completed_before() -> None:
     live.begin_change(attempt.key, attempt.placements, PlacementChange(ChangeKind.TUNED, attempt.placements))
     report(attempt, EAST_A, AttemptPhase.COMPLETED, started_s=1.0)
     assert not change_carried_out(attempt)
+
+
+def leaving_east_b(phase: AttemptPhase, revision: int) -> LiveAttempt:
+    """It has a flexible task in east-b, which goes; the cluster has said that of its part."""
+    attempt = running(attempt_in(EAST_A))
+    base = attempt.placements
+    flexible = TaskPlacement(base[0].job, 1, EAST_B, MachineId("b0"), (0,), 1000, 1024)
+    attempt.placements = (*base, flexible)
+    report(attempt, EAST_A, AttemptPhase.RUNNING, started_s=1.0, revision=1, changed_s=5.0)
+    live = RegionAttempts([attempt])
+    change = PlacementChange(ChangeKind.RESIZED, before=attempt.placements, released=(flexible,))
+    live.begin_change(attempt.key, base, change)
+    report(attempt, EAST_B, phase, started_s=1.0, revision=revision, changed_s=5.0)
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("phase", "revision", "carried_out"),
+    [
+        (AttemptPhase.RUNNING, 0, False),
+        (AttemptPhase.COMPLETED, 1, True),
+        (AttemptPhase.LOST, 0, True),
+        (AttemptPhase.STOPPED, 0, True),
+    ],
+)
+def test_an_attempt_leaves_a_cluster_in_which_only_flexible_tasks_ran(
+    phase: AttemptPhase, revision: int, carried_out: bool
+) -> None:
+    attempt = leaving_east_b(phase, revision)
+    assert attempt.clusters == (EAST_A, EAST_B)
+    assert attempt.left_clusters == {EAST_B}
+    assert change_carried_out(attempt) is carried_out
+    assert change_to_ask_for(attempt, EAST_B, waits=False) is (phase is AttemptPhase.RUNNING)
+    assert attempt.run.phase is Phase.RUNNING, "whatever becomes of the part that it leaves"
+    assert end_of(attempt, 60.0) is None
+
+
+def test_who_has_left_a_cluster_ends_without_it() -> None:
+    attempt = leaving_east_b(AttemptPhase.COMPLETED, 1)
+    live = RegionAttempts([attempt])
+    attempt.leave(EAST_B)
+    live.end_change(attempt.key, {EAST_A: (5.0, 10.0)})
+    assert attempt.clusters == (EAST_A,)
+    report(attempt, EAST_A, AttemptPhase.COMPLETED, started_s=1.0)
+    assert isinstance(end_of(attempt, 60.0), Completed)
