@@ -17,7 +17,7 @@ from cluster_manager.capacity.machine_shapes import Amounts
 from domain.affinity import NO_JOB_AFFINITY, JobAffinity
 from domain.diagnosis import Diagnosis, Numbers, Quantity, Reason, distance
 from domain.fleet import Region
-from domain.identifiers import ClusterId, TenantId
+from domain.identifiers import ClusterId, RegionId, TenantId
 from domain.resources import TaskResources, request_mebibytes, request_millicpus
 from domain.workload import JobSpecification, WorkloadSpecification
 from regional_scheduler.empty_cells import EmptyCells, field_in_the_way
@@ -178,6 +178,15 @@ class HostingRegions:
 
     def __init__(self, regions: Iterable[Region]) -> None:
         self._regions = tuple(EmptyRegion(region) for region in regions)
+
+    def able(self, specification: WorkloadSpecification) -> tuple[RegionId, ...]:
+        """The regions that the workload allows and whose hardware could host it, wherever its tables are."""
+        return tuple(
+            region.region
+            for region in self._regions
+            if (not specification.regions or region.region in specification.regions)
+            and region.refusal(specification) is None
+        )
 
     def refusal(self, specification: WorkloadSpecification) -> Refusal | None:
         """Why none of the regions that the workload allows could ever host it: what the closest one says.

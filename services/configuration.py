@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cluster_manager.tuning.mechanism import TuningMechanism
 from domain.eviction import EvictionRule
+from formats.data_section import DataSection
 from formats.scheduler_file import (
     NO_ELASTIC,
     NO_TUNING,
@@ -97,6 +98,9 @@ class Configuration(Schema):
     """For how long a resize stops a job, for a policy that goes by it; left out: as the policy has it."""
     round_s: float = Field(default=300.0, ge=1e-3, le=1e9)
     """So often, on the clock of the service, what runs is resized and tuned."""
+
+    data: DataSection = DataSection()
+    """Where tables are stored, and how they move."""
 
     def eviction_rule(self) -> EvictionRule:
         """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""

@@ -141,6 +141,8 @@ def _deletion(migration: Migration, leaves: RegionId, around: Surroundings) -> S
     table = around.table(migration.table)
     if table is not None and leaves in table.regions:
         return Keep(migration, f"the catalog names the copy in {leaves} again")
+    if around.now < migration.retry_s:
+        return Wait(migration, f"the copy in {leaves} stays for a moment, for what is just being dispatched")
     if around.read_in(migration.table, leaves):
         return Wait(migration, f"workloads that run in {leaves} still read the copy there")
     return BeginDeletion(migration)

@@ -46,7 +46,7 @@ class Migration:
     failures: int = 0
     """How many tries failed."""
     retry_s: float = 0.0
-    """After a failure: not before then."""
+    """After a failure it is tried again, after the switch the old copy is deleted: not before then."""
     reason: str = ""
     """Why it failed, waits or was given up, in a sentence."""
 

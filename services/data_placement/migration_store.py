@@ -153,7 +153,9 @@ async def advance(
     return after
 
 
-async def switch(connection: AnyConnection, migration: Migration, token: int, now: float) -> Migration:
+async def switch(
+    connection: AnyConnection, migration: Migration, token: int, now: float, old_copy_stays_until_s: float
+) -> Migration:
     """The catalog names the copy from now on, and the migration is past its switch, both or neither.
 
     Where the table is gone, has grown, or has another home by now, the try has failed instead, and the reason says so.
@@ -165,7 +167,14 @@ async def switch(connection: AnyConnection, migration: Migration, token: int, no
         return await advance(
             connection, migration, MigrationHappening.TRY_FAILED, token, now, {"reason": problem, "retry_s": now}
         )
-    after = await advance(connection, migration, MigrationHappening.VERIFIED, token, now, {"reason": ""})
+    after = await advance(
+        connection,
+        migration,
+        MigrationHappening.VERIFIED,
+        token,
+        now,
+        {"reason": "", "retry_s": old_copy_stays_until_s},
+    )
     moved = switched_table(table, migration)
     revision = await raise_revision(connection, Subject.CATALOG)
     await _write_table(connection, moved, migration, revision)
@@ -209,10 +218,15 @@ async def bytes_begun_today(connection: AnyConnection, now: float) -> int:
     return 0 if row is None else int(row[0])
 
 
+async def load_capacity(connection: AnyConnection) -> dict[RegionId, float]:
+    """What regions can store, of those of which it is declared."""
+    cursor = await connection.execute("SELECT region, storage_bytes FROM data_regions ORDER BY region")
+    return {RegionId(region): float(storage) for region, storage in await cursor.fetchall()}
+
+
 async def load_storage(connection: AnyConnection) -> Storage:
     """What regions can store, and what the catalog says that they do."""
-    cursor = await connection.execute("SELECT region, storage_bytes FROM data_regions ORDER BY region")
-    capacity = {RegionId(region): float(storage) for region, storage in await cursor.fetchall()}
+    capacity = await load_capacity(connection)
     cursor = await connection.execute(
         """SELECT region, sum(size_bytes)::bigint
              FROM (SELECT home AS region, size_bytes FROM data_tables
@@ -230,6 +244,14 @@ async def load_links(connection: AnyConnection) -> Links:
     rows = await cursor.fetchall()
     rates = {(RegionId(source), RegionId(target)): rate / SECONDS_PER_DAY for source, target, rate in rows}
     return Links(rates, 0.0 if rates else DEFAULT_BYTES_PER_S)
+
+
+async def load_partitions(connection: AnyConnection, table: TableId) -> list[tuple[str, int, str]]:
+    """Name, size and checksum of each partition that the catalog knows, by name."""
+    cursor = await connection.execute(
+        "SELECT partition, size_bytes, checksum FROM data_partitions WHERE data_table = %s ORDER BY partition", (table,)
+    )
+    return [(str(name), int(size), str(checksum)) for name, size, checksum in await cursor.fetchall()]
 
 
 async def load_tables(connection: AnyConnection, names: Iterable[TableId]) -> dict[TableId, Table]:

@@ -100,7 +100,9 @@ def test_a_move_is_written_step_by_step_and_switches_with_the_catalog(database_u
         storage = await database.run(migration_store.load_storage)
         assert storage.stored_bytes == {A: 100, B: 50, C: 50}
         migration = await happens(database, migration, MigrationHappening.COPIED)
-        migration = await database.run(partial(migration_store.switch, migration=migration, token=1, now=8.0))
+        migration = await database.run(
+            partial(migration_store.switch, migration=migration, token=1, now=8.0, old_copy_stays_until_s=9.0)
+        )
         assert migration.state is MigrationState.SWITCHED
         catalog = await database.run(catalog_store.load_catalog)
         assert (catalog.table(T), catalog.revision) == (Table(T, 100, B), 2)
@@ -131,7 +133,9 @@ def test_a_table_that_has_grown_is_copied_again(database_url: str) -> None:
         migration = await happens(database, migration, MigrationHappening.COPIED)
         grown = (Table(T, 120, A), TABLES[1])
         await database.run(partial(catalog_store.apply_tables, tables=grown))
-        migration = await database.run(partial(migration_store.switch, migration=migration, token=1, now=8.0))
+        migration = await database.run(
+            partial(migration_store.switch, migration=migration, token=1, now=8.0, old_copy_stays_until_s=9.0)
+        )
         assert (migration.state, migration.reason) == (MigrationState.FAILED, "t has 120 bytes by now, not 100")
         assert (await database.run(catalog_store.load_catalog)).table(T) == grown[0]
 
@@ -149,7 +153,9 @@ def test_a_predecessor_changes_nothing(database_url: str) -> None:
         with pytest.raises(MigrationChanged):
             await happens(database, old, MigrationHappening.COPIED, token=2)
         with pytest.raises(MigrationChanged):
-            await database.run(partial(migration_store.switch, migration=verifying, token=1, now=8.0))
+            await database.run(
+                partial(migration_store.switch, migration=verifying, token=1, now=8.0, old_copy_stays_until_s=9.0)
+            )
         assert (await database.run(catalog_store.load_catalog)).table(T) == TABLES[0]
 
     scenario(database_url, story)

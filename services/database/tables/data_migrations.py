@@ -36,7 +36,7 @@ DATA_MIGRATIONS: Final = Table(
     required("copy_bytes", BigInteger, server_default=text("0")),
     required("copied_bytes", BigInteger, server_default=text("0")),
     required("failures", Integer, server_default=text("0")),
-    # After a failure: not before then.
+    # After a failure it is tried again, after the switch the old copy is deleted: not before then.
     required("retry_s", Float, server_default=text("0")),
     # Why it failed, waits or was given up.
     required("reason", Text, server_default=text("''")),

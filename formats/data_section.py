@@ -1,0 +1,39 @@
+"""The section `data` of scheduler.yaml: where regions store tables, and how tables move between them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from formats.schema import Name, Schema
+
+STORAGE_EXAMPLE = "file:///srv/tables or s3://bucket/tables"
+
+
+def _storage_url(value: str) -> str:
+    """Raises unless it is a URL with a protocol and a path."""
+    protocol, found, path = value.partition("://")
+    if not found or not protocol or not path.strip("/"):
+        raise PydanticCustomError("storage", "must be a URL such as {example}", {"example": STORAGE_EXAMPLE})
+    return value
+
+
+class DataRegionSection(Schema):
+    """Of one region."""
+
+    storage: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_storage_url)]
+    """A folder for tables, as fsspec names it: each table is a folder in it, each partition a file in that."""
+
+
+class DataSection(Schema):
+    """Where tables are stored, and how they move. Without `regions` tables are no files, and moving takes time alone."""
+
+    regions: dict[Name, DataRegionSection] = Field(default_factory=dict)
+    bytes_per_day: Annotated[float, Field(gt=0, le=1e21)] | None = None
+    """So much may be copied in a day (UTC); null: as much as links carry."""
+    background_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Of each link, for copies without a deadline, however many there are with one."""
+    on_demand: bool = True
+    """Whether tables are copied for workloads that wait for them."""

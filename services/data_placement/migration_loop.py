@@ -1,0 +1,351 @@
+"""Carries migrations of tables out: looks what is to be done, writes it down, has it done, writes down what came of it.
+
+All of it under one lease. What was under way when the last holder stopped goes on from what is written: the states are
+in PostgreSQL, and whatever files there are is seen again by the movers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from data_placement.links import Links
+from data_placement.migrations.bandwidth import share_out, transfers_of
+from data_placement.migrations.decision import (
+    BeginCopy,
+    BeginDeletion,
+    FailTry,
+    GiveUp,
+    Keep,
+    Step,
+    Surroundings,
+    Wait,
+    decide,
+    retry_after_s,
+)
+from data_placement.migrations.life_cycle import MigrationHappening, MigrationState
+from data_placement.migrations.migration import Migration
+from data_placement.migrations.storage import Storage
+from domain.identifiers import RegionId, TableId
+from domain.table import Table
+from services.clock import ServiceClock
+from services.data_placement import data_use_look, migration_store
+from services.data_placement.migration_store import MigrationChanged
+from services.data_placement.movers.mover import Course, Mover
+from services.data_placement.movers.orders import MoverOrder, MoverOutcome, MoverTask, OrderedPart, Partition
+from services.data_placement.moving_settings import MovingSettings
+from services.data_placement.on_demand_look import OnDemandLook
+from services.database.channels import CATALOG_CHANNEL, DATA_CHANNEL, SCAN_CHANNEL
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.errors import DatabaseUnavailable
+from services.database.lease_store import Lease, LeaseLost, assert_held
+from services.database.revision_store import load_revisions
+from services.global_scheduler.surroundings import SurroundingsKeeper
+
+_LOOK_REAL_S = 1.0
+_RETRY_REAL_S = 1.0
+"""After a look that failed for the database's sake; a deletion or cleaning that failed waits longer."""
+_CLEAN_AGAIN_REAL_S = 30.0
+_OLD_COPY_STAYS_REAL_S = 2.0
+"""After the switch: by then what was being dispatched to it is known to run there."""
+
+_TASK_OF = {
+    MigrationState.COPYING: MoverTask.COPY,
+    MigrationState.VERIFYING: MoverTask.VERIFY,
+    MigrationState.WITHDRAWN: MoverTask.CLEAN,
+    MigrationState.DELETING: MoverTask.DELETE,
+}
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the database says."""
+
+    migrations: tuple[Migration, ...]
+    tables: Mapping[TableId, Table]
+    storage: Storage
+    links: Links
+    begun_today_bytes: int
+    read: frozenset[tuple[TableId, RegionId]]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A task that a mover is at."""
+
+    state: MigrationState
+    course: Course
+    work: asyncio.Task[None]
+
+
+class MigrationLoop:
+    """`run` under a lease until cancelled."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: ServiceClock,
+        surroundings: SurroundingsKeeper,
+        settings: MovingSettings,
+        mover: Mover,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._surroundings = surroundings
+        self._settings = settings
+        self._mover = mover
+        self._on_demand = OnDemandLook(surroundings)
+        self._under_way: dict[int, _UnderWay] = {}
+        self._stored: tuple[int, Storage] | None = None
+        """By the catalog's revision."""
+        self._look_again: Callable[[], None] = _nothing
+
+    async def run(self, lease: Lease) -> None:
+        """What it writes counts only while the lease is ours; when it ends, no mover goes on."""
+        try:
+            async with self._database.listen(DATA_CHANNEL, CATALOG_CHANNEL, SCAN_CHANNEL) as subscription:
+                self._look_again = subscription.wake
+                taken_over = False
+                while True:
+                    try:
+                        if not taken_over:
+                            await self._database.run(partial(_take_over, lease=lease))
+                            taken_over = True
+                        await self.look(lease)
+                    except (DatabaseUnavailable, MigrationChanged) as error:
+                        _log.warning("migrations cannot be looked at", error=str(error))
+                        await asyncio.sleep(_RETRY_REAL_S)
+                        continue
+                    await subscription.wait(_LOOK_REAL_S)
+        finally:
+            await self._stop()
+
+    async def look(self, lease: Lease) -> None:
+        """Decides what is next, writes it down, and has it done."""
+        if not self._surroundings.known:
+            return
+        look = await self._database.run(self._load, snapshot=True)
+        wanted: Callable[[Migration], bool] = _always
+        if self._settings.on_demand:
+            found = await self._on_demand.look(
+                self._database, look.migrations, look.storage, look.links, self._clock.now()
+            )
+            wanted = found.wanted
+            if found.copies:
+                await self._database.run(partial(_enqueue, lease=lease, wanted=found.copies, now=self._clock.now()))
+                look = await self._database.run(self._load, snapshot=True)
+        # In a thread: routes are searched in graphs, and the lease is kept meanwhile.
+        steps = await asyncio.to_thread(decide, look.migrations, self._around(look, wanted))
+        changed = await self._write(steps, lease)
+        present = {each.number: each for each in look.migrations} | {each.number: each for each in changed}
+        self._have_done(list(present.values()), look, lease)
+        await self._tell_progress(lease)
+        self._share_out(list(present.values()), look.links)
+
+    # ------------------------------------------------------------ looking
+
+    async def _load(self, connection: AnyConnection) -> _Look:
+        now = self._clock.now()
+        migrations = await migration_store.load_active(connection)
+        tables = await migration_store.load_tables(connection, [each.table for each in migrations])
+        revision = (await load_revisions(connection)).catalog
+        if self._stored is None or self._stored[0] != revision:
+            self._stored = (revision, await migration_store.load_storage(connection))
+        capacity = await migration_store.load_capacity(connection)
+        switched = [each.table for each in migrations if each.state is MigrationState.SWITCHED]
+        return _Look(
+            tuple(migrations),
+            tables,
+            Storage(capacity, self._stored[1].stored_bytes),
+            await migration_store.load_links(connection),
+            await migration_store.bytes_begun_today(connection, now),
+            await data_use_look.read_by_live_attempts(connection, switched),
+        )
+
+    def _around(self, look: _Look, wanted: Callable[[Migration], bool]) -> Surroundings:
+        quota = self._settings.quota_bytes
+        return Surroundings(
+            self._clock.now(),
+            look.tables.get,
+            sorted(self._surroundings.present().regions),
+            look.links,
+            look.storage,
+            quota_left_bytes=quota - look.begun_today_bytes,
+            quota_bytes=quota,
+            read_in=lambda table, region: (table, region) in look.read,
+            wanted=wanted,
+        )
+
+    # ------------------------------------------------------------ writing
+
+    async def _write(self, steps: Sequence[Step], lease: Lease) -> list[Migration]:
+        """Everything that was decided, in one transaction; the migrations as they are after that."""
+        changes = [step for step in steps if not isinstance(step, Wait)]
+        reasons = {step.migration.number: step.reason for step in steps if isinstance(step, Wait)}
+
+        async def write(connection: AnyConnection) -> list[Migration]:
+            await assert_held(connection, lease)
+            await migration_store.store_reasons(connection, reasons)
+            return [await self._write_step(connection, step, lease.token) for step in changes]
+
+        if not changes and not reasons:
+            return []
+        for step in changes:
+            if isinstance(step, GiveUp | FailTry):
+                await self._stop_one(step.migration.number)
+        return await self._database.run(write)
+
+    async def _write_step(self, connection: AnyConnection, step: Step, token: int) -> Migration:
+        now, migration = self._clock.now(), step.migration
+        advance = partial(migration_store.advance, connection, migration, token=token, now=now)
+        if isinstance(step, BeginCopy):
+            changes = {"size_bytes": step.size_bytes, "copy_bytes": step.copy_bytes, "parts": step.parts, "reason": ""}
+            return await advance(MigrationHappening.COPY_BEGAN, changes=changes)
+        if isinstance(step, FailTry):
+            return await advance(MigrationHappening.TRY_FAILED, changes={"reason": step.reason, "retry_s": now})
+        if isinstance(step, GiveUp):
+            return await advance(MigrationHappening.GIVEN_UP, changes={"reason": step.reason})
+        if isinstance(step, BeginDeletion):
+            return await advance(MigrationHappening.DELETION_BEGAN, changes={"reason": ""})
+        if isinstance(step, Keep):
+            return await advance(MigrationHappening.KEPT, changes={"reason": step.reason})
+        return migration
+
+    # ------------------------------------------------------------ having it done
+
+    def _have_done(self, migrations: Sequence[Migration], look: _Look, lease: Lease) -> None:
+        """Each migration that is in a state with a task has a mover at it."""
+        for migration in migrations:
+            task = _TASK_OF.get(migration.state)
+            if task is None or migration.number in self._under_way:
+                continue
+            course = Course(len(migration.parts))
+            work = asyncio.create_task(self._do(migration, task, course, look, lease))
+            self._under_way[migration.number] = _UnderWay(migration.state, course, work)
+
+    async def _do(self, migration: Migration, task: MoverTask, course: Course, look: _Look, lease: Lease) -> None:
+        try:
+            order = await self._order(migration, task, look, lease.token)
+            outcome = await self._mover.carry_out(order, course)
+            if outcome.remark:
+                _log.warning("a migration leaves something behind", migration=migration.number, remark=outcome.remark)
+            if not outcome.done and task in (MoverTask.CLEAN, MoverTask.DELETE):
+                _log.warning("a mover failed", migration=migration.number, task=task.value, reason=outcome.reason)
+                await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
+                return
+            await self._record(migration, outcome, lease, course)
+            if task is MoverTask.VERIFY and outcome.done:
+                await self._mover.carry_out(
+                    await self._order(migration, MoverTask.SETTLE, look, lease.token), Course(0)
+                )
+        except (DatabaseUnavailable, MigrationChanged, LeaseLost) as error:
+            _log.warning("what became of a migration is not recorded yet", migration=migration.number, error=str(error))
+            await asyncio.sleep(_RETRY_REAL_S)
+        finally:
+            self._under_way.pop(migration.number, None)
+            self._look_again()
+
+    async def _order(self, migration: Migration, task: MoverTask, look: _Look, token: int) -> MoverOrder:
+        partitions = await self._database.run(
+            partial(migration_store.load_partitions, table=migration.table), snapshot=True
+        )
+        table = look.tables.get(migration.table)
+        source = migration.leaves or (migration.target if table is None else table.home)
+        return MoverOrder(
+            task,
+            migration.number,
+            token,
+            migration.table,
+            migration.target,
+            source,
+            self._settings.storage,
+            tuple(OrderedPart(tuple(map(str, part.path)), part.bytes) for part in migration.parts),
+            tuple(Partition(name, size, checksum) for name, size, checksum in partitions),
+            migration.size_bytes,
+        )
+
+    async def _record(self, migration: Migration, outcome: MoverOutcome, lease: Lease, course: Course) -> None:
+        """Writes down how a task ended."""
+        now, token = self._clock.now(), lease.token
+
+        async def record(connection: AnyConnection) -> Migration:
+            await assert_held(connection, lease)
+            advance = partial(migration_store.advance, connection, migration, token=token, now=now)
+            if not outcome.done:
+                failures = migration.failures + 1
+                retry_s = now + retry_after_s(failures)
+                changes = {"failures": failures, "retry_s": retry_s, "reason": outcome.reason}
+                return await advance(MigrationHappening.TRY_FAILED, changes=changes)
+            if migration.state is MigrationState.COPYING:
+                await migration_store.store_copied_bytes(connection, {migration.number: course.copied_bytes}, token)
+                return await advance(MigrationHappening.COPIED)
+            if migration.state is MigrationState.VERIFYING:
+                return await migration_store.switch(connection, migration, token, now, now + self._old_copy_stays_s())
+            if migration.state is MigrationState.WITHDRAWN:
+                return await advance(MigrationHappening.CLEANED)
+            return await advance(MigrationHappening.DELETED, changes={"reason": outcome.remark})
+
+        after = await self._database.run(record)
+        _log.info("migration", migration=after.number, table=after.table, state=after.state.value, reason=after.reason)
+
+    def _old_copy_stays_s(self) -> float:
+        return _OLD_COPY_STAYS_REAL_S / self._clock.real_seconds(1.0)
+
+    # ------------------------------------------------------------ pace and end
+
+    def _share_out(self, migrations: Sequence[Migration], links: Links) -> None:
+        """Every copy under way gets its part of the links, as they are now."""
+        copying = [
+            each for each in migrations if each.state is MigrationState.COPYING and each.number in self._under_way
+        ]
+        rates = share_out(transfers_of(copying), links, self._settings.background_share)
+        for migration in copying:
+            self._under_way[migration.number].course.grant(
+                [rates.get((migration.number, place), 0.0) for place in range(len(migration.parts))]
+            )
+
+    async def _tell_progress(self, lease: Lease) -> None:
+        copied = {
+            number: under_way.course.copied_bytes
+            for number, under_way in self._under_way.items()
+            if under_way.state is MigrationState.COPYING and under_way.course.copied_bytes
+        }
+        if copied:
+            await self._database.run(partial(migration_store.store_copied_bytes, copied=copied, token=lease.token))
+
+    async def _stop_one(self, number: int) -> None:
+        under_way = self._under_way.pop(number, None)
+        if under_way is not None:
+            under_way.work.cancel()
+            await asyncio.gather(under_way.work, return_exceptions=True)
+
+    async def _stop(self) -> None:
+        for number in sorted(self._under_way):
+            await self._stop_one(number)
+
+
+async def _take_over(connection: AnyConnection, lease: Lease) -> None:
+    await assert_held(connection, lease)
+    await migration_store.take_over(connection, lease.token)
+
+
+async def _enqueue(
+    connection: AnyConnection, lease: Lease, wanted: Sequence[migration_store.WantedMigration], now: float
+) -> None:
+    await assert_held(connection, lease)
+    await migration_store.enqueue(connection, wanted, now)
+
+
+def _always(_migration: Migration) -> bool:
+    return True
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,1 @@
+"""What carries a migration out: real files between the storage of regions, or time passing."""

@@ -1,0 +1,80 @@
+"""Moves real files: each task in a process of its own, which ends when this one does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+
+from services.clock import ServiceClock
+from services.data_placement.movers.file_process import SILENCE_REAL_S
+from services.data_placement.movers.mover import Course
+from services.data_placement.movers.orders import MoverOrder, MoverOutcome
+
+_BEAT_REAL_S = SILENCE_REAL_S / 5
+_MODULE = "services.data_placement.movers.file_process"
+_LONGEST_LINE = 64 * 1024
+
+
+class FileMover:
+    """A `Mover` for regions whose storage has a URL. Rates are of the service's clock, files are copied in real time."""
+
+    def __init__(self, clock: ServiceClock) -> None:
+        self._clock = clock
+
+    async def carry_out(self, order: MoverOrder, course: Course) -> MoverOutcome:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            _MODULE,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LONGEST_LINE,
+        )
+        try:
+            return await self._follow(process, order, course)
+        finally:
+            # Cancelled, or done: in either case nothing of it goes on.
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _follow(self, process: asyncio.subprocess.Process, order: MoverOrder, course: Course) -> MoverOutcome:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise RuntimeError("a mover was started without pipes")
+        process.stdin.write(order.as_json().encode() + b"\n")
+        errors = asyncio.ensure_future(process.stderr.read())
+        beats = asyncio.ensure_future(_beat(process.stdin, course, 1.0 / self._clock.real_seconds(1.0)))
+        try:
+            while line := await process.stdout.readline():
+                message = json.loads(line)
+                if "copied" in message:
+                    course.copied_bytes = message["copied"]
+                elif "failed" in message:
+                    return MoverOutcome(message["failed"])
+                else:
+                    return MoverOutcome(remark=message["remark"])
+            status = await process.wait()
+            said = (await errors).decode(errors="replace").strip().splitlines()
+            return MoverOutcome(f"the mover ended with status {status}" + (f": {said[-1]}" if said else ""))
+        finally:
+            beats.cancel()
+            errors.cancel()
+            await asyncio.gather(beats, errors, return_exceptions=True)
+
+
+async def _beat(stdin: asyncio.StreamWriter, course: Course, speed: float) -> None:
+    """Says again and again how fast it may go: as long as that comes, somebody is in charge."""
+    changed = asyncio.Event()
+    course.on_change(changed.set)
+    while True:
+        changed.clear()
+        stdin.write(json.dumps({"rates": [rate * speed for rate in course.rates]}).encode() + b"\n")
+        try:
+            await stdin.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has ended; what it said last is on its output
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), _BEAT_REAL_S)

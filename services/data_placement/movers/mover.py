@@ -1,0 +1,37 @@
+"""What the migrations ask of a mover; files or time, whatever moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from services.data_placement.movers.orders import MoverOrder, MoverOutcome
+
+
+class Course:
+    """How fast a task may go, and how far it is; the migrations set the one, the mover the other."""
+
+    def __init__(self, parts: int) -> None:
+        self.rates: tuple[float, ...] = (0.0,) * parts
+        """Bytes per second of each part."""
+        self.copied_bytes = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    def grant(self, rates: Sequence[float]) -> None:
+        """From now on it may go so fast."""
+        if tuple(rates) != self.rates:
+            self.rates = tuple(rates)
+            for listener in self._listeners:
+                listener()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Called whenever the rates change."""
+        self._listeners.append(listener)
+
+
+class Mover(Protocol):
+    """Carries out one task of a migration."""
+
+    async def carry_out(self, order: MoverOrder, course: Course) -> MoverOutcome:
+        """Returns when it is done, or has failed. Cancelled, it stops at once, and nothing of it goes on."""
+        ...

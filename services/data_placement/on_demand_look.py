@@ -1,0 +1,164 @@
+"""Looks which workloads wait for data, and chooses what is copied where for them (data_placement.on_demand)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from data_placement.catalog import Catalog
+from data_placement.links import Links
+from data_placement.migrations.migration import Migration
+from data_placement.migrations.storage import Storage
+from data_placement.on_demand import (
+    AwaitingWorkload,
+    Choice,
+    Chosen,
+    DataSurroundings,
+    NotChosen,
+    PossibleRegion,
+    choose_copies,
+    expected_wait_s,
+    on_the_way,
+    wanted_by,
+)
+from domain.fleet import Fleet
+from domain.identifiers import RegionId, TableId, WorkloadId
+from domain.life_cycle import State
+from domain.workload import WorkloadSpecification
+from regional_scheduler.hosting import HostingRegions
+from services.data_placement.data_use_look import QueuedWorkloads, gpus_held
+from services.data_placement.migration_store import WantedMigration
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.global_scheduler.surroundings import Surroundings, SurroundingsKeeper
+
+MOST_AWAITING = 500
+"""So many workloads are looked at at a time; the others when these have their data."""
+MOST_QUEUED = 1_000
+"""So many of those that wait for room tell how long one waits in a region."""
+MEAN_RUN_S = 3_600.0
+"""Of which it is taken that what runs and waits in a region goes on."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """What workloads wait for, and which copies nobody has asked for yet."""
+
+    wanted_copies: frozenset[tuple[TableId, RegionId]] = frozenset()
+    copies: tuple[WantedMigration, ...] = ()
+    complete: bool = True
+    """False: more workloads wait than were looked at, so that nothing can be said to be unwanted."""
+
+    def wanted(self, migration: Migration) -> bool:
+        """Whether anybody waits for what it brings."""
+        return not self.complete or (migration.table, migration.target) in self.wanted_copies
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    awaiting: tuple[tuple[WorkloadId, int, WorkloadSpecification], ...]
+    queued: tuple[tuple[WorkloadId, int, WorkloadSpecification], ...]
+    held: dict[RegionId, int]
+
+
+class OnDemandLook:
+    """Chooses for the workloads that are AWAITING_DATA."""
+
+    def __init__(self, surroundings: SurroundingsKeeper) -> None:
+        self._surroundings = surroundings
+        self._workloads = QueuedWorkloads()
+        self._said: dict[WorkloadId, str] = {}
+
+    async def look(
+        self, database: Database, migrations: Sequence[Migration], storage: Storage, links: Links, now: float
+    ) -> OnDemand:
+        """What is wanted now; raises DatabaseUnavailable."""
+        queue = await database.run(self._load, snapshot=True)
+        if not queue.awaiting:
+            self._said.clear()
+            return OnDemand()
+        present = self._surroundings.present()
+        around = DataSurroundings(
+            now,
+            present.catalog.table,
+            present.catalog.regions_holding,
+            sorted(present.regions),
+            links,
+            storage.free_bytes(migrations),
+            on_the_way(migrations),
+        )
+        # In a thread: routes are searched in graphs. Nothing that it reads changes in place but single tables.
+        choices = await asyncio.to_thread(_choose, queue, present, around)
+        self._say(choices)
+        wanted = wanted_by(choices)
+        copies = tuple(
+            WantedMigration(copy.table, copy.target, None, copy.priority, copy.deadline_s, on_demand=True)
+            for choice in choices
+            if isinstance(choice, Chosen)
+            for copy in choice.copies
+        )
+        return OnDemand(wanted, copies, complete=len(queue.awaiting) < MOST_AWAITING)
+
+    async def _load(self, connection: AnyConnection) -> _Queue:
+        awaiting = await self._workloads.head(connection, (State.AWAITING_DATA,), MOST_AWAITING)
+        if not awaiting:
+            return _Queue((), (), {})
+        queued = await self._workloads.head(connection, (State.PENDING, State.WAITING), MOST_QUEUED)
+        return _Queue(tuple(awaiting), tuple(queued), await gpus_held(connection))
+
+    def _say(self, choices: Sequence[Choice]) -> None:
+        """In the log, once for each workload."""
+        said: dict[WorkloadId, str] = {}
+        for choice in choices:
+            if isinstance(choice, NotChosen):
+                said[choice.workload] = choice.reason
+                if self._said.get(choice.workload) != choice.reason:
+                    _log.info("no copy on demand", workload=choice.workload, reason=choice.reason)
+            else:
+                said[choice.workload] = choice.region
+                if choice.copies:
+                    tables = [copy.table for copy in choice.copies]
+                    _log.info("copies on demand", workload=choice.workload, region=choice.region, tables=tables)
+        self._said = said
+
+
+def _choose(queue: _Queue, present: Surroundings, around: DataSurroundings) -> list[Choice]:
+    asked = _asked_gpus(queue, present.hosting, present.catalog)
+    supply = _supplied_gpus(present.fleet)
+    waits = {
+        region: expected_wait_s(asked.get(region, 0.0), float(supply[region]), MEAN_RUN_S) for region in sorted(supply)
+    }
+    waiting = [
+        AwaitingWorkload(
+            workload,
+            priority,
+            specification.tables,
+            tuple(PossibleRegion(region, waits[region]) for region in present.hosting.able(specification)),
+        )
+        for workload, priority, specification in queue.awaiting
+    ]
+    return choose_copies(waiting, around)
+
+
+def _asked_gpus(queue: _Queue, hosting: HostingRegions, catalog: Catalog) -> dict[RegionId, float]:
+    """What runs in each region, and what waits for room there; what could run in several counts in equal parts."""
+    asked: dict[RegionId, float] = {region: float(gpus) for region, gpus in queue.held.items()}
+    for _, _, specification in queue.queued:
+        able = [
+            region for region in hosting.able(specification) if not catalog.missing_tables(region, specification.tables)
+        ]
+        for region in able:
+            asked[region] = asked.get(region, 0.0) + specification.base_gpus / len(able)
+    return asked
+
+
+def _supplied_gpus(fleet: Fleet) -> dict[RegionId, int]:
+    return {
+        region.region: sum(machine.gpus for cluster in region.clusters for machine in cluster.machines())
+        for region in fleet.regions
+    }
