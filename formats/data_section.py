@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from formats.schema import Name, Schema
@@ -28,12 +28,25 @@ class DataRegionSection(Schema):
 
 
 class DataSection(Schema):
-    """Where tables are stored, and how they move. Without `regions` tables are no files, and moving takes time alone."""
+    """Where tables are stored, and how they move. With neither `regions` nor `emulated` they stay where they are."""
 
     regions: dict[Name, DataRegionSection] = Field(default_factory=dict)
+    emulated: bool = False
+    """True: tables are no files, and copies take as long as their bytes take over the links. For emulated services."""
     bytes_per_day: Annotated[float, Field(gt=0, le=1e21)] | None = None
     """So much may be copied in a day (UTC); null: as much as links carry."""
     background_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Of each link, for copies without a deadline, however many there are with one."""
     on_demand: bool = True
     """Whether tables are copied for workloads that wait for them."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether tables move at all."""
+        return self.emulated or bool(self.regions)
+
+    @model_validator(mode="after")
+    def _files_or_not(self) -> DataSection:
+        if self.emulated and self.regions:
+            raise PydanticCustomError("emulated", "cannot have emulated: true and regions; leave one of them out")
+        return self

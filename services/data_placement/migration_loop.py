@@ -32,9 +32,11 @@ from data_placement.migrations.migration import Migration
 from data_placement.migrations.storage import Storage
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
+from formats.data_section import DataSection
 from services.clock import ServiceClock
 from services.data_placement import data_use_look, migration_store
 from services.data_placement.migration_store import MigrationChanged
+from services.data_placement.movers.choice import mover_for
 from services.data_placement.movers.mover import Course, Mover
 from services.data_placement.movers.orders import MoverOrder, MoverOutcome, MoverTask, OrderedPart, Partition
 from services.data_placement.moving_settings import MovingSettings
@@ -349,3 +351,11 @@ def _always(_migration: Migration) -> bool:
 
 def _nothing() -> None:
     return None
+
+
+def migration_loop_for(
+    section: DataSection, database: Database, clock: ServiceClock, surroundings: SurroundingsKeeper
+) -> MigrationLoop | None:
+    """As scheduler.yaml has it; None where nothing says how tables move: then what is enqueued stays so."""
+    mover = mover_for(section, clock)
+    return None if mover is None else MigrationLoop(database, clock, surroundings, MovingSettings.of(section), mover)

@@ -8,9 +8,7 @@ import structlog
 
 from services.clock import ServiceClock
 from services.configuration import Configuration
-from services.data_placement.migration_loop import MigrationLoop
-from services.data_placement.movers.choice import mover_for
-from services.data_placement.moving_settings import MovingSettings
+from services.data_placement.migration_loop import migration_loop_for
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import GLOBAL_LEASE, Lease
@@ -44,13 +42,7 @@ class GlobalSchedulerTier:
         self._scan_loop = ScanLoop(database, clock, configuration)
         self._level_timer = LevelTimer(database, clock, configuration)
         self._packlimit_learning = PacklimitLearning(database, clock, configuration)
-        self._migrations = MigrationLoop(
-            database,
-            clock,
-            self._surroundings,
-            MovingSettings.of(configuration.data),
-            mover_for(configuration.data, clock),
-        )
+        self._migrations = migration_loop_for(configuration.data, database, clock, self._surroundings)
         servicer = GlobalSchedulerServicer(
             database,
             clock,
@@ -98,8 +90,9 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._scan_loop.run(lease)),
             asyncio.ensure_future(self._level_timer.run(lease)),
             asyncio.ensure_future(self._packlimit_learning.run()),
-            asyncio.ensure_future(self._migrations.run(lease)),
         ]
+        if self._migrations is not None:
+            tasks.append(asyncio.ensure_future(self._migrations.run(lease)))
         self._set_lease(lease)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -93,7 +93,7 @@ class LogChecker:
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.LOAN_SHORT.value: self._loan_short,
-                EventKind.TABLE_MOVED.value: self._other,
+                EventKind.TABLE_MOVED.value: self._table_moved,
                 EventKind.MECHANISM_FAILED.value: self._mechanism_failed,
                 EventKind.INVARIANT_BROKEN.value: self._invariant_broken,
             }
@@ -210,6 +210,16 @@ class LogChecker:
         text_field(record, "reason")
         texts_field(record, "tables")
         self._lives.of_record(record)
+
+    def _table_moved(self, record: Record, _t_s: float) -> None:
+        whole_field(record, "bytes", 0)
+        flag_field(record, "on_demand")
+        kind, target, home = text_field(record, "kind"), text_field(record, "region"), text_field(record, "home")
+        if kind not in ("home", "copy"):
+            raise BadField(f"has kind {kind}, which must be home or copy")
+        self._regions.table_moved(
+            text_field(record, "table"), text_field(record, "source"), target, home, texts_field(record, "replicas")
+        )
 
     # Attempts.
 

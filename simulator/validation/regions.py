@@ -13,7 +13,7 @@ from simulator.validation.report import Findings, Invariant
 
 
 class Regions:
-    """Which regions there are, and which tables they hold: as the fleet file says, from beginning to end."""
+    """Which regions there are, and which tables they hold: as the fleet file says, until `table_moved` says otherwise."""
 
     def __init__(self, fleet: Fleet, tables: Iterable[Table], findings: Findings) -> None:
         self.checks = 0
@@ -47,6 +47,22 @@ class Regions:
                     f"is dispatched to region {region}, but needs table {table} fresh, as only its home region"
                     f" {self._homes[table]} has it"
                 )
+
+    def table_moved(self, table: str, source: str, target: str, home: str, replicas: Sequence[str]) -> None:
+        """A table has got a complete copy in `target`; `source` was its home, `home` and `replicas` are where it is now."""
+        self.checks += 1
+        if target not in (home, *replicas):
+            self._add(f"has table {table} moved to {target}, and then not there")
+        for region in (target, home):
+            if region not in self._regions:
+                self._add(f"has table {table} in region {region}, which is not in the fleet")
+        before = self._homes.get(table)
+        if before is not None and before != source:
+            self._add(f"has table {table} moved from {source}, but its home was {before}")
+        if home not in (source, target):
+            self._add(f"has the home of table {table} go to {home}, which had no copy by that")
+        self._homes[table] = home
+        self._holding[table] = {home, *replicas}
 
     def _add(self, sentence: str) -> None:
         self._findings.add(Invariant.I3, sentence)

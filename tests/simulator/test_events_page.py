@@ -21,7 +21,7 @@ from tests.simulator.log_builder import Json
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
-RESERVED = {"table_moved", "invariant_broken"}
+RESERVED = {"invariant_broken"}
 COMMON = {"t", "event", "workload", "attempt", "tenant", "priority", "level", "region", "cluster"}
 
 

@@ -9,6 +9,8 @@ from services.data_placement.movers.mover import Mover
 from services.data_placement.movers.timed_mover import TimedMover
 
 
-def mover_for(section: DataSection, clock: ServiceClock) -> Mover:
-    """One for files where any region has storage; else one that lets time pass."""
-    return FileMover(clock) if section.regions else TimedMover(clock)
+def mover_for(section: DataSection, clock: ServiceClock) -> Mover | None:
+    """One for files where any region has storage, one that lets time pass where that is wanted; None: tables stay."""
+    if section.regions:
+        return FileMover(clock)
+    return TimedMover(clock) if section.emulated else None
