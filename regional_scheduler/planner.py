@@ -394,7 +394,12 @@ class _Planning(NamedTuple):
             spread += place.spread
             fragmentation += place.fragmentation
             load = max(load, found.load)
-        actions: tuple[Action, ...] = (Start(tuple(placements), tuple(cells)),)
+        start = Start(tuple(placements), tuple(cells))
+        if len(placements) == 1 and not self.region.has_guarded_mechanisms:
+            # What mechanisms of packages say is checked against the placements when it is held.
+            found = placed[0][1]
+            self.region.clusters[found.position].is_planned(start.placements, found.place.entries)
+        actions: tuple[Action, ...] = (start,)
         if evicted or losing:
             actions = (*_evictions(evicted, own_cells), *self._downgrades(losing), *actions)
         taken = EVICTS_NOTHING

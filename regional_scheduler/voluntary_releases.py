@@ -69,11 +69,22 @@ FLEXIBLE_TASKS = FlexibleTasks()
 class VoluntaryReleases:
     """What the attempts of one region can do without at the moment."""
 
-    __slots__ = ("_changing", "_found", "_found_at", "_held", "_region", "_sources", "changes_take_time", "possible")
+    __slots__ = (
+        "_changing",
+        "_found",
+        "_found_at",
+        "_has_other_sources",
+        "_held",
+        "_region",
+        "_sources",
+        "changes_take_time",
+        "possible",
+    )
 
     def __init__(self, region: RegionCapacity) -> None:
         self._region = region
         self._sources: tuple[ReleaseSource, ...] = (FLEXIBLE_TASKS,)
+        self._has_other_sources = False
         self._held: list[dict[AttemptKey, tuple[VoluntaryRelease, ...]]] = [{}]
         self._changing: set[AttemptKey] = set()
         self._found: tuple[VoluntaryRelease, ...] = ()
@@ -86,6 +97,7 @@ class VoluntaryReleases:
     def add_source(self, source: ReleaseSource) -> None:
         """Attempts can do without this too, when those before it are not enough. To be called while nothing is held."""
         self._sources = (*self._sources, source)
+        self._has_other_sources = True
         self._held.append({})
 
     # What happens.
@@ -93,6 +105,8 @@ class VoluntaryReleases:
     def holds(self, key: AttemptKey, holding: Holding | None) -> None:
         """The attempt holds this from now on; None: it is gone."""
         if holding is not None:
+            if not (self.possible or holding.base_tasks or self._has_other_sources):
+                return
             for source, held in zip(self._sources, self._held, strict=True):
                 releases = tuple(source.releases_of(holding))
                 if releases:

@@ -41,6 +41,17 @@ class AttemptArrays(NamedTuple):
     entries: Integers  # [entry, amounts | MACHINE | GPU_BITS | ROW]
 
 
+class EvictionFacts(NamedTuple):
+    """What says whether an attempt may be evicted, and how dear that is."""
+
+    priority: int
+    level: int
+    evictable: bool
+    spared: bool
+    evictable_from_s: float
+    started_s: float
+
+
 NO_ATTEMPT = -1
 CHANGES_REMEMBERED = 4096
 NO_ORDER_KEY: OrderKey = (0, 0, 0.0, "", 0)
@@ -68,8 +79,16 @@ class ChangedAttempt(NamedTuple):
 
 
 @compiled_part
-def insert_attempt(attempts: AttemptArrays, row: int, rank: int, first: int, entries: Integers) -> None:
-    """Stores the entries of an attempt from `first` on, and puts its row at this rank of the order."""
+def insert_attempt(
+    attempts: AttemptArrays, row: int, rank: int, first: int, entries: Integers, facts: EvictionFacts
+) -> None:
+    """Stores an attempt: its entries from `first` on, what else is known of it, and its row at this rank of the order."""
+    attempts.rows[row, PRIORITY] = facts.priority
+    attempts.rows[row, LEVEL] = facts.level
+    attempts.rows[row, EVICTABLE] = facts.evictable
+    attempts.rows[row, SPARED] = facts.spared
+    attempts.evictable_from_s[row] = facts.evictable_from_s
+    attempts.started_s[row] = facts.started_s
     attempts.rows[row, FIRST_ENTRY] = first
     attempts.rows[row, END_ENTRY] = first + len(entries)
     for entry in range(len(entries)):
@@ -84,14 +103,20 @@ def insert_attempt(attempts: AttemptArrays, row: int, rank: int, first: int, ent
 
 
 @compiled_part
-def drop_attempt(attempts: AttemptArrays, row: int, rank: int) -> None:
-    """Forgets the entries of the attempt in this row, and takes it out of the order, where it has this rank."""
+def drop_attempt(attempts: AttemptArrays, row: int) -> int:
+    """Forgets the entries of the attempt in this row, and takes it out of the order; returns the rank that it had there."""
     for entry in range(attempts.rows[row, FIRST_ENTRY], attempts.rows[row, END_ENTRY]):
         attempts.entries[entry, ROW] = NO_ATTEMPT
-    live = attempts.live[0] - 1
-    for place in range(rank, live):
-        attempts.order[place] = attempts.order[place + 1]
-    attempts.live[0] = live
+    # From the end on, each takes the place before its own, down to that of this attempt.
+    rank = attempts.live[0] - 1
+    worse = attempts.order[rank]
+    while worse != row:
+        rank -= 1
+        at_rank = attempts.order[rank]
+        attempts.order[rank] = worse
+        worse = at_rank
+    attempts.live[0] -= 1
+    return int(rank)
 
 
 def order_key(holding: Holding) -> OrderKey:
@@ -180,17 +205,6 @@ class HeldAttempts:
         self.by_row[row] = live
         self.by_key[holding.key] = live
         self._has_changed(holding.key)
-        # Assignments to single cells: a slice costs several times as much.
-        rows = self._rows
-        rows[row, PRIORITY], rows[row, LEVEL] = holding.standing
-        rows[row, EVICTABLE] = not live.leaving
-        rows[row, SPARED] = holding.spared
-        self._evictable_from_s[row] = holding.evictable_from_s
-        self._started_s[row] = holding.started_s
-
-    def rank_of(self, live: HeldAttempt) -> int:
-        """Its place in the order of eviction."""
-        return bisect_left(self.order_keys, live.order_key)
 
     def remove(self, live: HeldAttempt, rank: int) -> None:
         """Forgets an attempt whose entries are no longer stored: see `drop_attempt`."""

@@ -23,6 +23,7 @@ from cluster_manager.capacity.charging import (
     GPU_HELD,
     GPU_MISSING,
     MACHINE,
+    NO_ENTRIES,
     first_conflict,
     mark_leaving,
 )
@@ -104,6 +105,7 @@ class ClusterCapacity(NeverCopied):
         self._listener: ReleaseListener | None = None
         self._supposed: list[tuple[Integers, int, HeldAttempt | None, int]] = []
         self._tables = self.shared.tables
+        self._planned: tuple[tuple[TaskPlacement, ...], Integers] = ((), NO_ENTRIES)
         self.revision = self.shared.revision = next(self.shared.revisions)
         """As long as it is the same, every question has the same answer; a state that comes back has its old one."""
 
@@ -123,6 +125,10 @@ class ClusterCapacity(NeverCopied):
         if holding.evictable_from_s > ALWAYS_S:
             self._expect_evictable(holding)
         self._note(self._detach, live)
+
+    def is_planned(self, placements: tuple[TaskPlacement, ...], entries: Integers) -> None:
+        """The placements that are likely to be held next, with their entries: so these need not be summed up again."""
+        self._planned = placements, entries
 
     def begin_eviction(self, key: AttemptKey) -> None:
         """The attempt is asked to leave: still charged, no longer a candidate victim. Again: nothing happens."""
@@ -428,9 +434,12 @@ class ClusterCapacity(NeverCopied):
     def _charge(self, live: HeldAttempt, *, must_fit: bool) -> None:
         """Charges an attempt, counted among the leaving if it is, and takes it in. Raises as `hold`."""
         rank = self._attempts.prepare(live)
-        entries, counted = live.entries, self.shared.counted.kinds
+        entries, counted, holding = live.entries, self.shared.counted.kinds, live.holding
+        # Of a whole number instead of a time a kernel would have to be compiled anew.
+        times_s = float(holding.evictable_from_s), float(holding.started_s)
+        facts = *holding.standing, not live.leaving, holding.spared, *times_s
         entry, what = hold_entries(
-            self._tables, self.position, entries, counted, live.row, rank, live.first_entry, must_fit
+            self._tables, self.position, entries, counted, live.row, rank, live.first_entry, must_fit, *facts
         )
         if entry != ALL_FITS:
             self._refuse(entries, entry, what)
@@ -442,8 +451,7 @@ class ClusterCapacity(NeverCopied):
         """Gives back what an attempt holds, and forgets it."""
         if live.leaving:
             self._mark(live, -1)
-        rank = self._attempts.rank_of(live)
-        release_entries(self._tables, self.position, self.shared.counted.kinds, live.row, rank)
+        rank = release_entries(self._tables, self.position, self.shared.counted.kinds, live.row)
         self._attempts.remove(live, rank)
 
     def _mark(self, live: HeldAttempt, sign: int) -> None:
@@ -473,6 +481,8 @@ class ClusterCapacity(NeverCopied):
             raise UnexpectedHolding(key, "holds nothing here") from None
 
     def _entries(self, placements: tuple[TaskPlacement, ...]) -> Integers:
+        if placements is self._planned[0]:
+            return self._planned[1]
         return entries_of_placements(placements, self.cluster, self.number_of)
 
     def _refuse(self, entries: Integers, entry: int, what: int) -> None:

@@ -10,7 +10,14 @@ from typing import NamedTuple, TypeAlias
 
 from numba.typed import List
 
-from cluster_manager.capacity.attempts import END_ENTRY, FIRST_ENTRY, AttemptArrays, drop_attempt, insert_attempt
+from cluster_manager.capacity.attempts import (
+    END_ENTRY,
+    FIRST_ENTRY,
+    AttemptArrays,
+    EvictionFacts,
+    drop_attempt,
+    insert_attempt,
+)
 from cluster_manager.capacity.charging import ALL_FITS, CHARGE, FIRST, GIVE_BACK, charge, first_conflict
 from cluster_manager.capacity.free_counts import charge_and_count
 from cluster_manager.capacity.tables import ClusterArrays, Integers
@@ -65,10 +72,17 @@ def hold_entries(
     rank: int,
     first: int,
     must_fit: bool,
+    priority: int,
+    level: int,
+    evictable: bool,
+    spared: bool,
+    evictable_from_s: float,
+    started_s: float,
 ) -> tuple[int, int]:
     """Charges the entries of an attempt in the cluster at this position, and puts it into the tables of attempts.
 
-    `counted` is how many kinds of tasks are counted. Where all of it must fit and does not, nothing happens, and
+    `counted` is how many kinds of tasks are counted; what is known of the attempt is taken one by one, as a tuple takes longer
+    to enter. Where all of it must fit and does not, nothing happens, and
     what is returned says why: see `first_conflict`.
     """
     cluster = tables[position]
@@ -77,18 +91,19 @@ def hold_entries(
         if entry != ALL_FITS:
             return entry, what
     charge_and_count(cluster.machines, entries, FIRST, len(entries), cluster.kinds, cluster.counts, counted, CHARGE)
-    insert_attempt(cluster.attempts, row, rank, first, entries)
+    facts = EvictionFacts(priority, level, evictable, spared, evictable_from_s, started_s)
+    insert_attempt(cluster.attempts, row, rank, first, entries, facts)
     return ALL_FITS, 0
 
 
 @compiled
-def release_entries(tables: TablesOfClusters, position: int, counted: int, row: int, rank: int) -> None:
-    """Gives back what the attempt in this row holds, and takes it out of the tables of attempts."""
+def release_entries(tables: TablesOfClusters, position: int, counted: int, row: int) -> int:
+    """Gives back what the attempt in this row holds, and takes it out of the tables of attempts; returns its rank there."""
     cluster = tables[position]
     first, end = cluster.attempts.rows[row, FIRST_ENTRY], cluster.attempts.rows[row, END_ENTRY]
     stored = cluster.attempts.entries
     charge_and_count(cluster.machines, stored, first, end, cluster.kinds, cluster.counts, counted, GIVE_BACK)
-    drop_attempt(cluster.attempts, row, rank)
+    return drop_attempt(cluster.attempts, row)
 
 
 @compiled

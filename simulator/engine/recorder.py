@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -116,7 +117,8 @@ class _AttemptRows:
 
     def table(self, first_share: Integers) -> AttemptTable:
         """The same as a table."""
-        columns = np.array(self._rows, np.float64).reshape(-1, _ATTEMPT_COLUMNS).T
+        numbers = np.fromiter(chain.from_iterable(self._rows), np.float64, len(self._rows) * _ATTEMPT_COLUMNS)
+        columns = numbers.reshape(-1, _ATTEMPT_COLUMNS).T
         whole = columns[: _EVICTED_BY + 1].astype(np.int64)
         return AttemptTable(
             workload=whole[_WORKLOAD],

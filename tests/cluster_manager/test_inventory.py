@@ -11,6 +11,7 @@ from cluster_manager.capacity.errors import (
     UnexpectedHolding,
     UnknownMachine,
 )
+from cluster_manager.capacity.machine_entries import entries_of_placements
 from cluster_manager.capacity.tables import MILLICPUS
 from domain.fleet import Machine, MachineState
 from domain.identifiers import MachineId
@@ -37,6 +38,20 @@ def test_what_is_held_is_not_idle_until_it_is_released() -> None:
     assert inventory.idle(M0) == (8, 96_000, 1024 * 1024)
     assert inventory.holdings() == ()
     inventory.check()
+
+
+def test_what_a_plan_says_of_its_placements_counts_for_these_very_placements() -> None:
+    cluster_capacity = two_machines().clusters[0]
+    planned, equal = ((tasks_on("m0", [0, 1], cpus=1),) for _ in range(2))
+    entries = entries_of_placements(planned, cluster_capacity.cluster, cluster_capacity.number_of)
+    cluster_capacity.is_planned(planned, entries)
+    cluster_capacity.hold(Holding(key_of("other"), Standing(0, 0), 0.0, (tasks_on("m1", [4]),)))
+    cluster_capacity.hold(Holding(key_of("planned"), Standing(0, 0), 0.0, planned))
+    assert cluster_capacity.entries_of(key_of("planned")) is entries
+    cluster_capacity.release(key_of("planned"))
+    cluster_capacity.hold(Holding(key_of("equal"), Standing(0, 0), 0.0, equal))
+    assert cluster_capacity.entries_of(key_of("equal")) is not entries
+    cluster_capacity.check()
 
 
 def test_holdings_come_sorted_by_workload_and_attempt() -> None:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_manager.capacity.errors import GpuTaken, OverCommitted
+from cluster_manager.capacity.machine_entries import entries_of_placements
 from domain.fleet import Region
 from domain.identifiers import JobName
 from domain.placement import Holding, TaskPlacement
@@ -19,6 +20,20 @@ def test_never_disagrees_with_what_is_held(region: Region, history: list[Step]) 
     for step in history:
         world.take(step)
         world.inventory.check()
+
+
+@given(regions(), steps())
+def test_never_holds_anything_that_placements_do_not_sum_up_to(region: Region, history: list[Step]) -> None:
+    """Also where a plan said at once what its placements come to."""
+    world = World.of(region)
+    for step in history:
+        world.take(step)
+        for holding in world.inventory.holdings():
+            for cluster in world.inventory.clusters:
+                here = tuple(one for one in holding.placements if one.cluster == cluster.cluster)
+                if here:
+                    summed_up = entries_of_placements(here, cluster.cluster, cluster.number_of)
+                    assert np.array_equal(cluster.entries_of(holding.key), summed_up)
 
 
 @given(regions(), steps(), steps())
