@@ -54,6 +54,8 @@ class EventKind(StrEnum):
     TABLE_MOVED = "table_moved"
     MECHANISM_FAILED = "mechanism_failed"
     """A placement mechanism of a package raised, or gave what is no answer: its cluster had no place for the job."""
+    RUN_ENDED = "run_ended"
+    """A simulation is over though workloads have not ended: it was stopped, or nothing more can happen."""
     INVARIANT_BROKEN = "invariant_broken"
     """What must always hold did not: a defect of the program that writes the log."""
 

@@ -20,6 +20,10 @@ _is_digit = re.compile("[0-9]+", re.ASCII).fullmatch
 _is_point = re.compile(r"([0-9]{1,6}):((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)", re.ASCII).fullmatch
 _REMEDY = f"give the speed by tasks, such as {{1: 1.0, 2: 1.9, 4: 3.4}}, or leave it out for {LINEAR}"
 
+NOT_ELASTIC = (
+    "says how fast the job is with more tasks, but it never has more; set max_tasks above tasks, or leave scaling out"
+)
+
 
 def check_curve(points: Sequence[ScalingPoint], path: str) -> list[FieldProblem]:
     """The first problem of the curve of a job, if there is any."""

@@ -290,6 +290,10 @@ def check_row(row: TraceRow) -> None:
         raise BadCell("tasks", f"is {row.tasks}, by which the {row.gpus} GPUs cannot be divided evenly")
     if row.min_tasks is not None and row.min_tasks > row.tasks:
         raise BadCell("min_tasks", f"is {row.min_tasks}, more than the {row.tasks} tasks asked for")
+    if row.scaling and (row.max_tasks or row.tasks) <= (row.min_tasks or row.tasks):
+        raise BadCell(
+            "scaling", "says how fast it is with more tasks, but it has no more; give max_tasks, or leave it out"
+        )
     if row.max_tasks is not None and row.max_tasks < row.tasks:
         raise BadCell("max_tasks", f"is {row.max_tasks}, less than the {row.tasks} tasks asked for")
 

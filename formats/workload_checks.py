@@ -25,7 +25,7 @@ from domain.workload import (
 )
 from formats.affinity_checks import check_affinity
 from formats.problems import FieldProblem, in_quotes, suggestion
-from formats.scaling_curves import check_curve
+from formats.scaling_curves import NOT_ELASTIC, check_curve
 from formats.schema import GREATEST_CPUS_PER_MACHINE, GREATEST_GPUS_PER_MACHINE, GREATEST_MEMORY_GIB
 
 GREATEST_JOBS = 100
@@ -131,6 +131,8 @@ def _check_job(
         _check_environment(job.environment, path + ".environment", problems)
     if job.scaling:
         problems += check_curve(job.scaling, path + ".scaling")
+        if job.max_tasks <= job.tasks:
+            problems.append(FieldProblem(path + ".scaling", NOT_ELASTIC))
     if job.profile is not None:
         _check_profile(job.profile, path + ".profile", problems)
     if job.affinity is not NO_JOB_AFFINITY:

@@ -107,9 +107,8 @@ def _check_node(
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag not in key_tags:
                 shown = in_quotes(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-                raise FormatError(
-                    source, [FieldProblem(_where(key.start_mark), f"the key {shown} must be text; put it in quotes")]
-                )
+                remedy = "a whole number, such as 2" if _WHOLE_NUMBER in key_tags else "text; put it in quotes"
+                raise FormatError(source, [FieldProblem(_where(key.start_mark), f"the key {shown} must be {remedy}")])
             if key.tag == _WHOLE_NUMBER and not _is_plain_number(key.value):
                 # 2, 0x2 and +2 are the same number, and the last of them would win.
                 shown = f"the key {in_quotes(key.value)} must be a plain whole number, such as 2"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 
@@ -60,6 +61,14 @@ def _sentence(error: Exception) -> str:
     if errors is not None and isinstance(error, errors.ResourceExhaustedError) and error.retry_after_s:
         return f"{error}; try again in {error.retry_after_s:g} s"
     return str(error)
+
+
+def not_there(name: str, known: Collection[str], what: str) -> NoReturn:
+    """Ends the command: there is no such thing; says what was probably meant, or what there is."""
+    from formats.problems import suggestion
+
+    note(f"topmast: there is no {what} {name}; {suggestion(name, known, what)}")
+    raise typer.Exit(ExitCode.NOT_FOUND)
 
 
 @contextmanager

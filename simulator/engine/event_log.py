@@ -162,6 +162,10 @@ class SimulatedEvents:
         details: dict[str, JsonValue] = {"machines": machines}
         self._sink(Event(now, EventKind.LOAN_SHORT, region=region, cluster=cluster, details=details))
 
+    def run_ended(self, now: float, *, stalled: bool) -> None:
+        """The run is over, and workloads are not."""
+        self._sink(Event(now, EventKind.RUN_ENDED, details={"stalled": stalled}))
+
     def invariant_broken(self, region: RegionId | None, sentence: str, now: float) -> None:
         """What must always hold does not."""
         self._sink(Event(now, EventKind.INVARIANT_BROKEN, region=region, details={"invariant": sentence}))

@@ -245,6 +245,7 @@ class Recorder:
         started_s: float,
         ended_s: float,
         broken_off: bool,
+        stalled: bool,
         counts: RunCounts,
         inference: Collection[MachineId],
     ) -> RunRecord:
@@ -272,6 +273,7 @@ class Recorder:
             started_s=started_s,
             ended_s=ended_s,
             broken_off=broken_off,
+            stalled=stalled,
             counts=counts,
             inference_machines=tuple(place for place, name in enumerate(self._tables.table.names) if name in inference),
         )

@@ -188,7 +188,10 @@ class Simulation:
             self._check(world.clock.now())
         if watcher is not None:
             watcher(self._progress())
-        return self._record(broken_off or world.ended < submission.workloads)
+        stalled = not broken_off and world.ended < submission.workloads
+        if (broken_off or stalled) and world.log is not None:
+            world.log.run_ended(world.clock.now(), stalled=stalled)
+        return self._record(broken_off or stalled, stalled=stalled)
 
     def snapshot(self) -> Snapshot:
         """What there is now: for a run that was broken off, where another one may begin."""
@@ -289,7 +292,7 @@ class Simulation:
     def _promotion_due(self, work: SimulatedWorkload) -> None:
         promotion_due(self.world, work, self.world.clock.now())
 
-    def _record(self, broken_off: bool) -> RunRecord:
+    def _record(self, broken_off: bool, *, stalled: bool) -> RunRecord:
         world = self.world
         lookups, plans = world.regions.lookups, world.regions.plans
         loans = self._loans.counts
@@ -303,6 +306,7 @@ class Simulation:
             started_s=self._start_s,
             ended_s=world.clock.now(),
             broken_off=broken_off,
+            stalled=stalled,
             counts=RunCounts(
                 events=self._taken,
                 scan_passes=self._scheduling.scan_passes,

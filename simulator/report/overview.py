@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from simulator.report.panel import FigureTable
 from simulator.report.wording import NOTHING, count_of, duration, gpu_hours, moment, number, percent
 from simulator.results.figures import RunFigures
+from simulator.results.loan_figures import LoanFigures
 from simulator.results.run_record import RunRecord
 
 _ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
@@ -25,11 +26,30 @@ _ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
     ("GPU-hours of preempted attempts", lambda run: gpu_hours(run.preempted_gpu_s)),
     ("GPU-hours of lost work", lambda run: gpu_hours(run.lost_work_gpu_s)),
     ("evictions by lost machines, drains, reclaims", lambda run: " / ".join(number(run.evictions[cause]) for cause in ("machine_lost", "drained", "reclaimed"))),
+    ("machines reclaimed, of them without evictions", lambda run: _of_loans(run, _reclaimed)),
+    ("GPUs given up beyond those that went back", lambda run: _of_loans(run, lambda loans: percent(loans.collateral_damage))),
+    ("machines that inference lacked", lambda run: _of_loans(run, lambda loans: number(loans.short_machines))),
+    ("evictions by reclaims for each workload", lambda run: _of_loans(run, lambda loans: percent(loans.preemption_ratio))),
+    ("GPU allocation rate, lent / training", lambda run: _of_loans(run, _loan_rates)),
     ("negative cache hits", lambda run: percent(run.negative_cache_hit_rate)),
     ("real time", lambda run: duration(run.wall_s)),
     ("events per second", lambda run: number(None if run.events_per_s is None else round(run.events_per_s))),
     ("peak memory", lambda run: NOTHING if run.peak_rss_mib is None else f"{number(round(run.peak_rss_mib))} MiB"),
 )  # fmt: skip
+
+
+def _of_loans(run: RunFigures, show: Callable[[LoanFigures], str]) -> str:
+    return NOTHING if run.loans is None else show(run.loans)
+
+
+def _reclaimed(loans: LoanFigures) -> str:
+    if loans.reclaimed_machines is None:
+        return NOTHING
+    return f"{number(loans.reclaimed_machines)} / {number(loans.reclaimed_without_evictions)}"
+
+
+def _loan_rates(loans: LoanFigures) -> str:
+    return f"{percent(loans.loaned_allocation_rate)} / {percent(loans.training_allocation_rate)}"
 
 
 def figures_table(labels: Sequence[str], figures: Sequence[RunFigures]) -> FigureTable:
@@ -68,6 +88,12 @@ def broken_off_sentence(label: str, record: RunRecord, figures: RunFigures) -> s
     """What must be said of a run that did not come to its end; empty of one that did."""
     if not record.broken_off:
         return ""
+    if record.stalled:
+        return (
+            f"{label}: {count_of(figures.unfinished, 'workload')} had not ended when nothing more could happen, "
+            f"{duration(record.ended_s - record.started_s)} after its beginning. All figures are of what had happened until "
+            "then; means over completed workloads leave them out."
+        )
     return (
         f"{label} was broken off {duration(record.ended_s - record.started_s)} after its beginning: "
         f"{count_of(figures.unfinished, 'workload')} had not ended. All figures are of what had happened until then; "

@@ -136,6 +136,7 @@ class LogTables:
         """`machine_down`, `reclaimed` or both: why training does not have these machines."""
         self.downs: list[tuple[int | None, float, float]] = []
         self.last_s = 0.0
+        self.stalled = False
         self.demotions = 0
         self.promotions = 0
         self.inference_machines: set[int] = set()
@@ -196,6 +197,7 @@ class LogTables:
             broken_off=broken_off,
             counts=RunCounts(demotions=self.demotions, promotions=self.promotions),
             inference_machines=tuple(sorted(self.inference_machines)),
+            stalled=broken_off and self.stalled,
         )
 
     def _workload_table(self, rows: Sequence[WorkloadRow], tenants: tuple[str, ...]) -> WorkloadTable:

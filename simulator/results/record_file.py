@@ -66,6 +66,7 @@ def save_record(path: Path, record: RunRecord, notes: Mapping[str, float] | None
         "started_s": record.started_s,
         "ended_s": record.ended_s,
         "broken_off": record.broken_off,
+        "stalled": record.stalled,
         "counts": {field.name: getattr(record.counts, field.name) for field in fields(RunCounts)},
         "notes": dict(notes or {}),
     }
@@ -150,6 +151,7 @@ def _record(document: dict[str, object], columns: Columns) -> RunRecord:
         broken_off=document["broken_off"] is True,
         counts=RunCounts(**{str(name): _whole(count) for name, count in counts.items()}),
         inference_machines=tuple(_whole(place) for place in _list(document["inference_machines"])),
+        stalled=document.get("stalled", False) is True,
     )
 
 

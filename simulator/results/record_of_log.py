@@ -41,8 +41,8 @@ def record_of_log(
 ) -> RunRecord:
     """The tables of the run that these records tell (`formats.event_log.read_records`, or `Event.as_json`).
 
-    The run lasts from the first submission to the last end; where workloads have not ended it was broken off at
-    `ended_s`, or else at the last record. Raises FormatError, which names `source`, for a record that is not what docs/events.md says, for
+    The run lasts from the first submission to the last end; where workloads have not ended it was over at
+    `ended_s`, or else at the last record, which of a simulation is `run_ended`. Raises FormatError, which names `source`, for a record that is not what docs/events.md says, for
     one about something unknown (a workload that was never submitted, a machine or region that the fleet does not
     have), and for a log without workloads.
     """
@@ -85,6 +85,7 @@ class _LogReader:
                 EventKind.MACHINE_UP.value: self._machine_up,
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
+                EventKind.RUN_ENDED.value: self._run_ended,
             }
         )
         self._standings: dict[str, tuple[int, int]] = {}
@@ -100,6 +101,9 @@ class _LogReader:
             handler(record, t_s)
         elif kind not in self._known:
             raise BadField(f"has event {kind}, which is no kind of event")
+
+    def _run_ended(self, record: Record, _t_s: float) -> None:
+        self.tables.stalled = flag_field(record, "stalled")
 
     # In the queue.
 

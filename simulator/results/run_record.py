@@ -215,3 +215,5 @@ class RunRecord:
     counts: RunCounts
     inference_machines: tuple[int, ...] = ()
     """Positions of the machines that belong to inference clusters, in order."""
+    stalled: bool = False
+    """True when nothing more could happen though workloads had not ended: nobody stopped it."""

@@ -94,6 +94,7 @@ class LogChecker:
                 EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.LOAN_SHORT.value: self._loan_short,
                 EventKind.TABLE_MOVED.value: self._table_moved,
+                EventKind.RUN_ENDED.value: self._run_ended,
                 EventKind.MECHANISM_FAILED.value: self._mechanism_failed,
                 EventKind.INVARIANT_BROKEN.value: self._invariant_broken,
             }
@@ -419,8 +420,8 @@ class LogChecker:
         violated = f"says that an invariant was broken: {text_field(record, 'invariant')}"
         self._findings.add(Invariant.LOG, violated)
 
-    def _other(self, _record: Record, _t_s: float) -> None:
-        """A kind whose details no invariant here needs."""
+    def _run_ended(self, record: Record, _t_s: float) -> None:
+        flag_field(record, "stalled")
 
     # What several kinds have in common.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from formats.event_log import read_records
+from services.command_line.exit_code import ExitCode
 from tests.client.loopback_server import LoopbackServer
 from tests.command_line.conftest import Topmast
 from topmast import Client, Emulated, JobSpecification, WorkloadSpecification
@@ -112,7 +113,23 @@ def test_loans_say_nothing_of_what_inference_needs_before_it_has_answered(topmas
     assert serving.split()[-5:] == ["1", "25.0%", "0", "1970-01-01", "00:16:40"]
     assert silent.split()[-4:] == ["-", "-", "0", "-"]
     assert "eu-silent lends no more: it does not answer" in shown.stderr
-    assert "eu-1 is no inference cluster" in topmast("loans", "--cluster", "eu-1").stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("loans", "there is no inference cluster eu-1; "),
+        ("loans", "eu-serving"),
+        ("virtual-clusters", "there is no cluster with cells eu-9; did you mean eu-1?"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_of_a_cluster_that_is_not_there_it_is_said_which_are(
+    topmast: Topmast, command: str, sentence: str, more: tuple[str, ...]
+) -> None:
+    result = topmast(command, "--cluster", "eu-9" if command == "virtual-clusters" else "eu-1", *more)
+    assert (result.exit_code, result.stdout) == (ExitCode.NOT_FOUND, "")
+    assert sentence in result.stderr
 
 
 def test_virtual_clusters_are_shown_with_their_cells_and_gpus(topmast: Topmast) -> None:
@@ -123,7 +140,10 @@ def test_virtual_clusters_are_shown_with_their_cells_and_gpus(topmast: Topmast) 
     assert ["vision", "eu-1", "a100", "machine", "-", "8", "2", "1", "1", "0"] in shown
     as_json = json.loads(topmast("virtual-clusters", "--json").stdout)
     assert as_json["levels"][0]["owned"] == 2
-    assert "there is no cluster us-1 with cells" in topmast("virtual-clusters", "--cluster", "us-1").stderr
+    assert (
+        "there is no cluster with cells us-1; did you mean eu-1?"
+        in topmast("virtual-clusters", "--cluster", "us-1").stderr
+    )
 
 
 def test_get_shows_cells_and_whether_they_are_lost(server: LoopbackServer, topmast: Topmast) -> None:

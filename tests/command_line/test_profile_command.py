@@ -34,6 +34,8 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_profiles_come_in_are_shown_and_go_out(database_url: str, file: Path, tmp_path: Path) -> None:
     database = ("--database-url", database_url)
     assert run("show", *database)[0] == ExitCode.NOT_FOUND
+    code, output = run("show", "vgg", *database)
+    assert (code, output.count("no")) == (ExitCode.NOT_FOUND, 1), "that there are no profiles is said once"
     assert run("import", str(file), *database) == (0, "stored 2 profiles; all profiles are at revision 1\n")
     assert run("import", str(file), *database) == (0, "stored 2 profiles; all profiles are at revision 1\n")
     code, output = run("show", *database)

@@ -64,6 +64,22 @@ def test_a_curve_that_cannot_be_is_refused(scaling: str, field: str, problem: st
     assert field in str(refused.value)
 
 
+@pytest.mark.parametrize("more", ["max_tasks: 1", "max_tasks: 0"])
+def test_a_curve_of_a_job_that_never_has_more_tasks_is_refused(more: str) -> None:
+    with pytest.raises(FormatError, match=r"jobs\[0\].scaling: says how fast .*; set max_tasks above tasks"):
+        parse_workloads(workload("{1: 1.0, 2: 1.9}").replace("max_tasks: 4", more))
+    for tasks in ("4,,", "4,4,4"):
+        reader = TraceReader([HEADER, f"w1,ads,0,340,4,{tasks},1:1;2:1.9"], "t.csv")
+        assert list(reader) == []
+        assert "give max_tasks" in str(reader.shown_bad_rows[0])
+    assert list(TraceReader([HEADER, "w1,ads,0,340,4,4,1,4,1:1;2:1.9"], "t.csv"))
+
+
+def test_a_part_of_a_task_is_no_number_of_tasks() -> None:
+    with pytest.raises(FormatError, match=r"the key '2.5' must be a whole number, such as 2"):
+        parse_workloads(workload("{1: 1.0, 2.5: 1.9}"))
+
+
 def test_only_a_curve_has_numbers_for_keys() -> None:
     with pytest.raises(FormatError, match="the key '1' must be text"):
         parse_workloads(workload("linear") + "labels: {1: a}\n")

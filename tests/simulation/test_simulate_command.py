@@ -103,6 +103,10 @@ def test_a_series_of_inference_lends_what_it_does_not_need(trace: Path, tmp_path
         # At its peak it needs all machines and the headroom, which it does not have.
         assert lent["short_machines"] > 0
         assert printed["validation"]["events_by_kind"]["loan_short"] > 0
+    shown = good("simulate", "--trace", trace, *machines, "--inference", f"{lender}={series}").stdout
+    for row in ("machines reclaimed, of them without evictions", "machines that inference lacked", "lent / training"):
+        assert row in shown
+    assert "reclaimed" not in good("simulate", "--trace", trace, *machines).stdout.replace("drains, reclaims", "")
     assert figures("--trace", trace, *machines)["loans"] is None
 
 

@@ -51,6 +51,7 @@ def test_the_legal_runs_show_something() -> None:
         "promoted",
         "reclaimed",
         "restored",
+        "run_ended",
         "table_moved",
         "invariant_broken",
     }

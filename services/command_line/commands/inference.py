@@ -53,15 +53,15 @@ def inference_scheduler(
     from services.tiers.free_port import PortNotAvailable, require_port
 
     if (series is None) == (not ray_serve):
-        raise FormatError(_COMMAND, [FieldProblem("", "give either --series FILE or --ray-serve")])
+        raise typer.BadParameter("give either --series FILE or --ray-serve")
     if ray_serve and gpus_per_machine == 0 and cpus_per_machine == 0:
         described = "say what a machine has: --gpus-per-machine and --cpus-per-machine"
-        raise FormatError(_COMMAND, [FieldProblem("--ray-serve", described)])
+        raise typer.BadParameter(described, param_hint="--ray-serve")
     if not math.isfinite(cpus_per_machine):
-        raise FormatError(_COMMAND, [FieldProblem("--cpus-per-machine", f"is {cpus_per_machine}; give a number")])
+        raise typer.BadParameter(f"is {cpus_per_machine}; give a number", param_hint="--cpus-per-machine")
     if reclaim_within_s is not None and not math.isfinite(reclaim_within_s):
         described = f"is {reclaim_within_s}; give a number of seconds, or leave it out: no deadline"
-        raise FormatError(_COMMAND, [FieldProblem("--reclaim-within-s", described)])
+        raise typer.BadParameter(described, param_hint="--reclaim-within-s")
     host, port = _place(listen)
     if port:
         try:
@@ -87,11 +87,11 @@ def inference_scheduler(
 
 
 def _place(listen: str) -> tuple[str, int]:
-    """Host and port. Raises FormatError."""
+    """Host and port. Raises BadParameter."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
         described = f"is {listen!r}; give host:port, with a port from 0 (any free one) to {_LARGEST_PORT}"
-        raise FormatError(_COMMAND, [FieldProblem("--listen", described)])
+        raise typer.BadParameter(described, param_hint="--listen")
     return host.strip("[]"), int(port)
 
 

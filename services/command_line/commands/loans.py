@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.connection import connect
+from services.command_line.failures import not_there
 from services.command_line.options import AddressOption, JsonOption
 from services.command_line.output import TextTable, note, show, show_json
 from services.command_line.wording import moment
@@ -21,11 +22,13 @@ def loans(cluster: ClusterFilter = "", address: AddressOption = None, as_json: J
     """Show what inference clusters lend to training: machines on loan and on the way back, what inference needs and will need."""
     with connect(address) as client:
         found = client.loans(cluster=cluster)
+        if cluster and not found:
+            not_there(cluster, [one.cluster for one in client.loans()], "inference cluster")
     if as_json:
         for one in found:
             show_json(one)
     elif not found:
-        note(f"{cluster} is no inference cluster" if cluster else "no cluster of the fleet serves inference")
+        note("no cluster of the fleet serves inference")
     else:
         show(*_tables(found))
         for one in found:

@@ -205,7 +205,7 @@ def _stored(names: list[str] | tuple[()], database_url: str | None, home: Path |
     with reached_database(database_url, home) as url:
         require_tables(url)
         profiles = stored_profiles(url)
-    unknown = [name for name in names if name not in profiles]
+    unknown = [name for name in names if profiles and name not in profiles]
     for name in unknown:
         note(f"topmast: {unknown_model(name, profiles)}")
     if not profiles:

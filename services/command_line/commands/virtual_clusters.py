@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.command_line.connection import connect
+from services.command_line.failures import not_there
 from services.command_line.options import AddressOption, JsonOption, TenantFilter
 from services.command_line.output import TextTable, note, show, show_json
 
@@ -22,10 +23,12 @@ def virtual_clusters(
     """Show the virtual clusters: the cells that tenants own, which are used, free or bad, and the GPUs in and outside of them."""
     with connect(address) as client:
         found = client.virtual_clusters(tenant=tenant, cluster=cluster)
+        if cluster and not found.clusters:
+            not_there(cluster, [one.cluster for one in client.virtual_clusters().clusters], "cluster with cells")
     if as_json:
         show_json(found)
     elif not found.clusters:
-        note("no cluster is divided into cells" if not cluster else f"there is no cluster {cluster} with cells")
+        note("no cluster is divided into cells")
     else:
         show(*_tables(found))
 

@@ -19,7 +19,9 @@ from formats.trace import TraceRow
 from simulator.engine.settings import FailureSettings, SimulationSettings
 from simulator.engine.simulation import simulate
 from simulator.engine.simulation_input import SimulationInput
+from simulator.inputs.loans import LoanSchedule, LoanStep
 from simulator.policies.registry import policy_called
+from simulator.report.overview import broken_off_sentence
 from simulator.results.conservation import violated_laws
 from simulator.results.figures import figures_of
 from simulator.results.record_of_log import record_of_log
@@ -73,13 +75,11 @@ def test_a_log_shows_the_run_that_it_is_of(
     policy: str, settings: SimulationSettings, generator: np.random.Generator
 ) -> None:
     record, log = simulated(policy, settings, rows_at_random(generator, 150))
-    reported = record_of_log(
-        log, FLEET, policy=record.policy, trace=record.trace, seed=record.seed, ended_s=record.ended_s
-    )
+    reported = record_of_log(log, FLEET, policy=record.policy, trace=record.trace, seed=record.seed)
     reported = _with_standing_of_those_never_dispatched(reported, record)
     assert violated_laws(record) == violated_laws(reported) == []
     assert len(record.attempts) >= 50
-    for name in ("started_s", "ended_s", "broken_off", "regions", "region_gpus", "machine_down"):
+    for name in ("started_s", "ended_s", "broken_off", "stalled", "regions", "region_gpus", "machine_down"):
         assert getattr(reported, name) == getattr(record, name), name
     assert _columns(reported.workloads) == _columns(record.workloads)
     assert _attempts(reported) == _attempts(record)
@@ -89,6 +89,26 @@ def test_a_log_shows_the_run_that_it_is_of(
         # Sums are added up in another order.
         same = pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
         assert ours[path] == same, path
+
+
+def test_a_run_in_which_nothing_more_can_happen_was_not_broken_off(generator: np.random.Generator) -> None:
+    """What needs all machines of a region waits for good for what was lent: nobody stopped the run."""
+    rows = [replace(row, gpus=1, duration_s=600.0) for row in rows_at_random(generator, 5)]
+    lender = FLEET.regions[1].clusters[0].cluster
+    loans = LoanSchedule((LoanStep(0.0, lender, 3), LoanStep(3_000.0, lender, 0)))
+    waits = replace(rows[-1], workload_id=WorkloadId("late"), region=FLEET.regions[1].region, submit_s=40_000.0)
+    log: list[Record] = []
+    given = SimulationInput("lent", [*rows, waits], FLEET, TENANTS, loans=loans)
+    record = simulate(
+        given, policy_called("fifo"), SimulationSettings(), 1, sink=lambda event: log.append(event.as_json())
+    )
+    assert (record.broken_off, record.stalled) == (True, True)
+    assert log[-1]["event"] == "run_ended"
+    assert log[-1]["stalled"] is True
+    assert record_of_log(log, FLEET).stalled
+    said = broken_off_sentence("fifo", record, figures_of(record))
+    assert "1 workload had not ended when nothing more could happen" in said
+    assert "broken off" not in said
 
 
 def _with_standing_of_those_never_dispatched(reported: RunRecord, record: RunRecord) -> RunRecord:
