@@ -22,7 +22,7 @@ from data_placement.solvers.plan import (
     no_moves,
     undisturbed,
 )
-from domain.warehouse import Warehouse
+from domain.warehouse import Indices, Warehouse
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class PlacementPlan:
     replicas: Replicas
     before: PlacementFigures
     after: PlacementFigures
+    job_region_before: Indices
+    """(J,) R(job) where the tables are now; -1 for none"""
 
 
 def plan_placement(
@@ -58,8 +60,9 @@ def plan_placement(
     before = figures_of(problem, state, start.replicas, region_names=names)
     if solver is None:
         nothing = Replicas(start.replicas, state.job_region, 0.0, 0.0, 0.0, 0, 0)
-        return PlacementPlan(Solution(start.home, no_moves()), nothing, before, before)
+        return PlacementPlan(Solution(start.home, no_moves()), nothing, before, before, state.job_region)
     exceeded = exceeded_limits(problem, state, names)
+    region_before = state.job_region
     del state
     solution = solver.solve(PlacementTask(problem, start, rng, limits, progress, resume))
     state = state_of(problem, solution.home)
@@ -68,4 +71,4 @@ def plan_placement(
     if exceeded:
         remark = f"limits exceeded at the start: {len(exceeded)}; no move makes one worse; the first: {exceeded[0]}"
         solution = replace(solution, remarks=(*solution.remarks, remark))
-    return PlacementPlan(solution, replicas, before, after)
+    return PlacementPlan(solution, replicas, before, after, region_before)

@@ -27,7 +27,7 @@ _TABLES_PER_JOB = ((0.0, 1.0), (0.45, 1.0), (0.65, 2.0), (0.85, 5.0), (0.97, 20.
 _GPU_HOURS = ((0.0, 1.0), (0.5, 40.0), (0.9, 600.0), (0.99, 3_000.0), (1.0, 10_000.0))
 _GPU_MODELS = (("A100", 0.5, 1.0), ("H100", 0.2, 0.5), ("V100", 0.3, 0.8))
 """Name, share of the demand, part of the regions that have it."""
-_PRIORITIES = (3, 2, 1)
+_PRIORITIES = (0, 1, 2)
 _PRIORITY_SHARES = (0.3, 0.4, 0.3)
 _TRAINING_SHARE = 0.6
 _HIGHEST_RATIO = 2.63

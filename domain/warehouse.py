@@ -70,7 +70,7 @@ class Jobs:
     priority: Indices
     """An index into `priorities`."""
     priorities: tuple[int, ...]
-    """All priorities that occur, the highest first."""
+    """All priorities that occur, the highest first: 0 is higher than 1."""
     gpu_hours: Floats
     """What it needs in a day."""
     cpu_hours: Floats

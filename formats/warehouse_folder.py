@@ -21,6 +21,8 @@ from formats.warehouse_columns import SHOWN_ROWS, Column, ColumnFile, LateNames,
 
 TRAINING = "training"
 ANALYTICS = "analytics"
+GREATEST_PRIORITY = 32_767
+"""0 is the highest one."""
 _REPLICA_SEPARATOR = " "
 
 
@@ -159,9 +161,9 @@ def _jobs(file: ColumnFile, reads: ColumnFile, tables: pa.Array, regions: Region
         :SHOWN_ROWS
     ]:
         file.problem(int(row), "kind", f"must be {TRAINING} or {ANALYTICS}, not {in_quotes(kinds[int(row)].as_py())}")
-    ranked = file.numbers("priority", least=-1e9)
-    priorities = np.unique(ranked)[::-1]
-    rank = (len(priorities) - 1 - np.searchsorted(priorities[::-1], ranked)).astype(np.int32)
+    ranked = file.numbers("priority", greatest=GREATEST_PRIORITY)
+    priorities = np.unique(ranked)
+    rank = np.searchsorted(priorities, ranked).astype(np.int32)
     start, pairs = _pairs(reads, names, tables)
     return Jobs(
         names=LateNames(names),

@@ -83,8 +83,8 @@ def problem_of(warehouse: Warehouse, goals: Goals) -> PlacementProblem:
     on_gpus = jobs.gpu_model >= 0
     demand = np.zeros((len(regions.gpu_models), len(jobs.priorities)))
     np.add.at(demand, (jobs.gpu_model[on_gpus], jobs.priority[on_gpus]), jobs.gpu_hours[on_gpus])
-    lowest_high = max(jobs.priorities, default=0) if goals.high_priority is None else goals.high_priority
-    is_high = np.array([priority >= lowest_high for priority in jobs.priorities], np.bool_)
+    lowest_high = min(jobs.priorities, default=0) if goals.high_priority is None else goals.high_priority
+    is_high = np.array([priority <= lowest_high for priority in jobs.priorities], np.bool_)
     high = jobs.training & on_gpus & is_high[jobs.priority] if jobs.count else np.zeros(0, np.bool_)
     weights = [goals.weight_of(priority, rank) for rank, priority in enumerate(jobs.priorities)]
     cpu_supply = regions.cpu_hours if regions.cpu_hours is not None else np.zeros((0, regions.count))

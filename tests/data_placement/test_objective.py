@@ -13,7 +13,7 @@ from tests.data_placement.plain_objective import inferred_region, plain_terms
 from tests.data_placement.warehouses import small_warehouse
 
 
-@pytest.mark.parametrize("goals", [V1, V2, Goals(overload_unit_gpu_hours=25.0, priority_weights={2: 3.0})])
+@pytest.mark.parametrize("goals", [V1, V2, Goals(overload_unit_gpu_hours=25.0, priority_weights={0: 3.0})])
 @pytest.mark.parametrize("seed", range(12))
 def test_the_state_has_the_terms_of_the_formula(seed: int, goals: Goals) -> None:
     warehouse = small_warehouse(seed)

@@ -31,7 +31,7 @@ def test_csv_files_make_a_warehouse(tmp_path: Path) -> None:
     assert list(warehouse.tables.names) == ["clicks", "views"]
     assert warehouse.tables.home.tolist() == [0, 1]
     assert warehouse.tables.replicas.tolist() == [0b10, 0]
-    assert warehouse.jobs.priorities == (3, 1)
+    assert warehouse.jobs.priorities == (1, 3)
     assert warehouse.jobs.tables.tolist() == [0, 1, 1]
 
 

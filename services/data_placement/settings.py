@@ -1,0 +1,75 @@
+"""The section `data` of scheduler.yaml: when plans of where tables should be are made, how, and what becomes of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from data_placement.plan_choices import PRESET_NAMES, PlanChoices
+from data_placement.solvers.registry import SOLVERS
+from formats.schema import Schema
+
+_is_time = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII).fullmatch
+_DAY_S = 86_400.0
+
+
+def _time_of_day(value: object) -> object:
+    """YAML reads 02:30 without quotes as a number of minutes."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 24 * 60:
+        value = f"{value // 60:02}:{value % 60:02}"
+    if value is not None and not (isinstance(value, str) and _is_time(value)):
+        raise PydanticCustomError("time_of_day", "must be a time of the day (UTC) such as 02:30, or null for never")
+    return value
+
+
+def _one_of(names: tuple[str, ...]) -> BeforeValidator:
+    def known(value: object) -> object:
+        if value not in names:
+            raise PydanticCustomError("choice", "must be one of {names}", {"names": ", ".join(names)})
+        return value
+
+    return BeforeValidator(known)
+
+
+class DataSection(Schema):
+    """Where tables should be (MAST §3)."""
+
+    solver: Annotated[str, _one_of(tuple(SOLVERS))] = PlanChoices().solver
+    preset: Annotated[str, _one_of(PRESET_NAMES)] = PlanChoices().preset
+    time_limit_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    quota_bytes_per_day: Annotated[float, Field(ge=0, le=1e24)] | None = None
+    """To copy to new homes at most by one plan; null: no limit."""
+    keep_to_links: bool = False
+    home_training_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    replicas: bool = True
+    daily_at: Annotated[str | None, BeforeValidator(_time_of_day)] = None
+    """Each day at this time (UTC, on the clock of the service) a plan is made; null: only when somebody asks for one."""
+    apply: Literal["review", "automatic"] = "review"
+    """`review`: a daily plan waits for `topmast data apply`; `automatic`: its moves begin at once."""
+    history_days: Annotated[int, Field(ge=1, le=3650)] = 7
+    """Demand is the mean of so many days."""
+
+    def choices(self) -> PlanChoices:
+        """How a plan is made where nobody chooses."""
+        return PlanChoices(
+            self.solver,
+            self.preset,
+            self.time_limit_s,
+            self.quota_bytes_per_day,
+            self.keep_to_links,
+            self.home_training_share,
+            self.replicas,
+        )
+
+    def next_plan_s(self, after_s: float) -> float | None:
+        """When the next daily plan is due, strictly after that time; None: never."""
+        if self.daily_at is None:
+            return None
+        hours, _, minutes = self.daily_at.partition(":")
+        offset_s = int(hours) * 3600.0 + int(minutes) * 60.0
+        day_begin_s = after_s // _DAY_S * _DAY_S
+        due_s = day_begin_s + offset_s
+        return due_s if due_s > after_s else due_s + _DAY_S

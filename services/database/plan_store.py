@@ -1,0 +1,195 @@
+"""Plans of where tables should be: one at a time is made, by whoever the leader starts for it, and kept for review."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from psycopg.types.json import Jsonb
+
+from domain.identifiers import RegionId
+from services.database.connection import AnyConnection
+
+LONGEST_PROBLEM = 4_000
+
+
+class PlanState(StrEnum):
+    """How far a plan is."""
+
+    RUNNING = "RUNNING"
+    READY = "READY"
+    """It waits for review."""
+    APPLIED = "APPLIED"
+    SUPERSEDED = "SUPERSEDED"
+    """There is a newer one."""
+    FAILED = "FAILED"
+
+
+class PlanUnderWay(Exception):
+    """Another plan is being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan without its moves."""
+
+    plan: int
+    state: PlanState
+    settings: Mapping[str, object]
+    asked_s: float
+    ended_s: float | None
+    applied_s: float | None
+    stage: str
+    done: float
+    figures: Mapping[str, object] | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMove:
+    """What a plan proposes of a table, and its place in the order."""
+
+    position: int
+    table: str
+    source: str
+    target: str
+    kind: str
+    size_bytes: int
+    priority: int | None
+    reason: str
+
+
+_COLUMNS = "plan, state, settings, asked_s, ended_s, applied_s, stage, done, figures, problem"
+
+
+async def begin_plan(connection: AnyConnection, settings: Mapping[str, object], now_s: float) -> int:
+    """The number of a new plan, which is being made from now on. Raises PlanUnderWay while another one is."""
+    cursor = await connection.execute(
+        "INSERT INTO data_plans (state, settings, asked_s) VALUES ('RUNNING', %s, %s) ON CONFLICT DO NOTHING RETURNING plan",
+        (Jsonb(dict(settings)), now_s),
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise PlanUnderWay("another plan is being made; wait until it is ready")
+    return int(row[0])
+
+
+async def abandon_plan(connection: AnyConnection, problem: str, now_s: float, plan: int | None = None) -> None:
+    """Says that the plan that is being made, or this one if it still is, will never be ready."""
+    await connection.execute(
+        """UPDATE data_plans SET state = 'FAILED', problem = %s, ended_s = %s
+            WHERE state = 'RUNNING' AND plan = coalesce(%s, plan)""",
+        (problem[:LONGEST_PROBLEM], now_s, plan),
+    )
+
+
+async def record_progress(connection: AnyConnection, plan: int, stage: str, done: float) -> bool:
+    """Says how far it is; False: it is not to go on, for it was given up."""
+    cursor = await connection.execute(
+        "UPDATE data_plans SET stage = %s, done = %s WHERE plan = %s AND state = 'RUNNING'", (stage, done, plan)
+    )
+    return cursor.rowcount == 1
+
+
+async def finish_plan(
+    connection: AnyConnection,
+    plan: int,
+    figures: Mapping[str, object],
+    moves: Sequence[StoredMove],
+    hints: Mapping[str, RegionId],
+    revision: int,
+    now_s: float,
+) -> bool:
+    """Stores what was found, if the plan is still wanted; it takes the place of all that wait for review, and its hints
+    that of all earlier ones.
+    """
+    cursor = await connection.execute(
+        """UPDATE data_plans SET state = 'READY', figures = %s, catalog_revision = %s, ended_s = %s, stage = '', done = 1
+            WHERE plan = %s AND state = 'RUNNING'""",
+        (Jsonb(dict(figures)), revision, now_s, plan),
+    )
+    if cursor.rowcount != 1:
+        return False
+    await connection.execute("UPDATE data_plans SET state = 'SUPERSEDED' WHERE state = 'READY' AND plan < %s", (plan,))
+    async with (
+        connection.cursor() as cursor,
+        cursor.copy(
+            """COPY data_plan_moves (plan, position, data_table, source, target, kind, size_bytes, priority, reason)
+               FROM STDIN"""
+        ) as copy,
+    ):
+        for move in moves:
+            await copy.write_row(
+                (
+                    plan,
+                    move.position,
+                    move.table,
+                    move.source,
+                    move.target,
+                    move.kind,
+                    move.size_bytes,
+                    move.priority,
+                    move.reason,
+                )
+            )
+    await connection.execute("DELETE FROM data_hints")
+    await connection.execute(
+        "INSERT INTO data_hints (fingerprint, region, plan) SELECT f, r, %s FROM unnest(%s::text[], %s::text[]) AS u (f, r)",
+        (plan, list(hints), list(hints.values())),
+    )
+    return True
+
+
+async def load_plan(connection: AnyConnection, plan: int | None = None) -> StoredPlan | None:
+    """That plan, or the newest; None where there is none."""
+    cursor = await connection.execute(
+        f"SELECT {_COLUMNS} FROM data_plans WHERE plan = coalesce(%s, plan) ORDER BY plan DESC LIMIT 1", (plan,)
+    )
+    row = await cursor.fetchone()
+    return None if row is None else StoredPlan(int(row[0]), PlanState(row[1]), *row[2:])
+
+
+async def last_asked_s(connection: AnyConnection) -> float | None:
+    """When a plan was asked for last; None: never."""
+    row = await (await connection.execute("SELECT max(asked_s) FROM data_plans")).fetchone()
+    return None if row is None else row[0]
+
+
+async def count_moves(connection: AnyConnection, plan: int) -> int:
+    row = await (await connection.execute("SELECT count(*) FROM data_plan_moves WHERE plan = %s", (plan,))).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+async def load_moves(connection: AnyConnection, plan: int, after: int, limit: int) -> list[StoredMove]:
+    """The moves of a plan behind a position (-1: all), in their order."""
+    cursor = await connection.execute(
+        """SELECT position, data_table, source, target, kind, size_bytes, priority, reason FROM data_plan_moves
+            WHERE plan = %s AND position > %s ORDER BY position LIMIT %s""",
+        (plan, after, limit),
+    )
+    return [StoredMove(*row) for row in await cursor.fetchall()]
+
+
+async def moves_of_table(connection: AnyConnection, plan: int, table: str) -> list[StoredMove]:
+    """What a plan proposes of one table."""
+    cursor = await connection.execute(
+        """SELECT position, data_table, source, target, kind, size_bytes, priority, reason FROM data_plan_moves
+            WHERE plan = %s AND data_table = %s ORDER BY position""",
+        (plan, table),
+    )
+    return [StoredMove(*row) for row in await cursor.fetchall()]
+
+
+async def mark_applied(connection: AnyConnection, plan: int, now_s: float) -> bool:
+    """False, and nothing is changed, when it does not wait for review."""
+    cursor = await connection.execute(
+        "UPDATE data_plans SET state = 'APPLIED', applied_s = %s WHERE plan = %s AND state = 'READY'", (now_s, plan)
+    )
+    return cursor.rowcount == 1
+
+
+async def load_hints(connection: AnyConnection) -> dict[str, RegionId]:
+    """By fingerprint of a recurring workload, the region that the last plan gave it."""
+    cursor = await connection.execute("SELECT fingerprint, region FROM data_hints ORDER BY fingerprint")
+    return {str(fingerprint): RegionId(region) for fingerprint, region in await cursor.fetchall()}
