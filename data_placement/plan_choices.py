@@ -38,6 +38,7 @@ class PlanChoices:
     replicas: bool = True
     """Whether copies beside the homes are planned too."""
     seed: int = 1
+    """Of the generator that the plan is made with."""
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
@@ -61,7 +62,9 @@ class PlanChoices:
         )
 
 
-def plan_by_choices(warehouse: Warehouse, choices: PlanChoices, progress: Progress = undisturbed) -> PlacementPlan:
+def plan_by_choices(
+    warehouse: Warehouse, choices: PlanChoices, rng: np.random.Generator, progress: Progress = undisturbed
+) -> PlacementPlan:
     """The plan for a warehouse; the same choices give the same plan, unless it is stopped on the way."""
     limits = MoveLimits(
         total_bytes=math.inf if choices.quota_bytes is None else choices.quota_bytes,
@@ -69,9 +72,7 @@ def plan_by_choices(warehouse: Warehouse, choices: PlanChoices, progress: Progre
     )
     policy = ReplicaPolicy() if choices.replicas else ReplicaPolicy(False, False, 0.0)
     solver = None if choices.preset == NO_MOVES else _solver(choices)
-    return plan_placement(
-        warehouse, choices.goals(), solver, limits, policy, np.random.default_rng(choices.seed), progress
-    )
+    return plan_placement(warehouse, choices.goals(), solver, limits, policy, rng, progress)
 
 
 def _solver(choices: PlanChoices) -> Solver:

@@ -26,6 +26,7 @@ from typing import Final
 _ROOT: Final = Path(__file__).resolve().parent.parent
 
 _NAMES: Final = {
+    "DataPlacementAsyncStub": "DataPlacementStub",
     "GlobalSchedulerAsyncStub": "GlobalSchedulerStub",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -78,6 +79,16 @@ MODULES: Final = (
                 "One way of calling servers, for programs that wait: channels, errors, streams that are taken up again."
             ),
             "first needed, on the event loop that is running then.": "first needed. Threads may share it.",
+        },
+    ),
+    Module(
+        "async_data_placement.py",
+        "data_placement.py",
+        {
+            "Tables of the data warehouse, for asyncio: the catalog, plans of where they should be, moves."
+            " data_placement.py is generated from it.": (
+                "Tables of the data warehouse: the catalog, plans of where they should be, moves."
+            ),
         },
     ),
     Module(

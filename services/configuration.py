@@ -11,7 +11,6 @@ from pydantic import Field
 
 from cluster_manager.tuning.mechanism import TuningMechanism
 from domain.eviction import EvictionRule
-from formats.data_section import DataSection
 from formats.scheduler_file import (
     NO_ELASTIC,
     NO_TUNING,
@@ -29,6 +28,7 @@ from global_scheduler.credit import CreditSettings
 from global_scheduler.scan_settings import ScanSettings
 from regional_scheduler.adjustment import ElasticPolicy
 from regional_scheduler.rounds import AuctionSettings
+from services.data_placement.settings import DataSettings
 from services.elastic_choice import elastic_policy
 from services.queue_rules import bounds_of_policies, queue_rules
 from services.tuning_choice import check_order_of_packing, tuning_mechanism
@@ -99,8 +99,8 @@ class Configuration(Schema):
     round_s: float = Field(default=300.0, ge=1e-3, le=1e9)
     """So often, on the clock of the service, what runs is resized and tuned."""
 
-    data: DataSection = DataSection()
-    """Where tables are stored, and how they move."""
+    data: DataSettings = DataSettings()
+    """Where tables are stored, how they move, and where they should be."""
 
     def eviction_rule(self) -> EvictionRule:
         """How far evictions are bounded: as the section says, and else as the policies of the priorities want it."""

@@ -185,6 +185,10 @@ class CanonicalErrors(grpc.aio.ServerInterceptor):
                 _lenient(handler.request_deserializer),
                 handler.response_serializer,
             )
+        if handler.stream_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(
+                _guarded_unary(handler.stream_unary), handler.request_deserializer, handler.response_serializer
+            )
         return handler
 
 

@@ -12,6 +12,7 @@ import grpc
 from topmast.actions import Change, change_from_proto, migrate_request, resize_request, retune_request
 from topmast.address import resolve_address
 from topmast.async_connection import AsyncConnection, AsyncMessageStream
+from topmast.async_data_placement import AsyncDataPlacement
 from topmast.async_log_reader import AsyncLogReader
 from topmast.channel import MAX_ATTEMPTS
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
@@ -71,6 +72,11 @@ class AsyncClient:
         if self._stub is None:
             self._stub = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
         return self._stub
+
+    @property
+    def data(self) -> AsyncDataPlacement:
+        """Tables of the data warehouse: the catalog, plans of where they should be, moves."""
+        return AsyncDataPlacement(self._connection, self.address, self._peer)
 
     async def close(self) -> None:
         """Ends all calls that are under way."""

@@ -14,6 +14,7 @@ from topmast.actions import Change, change_from_proto, migrate_request, resize_r
 from topmast.address import resolve_address
 from topmast.channel import MAX_ATTEMPTS
 from topmast.connection import Connection, MessageStream
+from topmast.data_placement import DataPlacement
 from topmast.errors import PartlySubmittedError, TopmastError, shift_batch
 from topmast.events import Event, event_from_proto
 from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenants_to_proto
@@ -72,6 +73,11 @@ class Client:
         if self._stub is None:
             self._stub = global_scheduler_pb2_grpc.GlobalSchedulerStub(self._connection.channel(self.address))
         return self._stub
+
+    @property
+    def data(self) -> DataPlacement:
+        """Tables of the data warehouse: the catalog, plans of where they should be, moves."""
+        return DataPlacement(self._connection, self.address, self._peer)
 
     def close(self) -> None:
         """Ends all calls that are under way."""

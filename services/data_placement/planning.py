@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import psycopg
+from numpy.random import default_rng
 from pydantic import TypeAdapter
 
 from data_placement.placement_plan import PlacementPlan
@@ -79,7 +80,8 @@ async def _make_plan(request: PlanRequest) -> None:
             await _tell(database, request.plan, "reading the catalog", 0.5)
             warehouse = await asyncio.to_thread(read_warehouse, Path(folder))
         watcher = _Watcher(request)
-        found = await asyncio.to_thread(plan_by_choices, warehouse, request.choices, watcher)
+        rng = default_rng(request.choices.seed)
+        found = await asyncio.to_thread(plan_by_choices, warehouse, request.choices, rng, watcher)
         if watcher.given_up:
             raise PlanGivenUp
         await _tell(database, request.plan, "storing the plan", 0.0)

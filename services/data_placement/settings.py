@@ -1,4 +1,4 @@
-"""The section `data` of scheduler.yaml: when plans of where tables should be are made, how, and what becomes of them."""
+"""The section `data` of scheduler.yaml as a whole: beside how tables move, when and how plans of their places are made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from data_placement.plan_choices import PRESET_NAMES, PlanChoices
 from data_placement.solvers.registry import SOLVERS
-from formats.schema import Schema
+from formats.data_section import DataSection
 
 _is_time = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII).fullmatch
 _DAY_S = 86_400.0
@@ -34,14 +34,12 @@ def _one_of(names: tuple[str, ...]) -> BeforeValidator:
     return BeforeValidator(known)
 
 
-class DataSection(Schema):
-    """Where tables should be (MAST §3)."""
+class DataSettings(DataSection):
+    """Where tables are stored and how they move, and where they should be (MAST §3)."""
 
     solver: Annotated[str, _one_of(tuple(SOLVERS))] = PlanChoices().solver
     preset: Annotated[str, _one_of(PRESET_NAMES)] = PlanChoices().preset
     time_limit_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    quota_bytes_per_day: Annotated[float, Field(ge=0, le=1e24)] | None = None
-    """To copy to new homes at most by one plan; null: no limit."""
     keep_to_links: bool = False
     home_training_share: Annotated[float, Field(ge=0, le=1)] | None = None
     replicas: bool = True
@@ -53,12 +51,12 @@ class DataSection(Schema):
     """Demand is the mean of so many days."""
 
     def choices(self) -> PlanChoices:
-        """How a plan is made where nobody chooses."""
+        """How a plan is made where nobody chooses; it copies no more to new homes than may be copied in a day."""
         return PlanChoices(
             self.solver,
             self.preset,
             self.time_limit_s,
-            self.quota_bytes_per_day,
+            self.bytes_per_day,
             self.keep_to_links,
             self.home_training_share,
             self.replicas,

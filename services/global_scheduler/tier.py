@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
 import structlog
 
 from services.clock import ServiceClock
 from services.configuration import Configuration
 from services.data_placement.migration_loop import migration_loop_for
+from services.data_placement.planner import Planner
+from services.data_placement.server import DataPlacementServicer
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import GLOBAL_LEASE, Lease
@@ -23,7 +26,7 @@ from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import Unavailable
 from services.tiers.grpc_server import TierServer
 from services.tiers.lease_keeper import LeaseKeeper
-from topmast.v1 import global_scheduler_pb2, global_scheduler_pb2_grpc
+from topmast.v1 import data_placement_pb2, data_placement_pb2_grpc, global_scheduler_pb2, global_scheduler_pb2_grpc
 
 _log = structlog.get_logger(__name__)
 
@@ -52,9 +55,21 @@ class GlobalSchedulerTier:
             self._watchers,
             require_ready=self._require_ready,
         )
+        self._planner = Planner(database, clock, configuration.data, configuration.lease.duration_real_s)
+        data_placement = DataPlacementServicer(
+            database, clock, configuration.data, self._planner, require_ready=self._require_ready
+        )
+
+        def register(server: grpc.aio.Server) -> None:
+            global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server)
+            data_placement_pb2_grpc.add_DataPlacementServicer_to_server(data_placement, server)
+
         self._server = TierServer(
-            [global_scheduler_pb2.DESCRIPTOR.services_by_name["GlobalScheduler"]],
-            lambda server: global_scheduler_pb2_grpc.add_GlobalSchedulerServicer_to_server(servicer, server),
+            [
+                global_scheduler_pb2.DESCRIPTOR.services_by_name["GlobalScheduler"],
+                data_placement_pb2.DESCRIPTOR.services_by_name["DataPlacement"],
+            ],
+            register,
         )
 
     async def start(self, listen: str) -> int:
@@ -70,7 +85,7 @@ class GlobalSchedulerTier:
             while True:
                 lease = await keeper.wait_until_held()
                 try:
-                    await self._work(lease, keeper)
+                    await self._work(lease, keeper, address)
                 finally:
                     await _release(keeper, lease)
         finally:
@@ -80,7 +95,7 @@ class GlobalSchedulerTier:
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
 
-    async def _work(self, lease: Lease, keeper: LeaseKeeper) -> None:
+    async def _work(self, lease: Lease, keeper: LeaseKeeper, address: str) -> None:
         """Everything that a global scheduler does, until the lease is lost. What breaks one part breaks the tier."""
         tasks = [
             asyncio.ensure_future(keeper.keep(lease)),  # ends when the lease is lost
@@ -90,6 +105,7 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._scan_loop.run(lease)),
             asyncio.ensure_future(self._level_timer.run(lease)),
             asyncio.ensure_future(self._packlimit_learning.run()),
+            asyncio.ensure_future(self._planner.run(address)),
         ]
         if self._migrations is not None:
             tasks.append(asyncio.ensure_future(self._migrations.run(lease)))

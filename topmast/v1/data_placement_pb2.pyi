@@ -75,16 +75,24 @@ class ImportOptions(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    KEEP_OTHERS_FIELD_NUMBER: _builtins.int
+    TAKE_PLACES_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
     """Only say what would change."""
+    keep_others: _builtins.bool
+    """Tables and readers of earlier imports that the files lack stay; otherwise they are dropped."""
+    take_places: _builtins.bool
+    """Known tables are where the files say; otherwise where the catalog says, which knows what has moved since."""
     def __init__(
         self,
         *,
         dry_run: _builtins.bool = ...,
+        keep_others: _builtins.bool = ...,
+        take_places: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "keep_others", b"keep_others", "take_places", b"take_places"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -102,6 +110,7 @@ class ImportWarehouseResponse(_message.Message):
     READERS_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    REMARKS_FIELD_NUMBER: _builtins.int
     tables: _builtins.int
     new_tables: _builtins.int
     changed_tables: _builtins.int
@@ -112,6 +121,10 @@ class ImportWarehouseResponse(_message.Message):
     reads: _builtins.int
     revision: _builtins.int
     """Of the catalog, from now on."""
+    @_builtins.property
+    def remarks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is worth knowing."""
+
     def __init__(
         self,
         *,
@@ -123,10 +136,11 @@ class ImportWarehouseResponse(_message.Message):
         readers: _builtins.int = ...,
         reads: _builtins.int = ...,
         revision: _builtins.int = ...,
+        remarks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_tables", b"changed_tables", "dropped_tables", b"dropped_tables", "new_tables", b"new_tables", "partitions", b"partitions", "readers", b"readers", "reads", b"reads", "revision", b"revision", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_tables", b"changed_tables", "dropped_tables", b"dropped_tables", "new_tables", b"new_tables", "partitions", b"partitions", "readers", b"readers", "reads", b"reads", "remarks", b"remarks", "revision", b"revision", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

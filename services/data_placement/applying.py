@@ -1,0 +1,58 @@
+"""Hands the moves of a reviewed plan to the migrations."""
+
+from __future__ import annotations
+
+from domain.identifiers import RegionId, TableId
+from services.data_placement.migration_store import WantedMigration, enqueue
+from services.database import plan_store
+from services.database.connection import AnyConnection
+from services.database.plan_store import PlanState, StoredMove
+from services.grpc_errors import NotFound, PreconditionFailed
+from topmast.v1 import data_placement_pb2 as messages
+
+_AT_ONCE = 5_000
+DEADLINES_S = {0: 4 * 3600.0, 1: 12 * 3600.0}
+"""By the highest priority of a table's readers, within which time it should be there; of others, in the background."""
+
+
+async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) -> messages.ApplyPlacementPlanResponse:
+    """All its moves are wanted from now on, in one transaction. Raises NotFound, and PreconditionFailed for a plan that does
+    not wait for review.
+    """
+    stored = await plan_store.load_plan(connection, plan)
+    if stored is None:
+        raise NotFound("plan", "any: make one" if plan is None else str(plan))
+    if not await plan_store.mark_applied(connection, stored.plan, now_s):
+        raise PreconditionFailed("PLAN_STATE", f"plan {stored.plan}", _why_not(stored.plan, stored.state))
+    moves, size, passed_over, position = 0, 0, 0, -1
+    while found := await plan_store.load_moves(connection, stored.plan, position, _AT_ONCE):
+        position = found[-1].position
+        done = await enqueue(connection, [_wanted(stored.plan, move, now_s) for move in found], now_s)
+        moves += len(done.numbers)
+        size += done.bytes
+        passed_over += len(done.passed_over)
+    return messages.ApplyPlacementPlanResponse(plan=stored.plan, moves=moves, bytes=size, passed_over=passed_over)
+
+
+def _wanted(plan: int, move: StoredMove, now_s: float) -> WantedMigration:
+    within_s = None if move.priority is None else DEADLINES_S.get(move.priority)
+    return WantedMigration(
+        TableId(move.table),
+        RegionId(move.target),
+        leaves=RegionId(move.source) if move.kind == "home" else None,
+        priority=0 if move.priority is None else move.priority,
+        deadline_s=None if within_s is None else now_s + within_s,
+        plan=plan,
+    )
+
+
+def _why_not(plan: int, state: PlanState) -> str:
+    match state:
+        case PlanState.RUNNING:
+            return f"plan {plan} is still being made; wait until it is ready"
+        case PlanState.APPLIED:
+            return f"plan {plan} was applied before"
+        case PlanState.SUPERSEDED:
+            return f"there is a newer plan than {plan}; look at it with `topmast data plan --live`"
+        case PlanState.FAILED | PlanState.READY:
+            return f"plan {plan} could not be made; make another one"

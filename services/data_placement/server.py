@@ -1,0 +1,218 @@
+"""The gRPC face of data placement. What takes long runs in processes of their own; the loop of this one stays free."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import grpc
+
+from data_placement.plan_choices import PlanChoices
+from domain.clock import Clock
+from formats.problems import FieldProblem, suggestion
+from services.data_placement import applying, capacity
+from services.data_placement.folder_task import FolderRequest, run_folder_task
+from services.data_placement.messages import plan_message, proposal_message, reader_message, table_message
+from services.data_placement.moves_look import list_moves, moves_under_way
+from services.data_placement.planner import Planner
+from services.data_placement.settings import DataSettings
+from services.data_placement.warehouse_upload import receive_files
+from services.database import plan_store, table_reader
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.plan_store import PlanState, PlanUnderWay, StoredPlan
+from services.database.warehouse_import import ImportChoices
+from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
+from topmast.v1 import data_placement_pb2 as messages
+from topmast.v1 import data_placement_pb2_grpc
+
+_PATIENCE_REAL_S = 10.0
+_LOOK_INTERVAL_REAL_S = 0.2
+"""At a plan that is being made."""
+_CHUNK_BYTES = 2**20
+_LARGEST_PAGE = 10_000
+_USUAL_PAGE = 100
+
+Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
+_Result = TypeVar("_Result")
+
+
+class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
+    """The catalog, plans, and what becomes of them."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        settings: DataSettings,
+        planner: Planner,
+        *,
+        require_ready: Callable[[], None],
+    ) -> None:
+        """`require_ready` raises Unavailable while calls cannot be answered."""
+        self._database = database
+        self._clock = clock
+        self._settings = settings
+        self._planner = planner
+        self._require_ready = require_ready
+
+    # ------------------------------------------------------------ the catalog
+
+    async def ImportWarehouse(
+        self, request: AsyncIterator[messages.ImportWarehouseRequest], context: Context
+    ) -> messages.ImportWarehouseResponse:
+        self._require_ready()
+        with tempfile.TemporaryDirectory(prefix="topmast-import-") as folder:
+            options = await receive_files(request, Path(folder))
+            choices = ImportChoices(options.keep_others, options.take_places)
+            answer = await run_folder_task(self._folder_request(folder, choices, dry_run=options.dry_run))
+        return messages.ImportWarehouseResponse(**dict(answer))  # type: ignore[arg-type]  # fields by name
+
+    async def ExportWarehouse(
+        self, request: messages.ExportWarehouseRequest, context: Context
+    ) -> AsyncIterator[messages.WarehouseFileChunk]:
+        self._require_ready()
+        with tempfile.TemporaryDirectory(prefix="topmast-export-") as folder:
+            await run_folder_task(self._folder_request(folder, None))
+            for path in await asyncio.to_thread(_files, Path(folder)):
+                with path.open("rb") as file:
+                    while content := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+                        yield messages.WarehouseFileChunk(file=path.name, content=content)
+
+    async def ListTables(self, request: messages.ListTablesRequest, context: Context) -> messages.ListTablesResponse:
+        limit = _page_size(request.page_size)
+        load = partial(
+            table_reader.load_page,
+            region=request.region,
+            namespace=request.namespace,
+            after=request.page_token,
+            limit=limit + 1,
+        )
+        found = await self._snapshot(load)
+        more = found[limit - 1].table if len(found) > limit else ""
+        return messages.ListTablesResponse(tables=map(table_message, found[:limit]), next_page_token=more)
+
+    async def ExplainTable(self, request: messages.ExplainTableRequest, context: Context) -> messages.TableExplanation:
+        return await self._snapshot(partial(self._explained, table=request.table))
+
+    async def DeclareDataCapacity(
+        self, request: messages.DeclareDataCapacityRequest, context: Context
+    ) -> messages.DeclareDataCapacityResponse:
+        return await self._run(partial(capacity.declare_capacity, request=request))
+
+    # ------------------------------------------------------------ plans
+
+    async def PlanPlacement(
+        self, request: messages.PlanPlacementRequest, context: Context
+    ) -> AsyncIterator[messages.PlacementPlanProgress]:
+        self._require_ready()
+        choices = chosen(request.settings, self._settings.choices())
+        try:
+            number = await self._planner.begin(choices)
+        except PlanUnderWay as busy:
+            raise PreconditionFailed("PLAN_UNDER_WAY", "plan", str(busy)) from busy
+        said = ("", -1.0)
+        while True:
+            plan = await self._snapshot(partial(plan_store.load_plan, plan=number))
+            if plan is None or plan.state is not PlanState.RUNNING:
+                break
+            if (plan.stage, plan.done) != said:
+                said = (plan.stage, plan.done)
+                yield messages.PlacementPlanProgress(plan=number, stage=plan.stage, done=plan.done)
+            await self._planner.wait(_LOOK_INTERVAL_REAL_S)
+        result = await self._snapshot(partial(_plan_answer, plan=number, moves=_USUAL_PAGE))
+        yield messages.PlacementPlanProgress(plan=number, done=1.0, result=result)
+
+    async def GetPlacementPlan(
+        self, request: messages.GetPlacementPlanRequest, context: Context
+    ) -> messages.PlacementPlan:
+        return await self._snapshot(
+            partial(_plan_answer, plan=request.plan or None, moves=_page_size(request.moves, "moves"))
+        )
+
+    async def ApplyPlacementPlan(
+        self, request: messages.ApplyPlacementPlanRequest, context: Context
+    ) -> messages.ApplyPlacementPlanResponse:
+        return await self._run(partial(applying.apply_plan, plan=request.plan or None, now_s=self._clock.now()))
+
+    async def ListTableMoves(
+        self, request: messages.ListTableMovesRequest, context: Context
+    ) -> messages.ListTableMovesResponse:
+        limit = _page_size(request.page_size)
+        return await self._snapshot(
+            partial(list_moves, state=request.state, table=request.table, limit=limit, page_token=request.page_token)
+        )
+
+    # ------------------------------------------------------------ the database
+
+    async def _explained(self, connection: AnyConnection, table: str) -> messages.TableExplanation:
+        record = await table_reader.load_table(connection, table)
+        if record is None:
+            alike = await table_reader.names_alike(connection, table)
+            raise InvalidArgument(
+                [
+                    FieldProblem(
+                        "table", f"there is no table {table!r}; {suggestion(table, alike, 'table of that beginning')}"
+                    )
+                ]
+            )
+        readers, count = await table_reader.load_readers(
+            connection, table, self._clock.now(), self._settings.history_days
+        )
+        plan = await plan_store.load_plan(connection)
+        proposed = [] if plan is None else await plan_store.moves_of_table(connection, plan.plan, table)
+        return messages.TableExplanation(
+            table=table_message(record),
+            readers=map(reader_message, readers),
+            all_readers=count,
+            proposed=[proposal_message(0 if plan is None else plan.plan, move) for move in proposed],
+            moves=await moves_under_way(connection, table),
+        )
+
+    def _folder_request(self, folder: str, choices: ImportChoices | None, *, dry_run: bool = False) -> FolderRequest:
+        return FolderRequest(self._database.url, folder, self._settings.history_days, choices, dry_run)
+
+    async def _run(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
+        self._require_ready()
+        return await self._database.run(operation, give_up_after_s=_PATIENCE_REAL_S)
+
+    async def _snapshot(self, operation: Callable[[AnyConnection], Awaitable[_Result]]) -> _Result:
+        self._require_ready()
+        return await self._database.run(operation, snapshot=True, give_up_after_s=_PATIENCE_REAL_S)
+
+
+def chosen(asked: messages.PlacementSettings, usual: PlanChoices) -> PlanChoices:
+    """What was asked for, and else what is usual. Raises InvalidArgument naming the field."""
+    changes: dict[str, object] = {field.name: value for field, value in asked.ListFields()}
+    try:
+        return replace(usual, **changes)  # type: ignore[arg-type]  # fields by name
+    except ValueError as error:
+        field = str(error).partition(" ")[0]
+        raise InvalidArgument.of(f"settings.{field}", str(error).removeprefix(f"{field} ")) from error
+
+
+async def _plan_answer(connection: AnyConnection, plan: int | None, moves: int) -> messages.PlacementPlan:
+    stored: StoredPlan | None = await plan_store.load_plan(connection, plan)
+    if stored is None:
+        raise NotFound("plan", "any: make one" if plan is None else str(plan))
+    return plan_message(
+        stored,
+        await plan_store.count_moves(connection, stored.plan),
+        await plan_store.load_moves(connection, stored.plan, -1, moves),
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def _page_size(asked: int, field: str = "page_size") -> int:
+    """Raises InvalidArgument for a page that is too large."""
+    if not 0 <= asked <= _LARGEST_PAGE:
+        raise InvalidArgument.of(field, f"is {asked}; it must be from 1 to {_LARGEST_PAGE}, or 0 for {_USUAL_PAGE}")
+    return asked or _USUAL_PAGE

@@ -1,0 +1,47 @@
+"""Takes the files of a warehouse folder as a client streams them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from services.grpc_errors import InvalidArgument
+from topmast.v1 import data_placement_pb2 as messages
+
+_is_file_name = re.compile(r"[a-z_]{1,40}\.(parquet|csv)", re.ASCII).fullmatch
+
+
+async def receive_files(
+    requests: AsyncIterator[messages.ImportWarehouseRequest], folder: Path
+) -> messages.ImportOptions:
+    """Writes what comes into the folder; returns the options. Raises InvalidArgument for a stream in no order."""
+    options = messages.ImportOptions()
+    file: BinaryIO | None = None
+    name = ""
+    try:
+        async for request in requests:
+            if request.WhichOneof("part") == "options":
+                options = request.options
+                continue
+            chunk = request.chunk
+            if file is None or chunk.file != name:
+                if file is not None:
+                    file.close()
+                file, name = _new_file(folder, chunk.file), chunk.file
+            await asyncio.to_thread(file.write, chunk.content)
+    finally:
+        if file is not None:
+            file.close()
+    return options
+
+
+def _new_file(folder: Path, name: str) -> BinaryIO:
+    if not _is_file_name(name):
+        raise InvalidArgument.of("chunk.file", f"is {name!r}; files are tables.parquet, regions.csv, ...")
+    try:
+        return (folder / name).open("xb")
+    except FileExistsError as error:
+        raise InvalidArgument.of("chunk.file", f"{name} comes twice; send each file once, as a whole") from error

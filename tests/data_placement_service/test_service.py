@@ -1,0 +1,118 @@
+"""Data placement as clients see it: a folder in, tables, a plan, its moves, and the folder out again."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_placement.warehouse_generator import generate_warehouse
+from domain.fleet import Cluster, Fleet, Machine, Rack, Region
+from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
+from formats.warehouse_folder import read_warehouse, write_warehouse
+from services.runtime.in_process import run_in_process
+from topmast import AsyncClient
+from topmast.errors import InvalidArgumentError, TopmastError
+from topmast.warehouses import PlacementChoices, PlacementPlan
+
+
+def _fleet(regions: int) -> Fleet:
+    return Fleet(
+        tuple(
+            Region(
+                RegionId(f"region{place:02d}"),
+                (
+                    Cluster(
+                        ClusterId(f"c{place}"),
+                        (
+                            Rack(
+                                RackId(f"r{place}"),
+                                (Machine(MachineId(f"m{place}"), GpuModel("A100"), 8, 64.0, 512.0),),
+                            ),
+                        ),
+                    ),
+                ),
+            )
+            for place in range(regions)
+        )
+    )
+
+
+async def _plan(client: AsyncClient, choices: PlacementChoices | None = None) -> PlacementPlan:
+    result = None
+    async for progress in client.data.make_plan(choices):
+        result = progress.result
+    assert result is not None
+    return result
+
+
+def test_a_warehouse_is_imported_planned_applied_and_exported(database_url: str, tmp_path: Path) -> None:
+    warehouse = generate_warehouse(400, 3, np.random.default_rng(1))
+    write_warehouse(tmp_path / "in", warehouse)
+
+    async def scenario() -> None:
+        async with (
+            run_in_process(database_url, _fleet(3), (), tmp_path) as service,
+            AsyncClient(service.address) as client,
+        ):
+            data = client.data
+            tried = await data.import_folder(tmp_path / "in", dry_run=True)
+            assert (tried.tables, tried.new_tables) == (400, 400)
+            assert [table async for table in data.tables()] == []
+            imported = await data.import_folder(tmp_path / "in")
+            assert (imported.new_tables, imported.reads) == (400, len(warehouse.jobs.tables))
+            tables = [table async for table in data.tables()]
+            assert [table.table for table in tables] == sorted(warehouse.tables.names)
+            assert [table async for table in data.tables(limit=3)] == tables[:3]
+            space = tables[200].namespace
+            assert {table.namespace async for table in data.tables(namespace=space)} == {space}
+            assert {table.home async for table in data.tables(region="region01")} == {"region01"}
+            plan = await _plan(client)
+            assert (plan.state, plan.problem) == ("READY", "")
+            assert plan.figures["tables"] == 400
+            assert plan.all_moves > 0
+            assert len(plan.moves) == min(100, plan.all_moves)
+            moved = plan.moves[0]
+            explained = await data.explain(moved.table)
+            assert explained.proposed[0] == moved
+            assert explained.all_readers >= len(explained.readers) > 0
+            applied = await data.apply_plan()
+            assert (applied.plan, applied.moves, applied.passed_over) == (plan.plan, plan.all_moves, 0)
+            with pytest.raises(TopmastError, match="was applied before"):
+                await data.apply_plan(plan.plan)
+            assert {move.table for move in (await data.explain(moved.table)).moves} == {moved.table}
+            await data.export_folder(tmp_path / "out")
+
+    asyncio.run(scenario())
+    again = read_warehouse(tmp_path / "out")
+    assert sorted(again.tables.names) == sorted(warehouse.tables.names)
+    assert again.tables.size_bytes.sum() == warehouse.tables.size_bytes.sum()
+    assert (again.jobs.count, len(again.jobs.tables)) == (warehouse.jobs.count, len(warehouse.jobs.tables))
+
+
+def test_what_makes_no_sense_is_refused_with_its_field(database_url: str, tmp_path: Path) -> None:
+    warehouse = generate_warehouse(60, 3, np.random.default_rng(1))
+    write_warehouse(tmp_path / "in", warehouse)
+
+    async def scenario() -> None:
+        async with (
+            run_in_process(database_url, _fleet(2), (), tmp_path) as service,
+            AsyncClient(service.address) as client,
+        ):
+            data = client.data
+            with pytest.raises(InvalidArgumentError, match="the fleet has no region 'region02'"):
+                await data.import_folder(tmp_path / "in")
+            assert [table async for table in data.tables()] == []
+            with pytest.raises(TopmastError, match="there is no table 'nothing'"):
+                await data.explain("nothing")
+            with pytest.raises(TopmastError, match=r"solver.* must be one of hill_climbing"):
+                await _plan(client, PlacementChoices(solver="guess"))
+            with pytest.raises(TopmastError, match="there is no plan"):
+                await data.apply_plan()
+            with pytest.raises(TopmastError, match=r"links\[0\].bytes_per_day"):
+                await data.declare_capacity(link_bytes_per_day={("region00", "region01"): -1.0})
+            with pytest.raises(TopmastError, match=r"regions\[0\].region"):
+                await data.declare_capacity({"mars": 5})
+            await data.declare_capacity({"region00": 5}, {("region00", "region01"): 0.0})
+
+    asyncio.run(scenario())

@@ -1,0 +1,138 @@
+"""Tables of the data warehouse, for asyncio: the catalog, plans of where they should be, moves. data_placement.py is generated from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import grpc
+
+from topmast.async_connection import AsyncConnection
+from topmast.errors import error_from_call
+from topmast.v1 import data_placement_pb2 as messages
+from topmast.v1 import data_placement_pb2_grpc
+from topmast.warehouse_files import import_requests, make_folder, warehouse_file
+from topmast.warehouses import (
+    AppliedPlan,
+    ImportedWarehouse,
+    PlacementChoices,
+    PlacementPlan,
+    PlanProgress,
+    TableExplanation,
+    TableMove,
+    WarehouseTable,
+    applied_from_proto,
+    explanation_from_proto,
+    imported_from_proto,
+    move_from_proto,
+    plan_from_proto,
+    progress_from_proto,
+    settings_to_proto,
+    table_from_proto,
+)
+
+_LARGEST_PAGE = 1_000
+
+
+class AsyncDataPlacement:
+    """What a client can do with tables; `client.data` is one. Every method raises TopmastError."""
+
+    def __init__(self, connection: AsyncConnection, address: str, peer: str) -> None:
+        self._connection = connection
+        self._address = address
+        self._peer = peer
+
+    @property
+    def _stub(self) -> data_placement_pb2_grpc.DataPlacementAsyncStub:
+        return data_placement_pb2_grpc.DataPlacementStub(self._connection.channel(self._address))
+
+    async def import_folder(
+        self, folder: Path, *, dry_run: bool = False, keep_others: bool = False, take_places: bool = False
+    ) -> ImportedWarehouse:
+        """Brings a warehouse folder (Parquet or CSV) into the catalog, all or nothing; a dry run only says what would change.
+
+        `keep_others`: tables of earlier imports that this folder lacks stay. `take_places`: known tables are where the
+        folder says, and not where the catalog does.
+        """
+        options = messages.ImportOptions(dry_run=dry_run, keep_others=keep_others, take_places=take_places)
+        requests: Iterator[messages.ImportWarehouseRequest] = import_requests(folder, options)
+        try:
+            return imported_from_proto(await self._stub.ImportWarehouse(requests))
+        except grpc.RpcError as error:
+            raise error_from_call(error, self._peer) from error
+
+    async def export_folder(self, folder: Path) -> None:
+        """Writes the catalog into a folder, which is made; files that are there under the same names are replaced."""
+        make_folder(folder)
+        written: set[str] = set()
+        try:
+            async for chunk in self._stub.ExportWarehouse(messages.ExportWarehouseRequest()):
+                with warehouse_file(folder, chunk.file, append=chunk.file in written) as file:
+                    file.write(chunk.content)
+                written.add(chunk.file)
+        except grpc.RpcError as error:
+            raise error_from_call(error, self._peer) from error
+
+    async def tables(
+        self, *, region: str = "", namespace: str = "", limit: int | None = None
+    ) -> AsyncGenerator[WarehouseTable, None]:
+        """Tables by name; of a region, those that it holds a copy of."""
+        listed, token = 0, ""
+        while limit is None or listed < limit:
+            size = _LARGEST_PAGE if limit is None else min(limit - listed, _LARGEST_PAGE)
+            request = messages.ListTablesRequest(region=region, namespace=namespace, page_size=size, page_token=token)
+            page = await self._connection.call(self._stub.ListTables, request, self._peer)
+            for table in page.tables:
+                yield table_from_proto(table)
+            listed += len(page.tables)
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def explain(self, table: str) -> TableExplanation:
+        """Where a table is, who reads it, what the last plan says of it, which moves are on the way."""
+        request = messages.ExplainTableRequest(table=table)
+        return explanation_from_proto(await self._connection.call(self._stub.ExplainTable, request, self._peer))
+
+    async def make_plan(self, choices: PlacementChoices | None = None) -> AsyncGenerator[PlanProgress, None]:
+        """Makes a plan; yields how far it is, and at last the plan."""
+        request = messages.PlanPlacementRequest(settings=settings_to_proto(choices))
+        try:
+            async for message in self._stub.PlanPlacement(request):
+                yield progress_from_proto(message)
+        except grpc.RpcError as error:
+            raise error_from_call(error, self._peer) from error
+
+    async def plan(self, number: int = 0, *, moves: int = 0) -> PlacementPlan:
+        """A plan, or the newest (0), with so many of its first moves (0: 100)."""
+        request = messages.GetPlacementPlanRequest(plan=number, moves=moves)
+        return plan_from_proto(await self._connection.call(self._stub.GetPlacementPlan, request, self._peer))
+
+    async def apply_plan(self, number: int = 0) -> AppliedPlan:
+        """Hands the moves of a plan, or of the newest (0), to the migrations."""
+        request = messages.ApplyPlacementPlanRequest(plan=number)
+        return applied_from_proto(await self._connection.call(self._stub.ApplyPlacementPlan, request, self._peer))
+
+    async def moves(self, *, state: str = "", table: str = "", limit: int = 100) -> tuple[TableMove, ...]:
+        """Moves of tables, newest first."""
+        request = messages.ListTableMovesRequest(state=state, table=table, page_size=limit)
+        page = await self._connection.call(self._stub.ListTableMoves, request, self._peer)
+        return tuple(move_from_proto(move) for move in page.moves)
+
+    async def declare_capacity(
+        self,
+        storage_bytes: dict[str, int] | None = None,
+        link_bytes_per_day: dict[tuple[str, str], float] | None = None,
+    ) -> None:
+        """Says what regions can store, and what can be copied in a day from one to another; the rest stays as it is."""
+        request = messages.DeclareDataCapacityRequest(
+            regions=[
+                messages.RegionStorage(region=region, storage_bytes=size)
+                for region, size in sorted((storage_bytes or {}).items())
+            ],
+            links=[
+                messages.RegionLink(source=source, target=target, bytes_per_day=amount)
+                for (source, target), amount in sorted((link_bytes_per_day or {}).items())
+            ],
+        )
+        await self._connection.call(self._stub.DeclareDataCapacity, request, self._peer)

@@ -1,0 +1,280 @@
+"""Tables of the data warehouse as clients see them: where they are, where they should be, how they get there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topmast.v1 import data_placement_pb2 as messages
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedWarehouse:
+    """What an import did, or would do."""
+
+    tables: int
+    new_tables: int
+    changed_tables: int
+    dropped_tables: int
+    partitions: int
+    readers: int
+    reads: int
+    revision: int
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopy:
+    """A copy beside the home. `complete_until_s`: it has every partition that was created up to then; None: nobody knows.
+
+    `partitions`: so many, where it is not complete; None: it is.
+    """
+
+    region: str
+    complete_until_s: float | None
+    partitions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseTable:
+    """A table. `last_partition_s` None: it has no partitions, and never changes."""
+
+    table: str
+    namespace: str
+    tenant: str
+    size_bytes: int
+    home: str
+    copies: tuple[TableCopy, ...]
+    partitions: int
+    last_partition_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """Something that reads a table, and what it needs in a day. `hint`: where the last plan has it run; "": unknown."""
+
+    reader: str
+    kind: str
+    gpu_model: str
+    priority: int
+    gpu_hours: float
+    cpu_hours: float
+    other_tables: int
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedMove:
+    """What a plan proposes. `kind` home: the target becomes the home; copy: it gets one more copy."""
+
+    plan: int
+    table: str
+    source: str
+    target: str
+    kind: str
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableMove:
+    """A move under way, or one that was. `plan` 0: of none; `deadline_s` None: whenever there is room."""
+
+    move: int
+    table: str
+    source: str
+    target: str
+    kind: str
+    state: str
+    size_bytes: int
+    copied_bytes: int
+    planned_s: float
+    deadline_s: float | None
+    ended_s: float | None
+    reason: str
+    plan: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableExplanation:
+    """All there is to say of a table; `readers` are those that use most, of `all_readers`."""
+
+    table: WarehouseTable
+    readers: tuple[TableReader, ...]
+    all_readers: int
+    proposed: tuple[ProposedMove, ...]
+    moves: tuple[TableMove, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementChoices:
+    """How a plan is to be made; what is None is as the service is configured."""
+
+    solver: str | None = None
+    preset: str | None = None
+    time_limit_s: float | None = None
+    quota_bytes: float | None = None
+    keep_to_links: bool | None = None
+    home_training_share: float | None = None
+    replicas: bool | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPlan:
+    """A plan. `state`: RUNNING, READY, APPLIED, SUPERSEDED or FAILED, then with a `problem`; `figures` as
+    `topmast data plan --json` prints them; `moves` are the first of `all_moves`.
+    """
+
+    plan: int
+    state: str
+    asked_s: float
+    ended_s: float | None
+    applied_s: float | None
+    stage: str
+    done: float
+    problem: str
+    figures: Mapping[str, object]
+    all_moves: int
+    moves: tuple[ProposedMove, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProgress:
+    """How far a plan is; `result` is set in the end."""
+
+    plan: int
+    stage: str
+    done: float
+    result: PlacementPlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPlan:
+    """What became of a plan's moves; those passed over make no sense any more, or are on the way."""
+
+    plan: int
+    moves: int
+    bytes: float
+    passed_over: int
+
+
+def imported_from_proto(message: messages.ImportWarehouseResponse) -> ImportedWarehouse:
+    return ImportedWarehouse(
+        message.tables,
+        message.new_tables,
+        message.changed_tables,
+        message.dropped_tables,
+        message.partitions,
+        message.readers,
+        message.reads,
+        message.revision,
+        tuple(message.remarks),
+    )
+
+
+def table_from_proto(message: messages.TableRecord) -> WarehouseTable:
+    return WarehouseTable(
+        message.table,
+        message.namespace,
+        message.tenant,
+        message.size_bytes,
+        message.home,
+        tuple(
+            TableCopy(
+                copy.region,
+                copy.complete_until_s if copy.HasField("complete_until_s") else None,
+                copy.partitions if copy.HasField("partitions") else None,
+            )
+            for copy in message.copies
+        ),
+        message.partitions,
+        message.last_partition_s if message.HasField("last_partition_s") else None,
+    )
+
+
+def explanation_from_proto(message: messages.TableExplanation) -> TableExplanation:
+    return TableExplanation(
+        table_from_proto(message.table),
+        tuple(
+            TableReader(
+                reader.reader,
+                reader.kind,
+                reader.gpu_model,
+                reader.priority,
+                reader.gpu_hours,
+                reader.cpu_hours,
+                reader.other_tables,
+                reader.hint,
+            )
+            for reader in message.readers
+        ),
+        message.all_readers,
+        tuple(map(_proposed_from_proto, message.proposed)),
+        tuple(map(move_from_proto, message.moves)),
+    )
+
+
+def move_from_proto(message: messages.TableMove) -> TableMove:
+    return TableMove(
+        message.move,
+        message.table,
+        message.source,
+        message.target,
+        message.kind,
+        message.state,
+        message.size_bytes,
+        message.copied_bytes,
+        message.planned_s,
+        message.deadline_s if message.HasField("deadline_s") else None,
+        message.ended_s if message.HasField("ended_s") else None,
+        message.reason,
+        message.plan,
+    )
+
+
+def settings_to_proto(choices: PlacementChoices | None) -> messages.PlacementSettings:
+    if choices is None:
+        return messages.PlacementSettings()
+    return messages.PlacementSettings(
+        solver=choices.solver or "",
+        preset=choices.preset or "",
+        time_limit_s=choices.time_limit_s,
+        quota_bytes=choices.quota_bytes,
+        keep_to_links=choices.keep_to_links,
+        home_training_share=choices.home_training_share,
+        replicas=choices.replicas,
+        seed=choices.seed,
+    )
+
+
+def progress_from_proto(message: messages.PlacementPlanProgress) -> PlanProgress:
+    result = plan_from_proto(message.result) if message.HasField("result") else None
+    return PlanProgress(message.plan, message.stage, message.done, result)
+
+
+def plan_from_proto(message: messages.PlacementPlan) -> PlacementPlan:
+    return PlacementPlan(
+        message.plan,
+        message.state,
+        message.asked_s,
+        message.ended_s if message.HasField("ended_s") else None,
+        message.applied_s if message.HasField("applied_s") else None,
+        message.stage,
+        message.done,
+        message.problem,
+        json.loads(message.figures) if message.figures else {},
+        message.all_moves,
+        tuple(map(_proposed_from_proto, message.moves)),
+    )
+
+
+def applied_from_proto(message: messages.ApplyPlacementPlanResponse) -> AppliedPlan:
+    return AppliedPlan(message.plan, message.moves, message.bytes, message.passed_over)
+
+
+def _proposed_from_proto(message: messages.ProposedMove) -> ProposedMove:
+    return ProposedMove(
+        message.plan, message.table, message.source, message.target, message.kind, message.size_bytes, message.reason
+    )
