@@ -96,8 +96,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Rack:
+    """Within a region a rack's name stands for one rack, whichever clusters its machines belong to."""
+
     rack: RackId
     machines: tuple[Machine, ...]
+    power_domain: str = ""
+    """What its power comes from: all racks of a power domain may fail together. Empty: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,14 @@ class MachineSchema(Schema):
 
 class RackSchema(Schema):
     rack: Name
+    power_domain: Name | None = None
     machines: list[MachineSchema]
 
 
 class MachineGroupSchema(Schema):
     count: _Count
     machines_per_rack: _Count = 16
+    power_domain: Name | None = None
     gpu_model: Name | None = None
     gpus: _Gpus = 0
     cpus: _Cpus
@@ -179,6 +181,7 @@ def check_fleet(fleet: Fleet) -> list[FieldProblem]:
     claim = _Claims(problems).claim
     for r, region in enumerate(fleet.regions):
         claim("region", region.region, f"regions[{r}]")
+        problems += _power_domain_problems(region, f"regions[{r}]")
         for c, cluster in enumerate(region.clusters):
             claim("cluster", cluster.cluster, f"regions[{r}].clusters[{c}]")
             problems += _mechanism_problems(cluster.mechanism, f"regions[{r}].clusters[{c}].mechanism")
@@ -194,6 +197,23 @@ def _mechanism_problems(name: str, field: str) -> list[FieldProblem]:
     if name in PLACEMENT_MECHANISMS or name in (known := mechanism_names()):
         return []
     return [FieldProblem(field, f"there is no placement mechanism {name}; {suggestion(name, known, 'mechanism')}")]
+
+
+def _power_domain_problems(region: Region, field: str) -> list[FieldProblem]:
+    """Racks that would have two: in the clusters of a region the same name is the same rack."""
+    problems: list[FieldProblem] = []
+    first: dict[RackId, tuple[str, str]] = {}
+    for c, cluster in enumerate(region.clusters):
+        for k, rack in enumerate(cluster.racks):
+            where = f"{field}.clusters[{c}].racks[{k}]"
+            domain, known = first.setdefault(rack.rack, (rack.power_domain, where))
+            if domain != rack.power_domain:
+                description = (
+                    f"is {rack.power_domain or 'missing'}, but rack {rack.rack} has {domain or 'none'} at {known}; "
+                    "a rack has one power domain: give both the same, or rename one rack"
+                )
+                problems.append(FieldProblem(f"{where}.power_domain", description))
+    return problems
 
 
 def check_tables(fleet: Fleet, tables: Iterable[Table]) -> list[FieldProblem]:
@@ -292,7 +312,11 @@ def _region(schema: RegionSchema) -> Region:
 
 def _cluster(schema: ClusterSchema) -> Cluster:
     racks = [
-        Rack(RackId(rack.rack), tuple(_machine(machine.machine, machine) for machine in rack.machines))
+        Rack(
+            RackId(rack.rack),
+            tuple(_machine(machine.machine, machine) for machine in rack.machines),
+            rack.power_domain or "",
+        )
         for rack in schema.racks
     ]
     number = 0
@@ -302,7 +326,7 @@ def _cluster(schema: ClusterSchema) -> Cluster:
             rack_name = f"{schema.cluster}-r{number:02d}"
             in_rack = min(group.machines_per_rack, group.count - first)
             machines = tuple(_machine(f"{rack_name}-m{index:02d}", group) for index in range(1, in_rack + 1))
-            racks.append(Rack(RackId(rack_name), machines))
+            racks.append(Rack(RackId(rack_name), machines, group.power_domain or ""))
     return Cluster(
         ClusterId(schema.cluster),
         tuple(racks),
@@ -324,7 +348,9 @@ def _table(schema: TableSchema) -> Table:
 
 def _cluster_document(cluster: Cluster) -> dict[str, object]:
     racks = [
-        {"rack": str(rack.rack), "machines": [_machine_document(machine) for machine in rack.machines]}
+        {"rack": str(rack.rack)}
+        | ({"power_domain": rack.power_domain} if rack.power_domain else {})
+        | {"machines": [_machine_document(machine) for machine in rack.machines]}
         for rack in cluster.racks
     ]
     document: dict[str, object] = {"cluster": str(cluster.cluster)}

@@ -19,6 +19,8 @@ class ProgramSolution(NamedTuple):
     bound: float
     """No solution costs less."""
     optimal: bool
+    run_time_s: float
+    """How long HiGHS worked, by its own account."""
 
 
 class LinearProgram:
@@ -45,9 +47,18 @@ class LinearProgram:
 
     def binary(self) -> int:
         """The column of a new variable that is 0 or 1."""
-        column = self.variable(0.0, 1.0)
+        return self.integer(0.0, 1.0)
+
+    def integer(self, least: float, most: float) -> int:
+        """The column of a new variable that is a whole number."""
+        column = self.variable(least, most)
         self._integer[column] = True
         return column
+
+    @property
+    def variables(self) -> int:
+        """How many there are."""
+        return len(self._costs)
 
     def price(self, column: int, cost: float) -> None:
         """Sets what a unit of the variable costs."""
@@ -61,8 +72,11 @@ class LinearProgram:
         self._row_lower.append(least)
         self._row_upper.append(most)
 
-    def solve(self, time_limit_s: float) -> ProgramSolution:
-        """The best solution that is found within the time."""
+    def solve(self, time_limit_s: float, begin: Floats | None = None, close_enough: float = 1e-6) -> ProgramSolution:
+        """The best solution that is found within the time.
+
+        `begin` is a solution to begin with; one that is within `close_enough` of the bound is taken for the best.
+        """
         program = highspy.HighsLp()
         program.num_col_ = len(self._costs)
         program.num_row_ = len(self._row_lower)
@@ -81,11 +95,16 @@ class LinearProgram:
         solver.silent()
         solver.setOptionValue("time_limit", time_limit_s)
         solver.setOptionValue("mip_rel_gap", 1e-7)
+        solver.setOptionValue("mip_abs_gap", close_enough)
         solver.setOptionValue("threads", 1)
         solver.passModel(program)
+        if begin is not None:
+            known = highspy.HighsSolution()
+            known.col_value = begin.tolist()
+            solver.setSolution(known)
         solver.run()
         information = solver.getInfo()
         feasible = information.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
         values = np.array(solver.getSolution().col_value) if feasible else None
-        return ProgramSolution(values, float(information.mip_dual_bound), optimal)
+        return ProgramSolution(values, float(information.mip_dual_bound), optimal, solver.getRunTime())

@@ -59,6 +59,7 @@ class _MachineRow(NamedTuple):
     position: int
     is_inference: bool
     """Its cluster serves inference."""
+    power_domain: str
 
     @property
     def substance(self) -> tuple[object, ...]:
@@ -116,6 +117,7 @@ async def load_fleet(
             MACHINES.c.cpus,
             MACHINES.c.memory_gib,
             MACHINES.c.state,
+            MACHINES.c.power_domain,
         )
         .select_from(MACHINES.join(CLUSTERS))
         .where(*of_region)
@@ -252,7 +254,7 @@ async def _require_idle(connection: AnyConnection, machines: Sequence[str]) -> N
 def _machine_rows(fleet: Fleet) -> Iterator[_MachineRow]:
     for region in fleet.regions:
         for cluster in region.clusters:
-            placed = ((rack.rack, machine) for rack in cluster.racks for machine in rack.machines)
+            placed = ((rack, machine) for rack in cluster.racks for machine in rack.machines)
             for position, (rack, machine) in enumerate(placed):
                 yield _MachineRow(
                     machine.machine,
@@ -262,9 +264,10 @@ def _machine_rows(fleet: Fleet) -> Iterator[_MachineRow]:
                     machine.gpus,
                     machine.cpus,
                     machine.memory_gib,
-                    rack,
+                    rack.rack,
                     position,
                     cluster.inference is not None,
+                    rack.power_domain,
                 )
 
 
@@ -278,10 +281,11 @@ def _fleet_of_rows(
                 RackId(rack),
                 tuple(
                     Machine(MachineId(name), GpuModel(gpu_model), gpus, cpus, memory_gib)
-                    for _, _, name, gpu_model, gpus, cpus, memory_gib, _ in in_rack
+                    for _, _, name, gpu_model, gpus, cpus, memory_gib, _, _ in in_rack
                 ),
+                power_domain,
             )
-            for rack, in_rack in groupby(in_cluster, key=lambda row: str(row[1]))
+            for (rack, power_domain), in_rack in groupby(in_cluster, key=lambda row: (str(row[1]), str(row[8])))
         )
         for cluster, in_cluster in groupby(machines, key=lambda row: str(row[0]))
     }
@@ -306,6 +310,7 @@ async def _load_machine_rows(connection: AnyConnection) -> list[_MachineRow]:
             MACHINES.c.rack,
             MACHINES.c.position,
             CLUSTERS.c.inference.is_not(None),
+            MACHINES.c.power_domain,
         )
         .select_from(MACHINES.join(CLUSTERS))
         .order_by(MACHINES.c.machine),
@@ -362,8 +367,9 @@ async def _load_outline(connection: AnyConnection) -> list[tuple[object, ...]]:
 
 async def _store_machines(connection: AnyConnection, rows: Sequence[_MachineRow]) -> None:
     """A machine that is already known keeps its state."""
-    names = ("machine", "cluster", "gpu_model", "gpus", "cpus", "memory_gib", "rack", "position")
-    await execute(connection, upsert_rows(MACHINES, names, [(row.machine, *row[2:9]) for row in rows]))
+    names = ("machine", "cluster", "gpu_model", "gpus", "cpus", "memory_gib", "rack", "position", "power_domain")
+    values = [(row.machine, *row[2:9], row.power_domain) for row in rows]
+    await execute(connection, upsert_rows(MACHINES, names, values))
 
 
 async def _begin_on_their_side(connection: AnyConnection) -> None:

@@ -114,7 +114,11 @@ def _cluster_document(message: fleet_pb2.Cluster) -> dict[str, object]:
         "cluster": message.cluster,
         "mechanism": message.mechanism or DEFAULT_MECHANISM,
         "racks": [
-            {"rack": rack.rack, "machines": [_machine_document(machine) for machine in rack.machines]}
+            {
+                "rack": rack.rack,
+                "power_domain": rack.power_domain or None,
+                "machines": [_machine_document(machine) for machine in rack.machines],
+            }
             for rack in message.racks
         ],
         "cells": _cells_document(message.cells) if message.HasField("cells") else None,

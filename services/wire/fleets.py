@@ -33,7 +33,11 @@ def _cluster_to_proto(cluster: Cluster) -> fleet_pb2.Cluster:
     return fleet_pb2.Cluster(
         cluster=cluster.cluster,
         racks=[
-            fleet_pb2.Rack(rack=rack.rack, machines=[_machine_to_proto(machine) for machine in rack.machines])
+            fleet_pb2.Rack(
+                rack=rack.rack,
+                machines=[_machine_to_proto(machine) for machine in rack.machines],
+                power_domain=rack.power_domain,
+            )
             for rack in cluster.racks
         ],
         mechanism=cluster.mechanism,

@@ -10,6 +10,7 @@ import pytest
 
 from cluster_manager.cells.declared import declarations_of, fleet_with_virtual_clusters
 from domain.identifiers import TenantId
+from formats.capacity_requests_file import parse_requests
 from formats.fleet_file import parse_fleet_file
 from formats.problems import FormatError
 from formats.profiles_file import read_profiles
@@ -32,6 +33,8 @@ def test_the_yaml_examples_are_valid() -> None:
     assert [len(list(region.machines())) for region in fleet.regions] == [9]
     (serving,) = parse_fleet_file(block("yaml", "# inference\n")).fleet.regions[0].clusters
     assert serving.inference is not None
+    asked = parse_requests(block("yaml", "# requests\n"))
+    assert [len(one.capacity) for one in asked] == [2, 1, 0]
     tenants = parse_tenants(block("yaml", "# tenants\n"))
     assert [tenant.quota.gpus_in(tenant.quota.bucket("V100")) for tenant in tenants] == [8, 16]  # type: ignore[arg-type]  # plain name
     workloads = parse_workloads(block("yaml", "# workload\n"))

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16topmast/v1/fleet.proto\x12\ntopmast.v1\"]\n\x07Machine\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12\x0c\n\x04gpus\x18\x03 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x04 \x01(\x01\x12\x12\n\nmemory_gib\x18\x05 \x01(\x01\";\n\x04Rack\x12\x0c\n\x04rack\x18\x01 \x01(\t\x12%\n\x08machines\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Machine\")\n\tCellLevel\x12\r\n\x05level\x18\x01 \x01(\t\x12\r\n\x05split\x18\x02 \x01(\x05\"n\n\rCellHierarchy\x12\x11\n\thierarchy\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12%\n\x06levels\x18\x03 \x03(\x0b\x32\x15.topmast.v1.CellLevel\x12\x10\n\x08machines\x18\x04 \x03(\t\">\n\x0c\x43lusterCells\x12.\n\x0bhierarchies\x18\x01 \x03(\x0b\x32\x19.topmast.v1.CellHierarchy\"\xa5\x01\n\x07\x43luster\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x1f\n\x05racks\x18\x02 \x03(\x0b\x32\x10.topmast.v1.Rack\x12\x11\n\tmechanism\x18\x03 \x01(\t\x12\'\n\x05\x63\x65lls\x18\x04 \x01(\x0b\x32\x18.topmast.v1.ClusterCells\x12,\n\tinference\x18\x05 \x01(\x0b\x32\x19.topmast.v1.InferenceSide\"\x90\x01\n\rInferenceSide\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0e\n\x06series\x18\x02 \x01(\t\x12\x15\n\x08headroom\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0clook_every_s\x18\x04 \x01(\x01\x12\x10\n\x08\x66orecast\x18\x05 \x01(\t\x12\x12\n\nreclaiming\x18\x06 \x01(\tB\x0b\n\t_headroom\"?\n\x06Region\x12\x0e\n\x06region\x18\x01 \x01(\t\x12%\n\x08\x63lusters\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Cluster\"J\n\x05Table\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04home\x18\x03 \x01(\t\x12\x10\n\x08replicas\x18\x04 \x03(\t\"O\n\x05\x46leet\x12#\n\x07regions\x18\x01 \x03(\x0b\x32\x12.topmast.v1.Region\x12!\n\x06tables\x18\x02 \x03(\x0b\x32\x11.topmast.v1.Table\"=\n\nOwnedCells\x12\x11\n\thierarchy\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\t\x12\r\n\x05\x63\x65lls\x18\x03 \x01(\x05\"Z\n\nPinnedCell\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\thierarchy\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x0f\n\x07machine\x18\x04 \x01(\t\x12\x0b\n\x03gpu\x18\x05 \x01(\x05\"\xa3\x01\n\x0eVirtualCluster\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12%\n\x05\x63\x65lls\x18\x02 \x03(\x0b\x32\x16.topmast.v1.OwnedCells\x12&\n\x06pinned\x18\x03 \x03(\x0b\x32\x16.topmast.v1.PinnedCell\x12\x11\n\tgpu_model\x18\x04 \x01(\t\x12\x0c\n\x04gpus\x18\x05 \x01(\x05\x12\x10\n\x08machines\x18\x06 \x01(\x05\"\x87\x02\n\x06Tenant\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12\x33\n\tgpu_quota\x18\x03 \x03(\x0b\x32 .topmast.v1.Tenant.GpuQuotaEntry\x12\x16\n\tcpu_quota\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11\x66\x61ir_share_weight\x18\x05 \x01(\x01\x12\x34\n\x10virtual_clusters\x18\x06 \x03(\x0b\x32\x1a.topmast.v1.VirtualCluster\x1a/\n\rGpuQuotaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x0c\n\n_cpu_quotab\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16topmast/v1/fleet.proto\x12\ntopmast.v1\"]\n\x07Machine\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12\x0c\n\x04gpus\x18\x03 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x04 \x01(\x01\x12\x12\n\nmemory_gib\x18\x05 \x01(\x01\"Q\n\x04Rack\x12\x0c\n\x04rack\x18\x01 \x01(\t\x12%\n\x08machines\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Machine\x12\x14\n\x0cpower_domain\x18\x03 \x01(\t\")\n\tCellLevel\x12\r\n\x05level\x18\x01 \x01(\t\x12\r\n\x05split\x18\x02 \x01(\x05\"n\n\rCellHierarchy\x12\x11\n\thierarchy\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12%\n\x06levels\x18\x03 \x03(\x0b\x32\x15.topmast.v1.CellLevel\x12\x10\n\x08machines\x18\x04 \x03(\t\">\n\x0c\x43lusterCells\x12.\n\x0bhierarchies\x18\x01 \x03(\x0b\x32\x19.topmast.v1.CellHierarchy\"\xa5\x01\n\x07\x43luster\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x1f\n\x05racks\x18\x02 \x03(\x0b\x32\x10.topmast.v1.Rack\x12\x11\n\tmechanism\x18\x03 \x01(\t\x12\'\n\x05\x63\x65lls\x18\x04 \x01(\x0b\x32\x18.topmast.v1.ClusterCells\x12,\n\tinference\x18\x05 \x01(\x0b\x32\x19.topmast.v1.InferenceSide\"\x90\x01\n\rInferenceSide\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0e\n\x06series\x18\x02 \x01(\t\x12\x15\n\x08headroom\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0clook_every_s\x18\x04 \x01(\x01\x12\x10\n\x08\x66orecast\x18\x05 \x01(\t\x12\x12\n\nreclaiming\x18\x06 \x01(\tB\x0b\n\t_headroom\"?\n\x06Region\x12\x0e\n\x06region\x18\x01 \x01(\t\x12%\n\x08\x63lusters\x18\x02 \x03(\x0b\x32\x13.topmast.v1.Cluster\"J\n\x05Table\x12\r\n\x05table\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04home\x18\x03 \x01(\t\x12\x10\n\x08replicas\x18\x04 \x03(\t\"O\n\x05\x46leet\x12#\n\x07regions\x18\x01 \x03(\x0b\x32\x12.topmast.v1.Region\x12!\n\x06tables\x18\x02 \x03(\x0b\x32\x11.topmast.v1.Table\"=\n\nOwnedCells\x12\x11\n\thierarchy\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\t\x12\r\n\x05\x63\x65lls\x18\x03 \x01(\x05\"Z\n\nPinnedCell\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\thierarchy\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x0f\n\x07machine\x18\x04 \x01(\t\x12\x0b\n\x03gpu\x18\x05 \x01(\x05\"\xa3\x01\n\x0eVirtualCluster\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12%\n\x05\x63\x65lls\x18\x02 \x03(\x0b\x32\x16.topmast.v1.OwnedCells\x12&\n\x06pinned\x18\x03 \x03(\x0b\x32\x16.topmast.v1.PinnedCell\x12\x11\n\tgpu_model\x18\x04 \x01(\t\x12\x0c\n\x04gpus\x18\x05 \x01(\x05\x12\x10\n\x08machines\x18\x06 \x01(\x05\"\x87\x02\n\x06Tenant\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12\x33\n\tgpu_quota\x18\x03 \x03(\x0b\x32 .topmast.v1.Tenant.GpuQuotaEntry\x12\x16\n\tcpu_quota\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11\x66\x61ir_share_weight\x18\x05 \x01(\x01\x12\x34\n\x10virtual_clusters\x18\x06 \x03(\x0b\x32\x1a.topmast.v1.VirtualCluster\x1a/\n\rGpuQuotaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x0c\n\n_cpu_quotab\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,31 +36,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MACHINE']._serialized_start=38
   _globals['_MACHINE']._serialized_end=131
   _globals['_RACK']._serialized_start=133
-  _globals['_RACK']._serialized_end=192
-  _globals['_CELLLEVEL']._serialized_start=194
-  _globals['_CELLLEVEL']._serialized_end=235
-  _globals['_CELLHIERARCHY']._serialized_start=237
-  _globals['_CELLHIERARCHY']._serialized_end=347
-  _globals['_CLUSTERCELLS']._serialized_start=349
-  _globals['_CLUSTERCELLS']._serialized_end=411
-  _globals['_CLUSTER']._serialized_start=414
-  _globals['_CLUSTER']._serialized_end=579
-  _globals['_INFERENCESIDE']._serialized_start=582
-  _globals['_INFERENCESIDE']._serialized_end=726
-  _globals['_REGION']._serialized_start=728
-  _globals['_REGION']._serialized_end=791
-  _globals['_TABLE']._serialized_start=793
-  _globals['_TABLE']._serialized_end=867
-  _globals['_FLEET']._serialized_start=869
-  _globals['_FLEET']._serialized_end=948
-  _globals['_OWNEDCELLS']._serialized_start=950
-  _globals['_OWNEDCELLS']._serialized_end=1011
-  _globals['_PINNEDCELL']._serialized_start=1013
-  _globals['_PINNEDCELL']._serialized_end=1103
-  _globals['_VIRTUALCLUSTER']._serialized_start=1106
-  _globals['_VIRTUALCLUSTER']._serialized_end=1269
-  _globals['_TENANT']._serialized_start=1272
-  _globals['_TENANT']._serialized_end=1535
-  _globals['_TENANT_GPUQUOTAENTRY']._serialized_start=1474
-  _globals['_TENANT_GPUQUOTAENTRY']._serialized_end=1521
+  _globals['_RACK']._serialized_end=214
+  _globals['_CELLLEVEL']._serialized_start=216
+  _globals['_CELLLEVEL']._serialized_end=257
+  _globals['_CELLHIERARCHY']._serialized_start=259
+  _globals['_CELLHIERARCHY']._serialized_end=369
+  _globals['_CLUSTERCELLS']._serialized_start=371
+  _globals['_CLUSTERCELLS']._serialized_end=433
+  _globals['_CLUSTER']._serialized_start=436
+  _globals['_CLUSTER']._serialized_end=601
+  _globals['_INFERENCESIDE']._serialized_start=604
+  _globals['_INFERENCESIDE']._serialized_end=748
+  _globals['_REGION']._serialized_start=750
+  _globals['_REGION']._serialized_end=813
+  _globals['_TABLE']._serialized_start=815
+  _globals['_TABLE']._serialized_end=889
+  _globals['_FLEET']._serialized_start=891
+  _globals['_FLEET']._serialized_end=970
+  _globals['_OWNEDCELLS']._serialized_start=972
+  _globals['_OWNEDCELLS']._serialized_end=1033
+  _globals['_PINNEDCELL']._serialized_start=1035
+  _globals['_PINNEDCELL']._serialized_end=1125
+  _globals['_VIRTUALCLUSTER']._serialized_start=1128
+  _globals['_VIRTUALCLUSTER']._serialized_end=1291
+  _globals['_TENANT']._serialized_start=1294
+  _globals['_TENANT']._serialized_end=1557
+  _globals['_TENANT_GPUQUOTAENTRY']._serialized_start=1496
+  _globals['_TENANT_GPUQUOTAENTRY']._serialized_end=1543
 # @@protoc_insertion_point(module_scope)

@@ -56,7 +56,10 @@ class Rack(_message.Message):
 
     RACK_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
+    POWER_DOMAIN_FIELD_NUMBER: _builtins.int
     rack: _builtins.str
+    power_domain: _builtins.str
+    """All racks of a power domain may fail together. Empty: it is not known."""
     @_builtins.property
     def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Machine]: ...
     def __init__(
@@ -64,10 +67,11 @@ class Rack(_message.Message):
         *,
         rack: _builtins.str = ...,
         machines: _abc.Iterable[Global___Machine] | None = ...,
+        power_domain: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines", "rack", b"rack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines", "power_domain", b"power_domain", "rack", b"rack"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,6 +36,8 @@ MACHINES: Final = Table(
     key("machine", NAME),
     required("cluster", NAME, ForeignKey("clusters.cluster", ondelete="CASCADE"), index=True),
     required("rack", NAME),
+    # Of its rack; empty: not known.
+    required("power_domain", NAME, server_default=text("''")),
     # Order within the cluster: racks in order, machines in order within their rack.
     required("position", Integer),
     required("gpu_model", NAME),
