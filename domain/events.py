@@ -47,6 +47,7 @@ class EventKind(StrEnum):
     MACHINE_DOWN = "machine_down"
     MACHINE_UP = "machine_up"
     MACHINE_DRAINING = "machine_draining"
+    MACHINE_MOVED = "machine_moved"
     LOANED = "loaned"
     RECLAIMED = "reclaimed"
     LOAN_SHORT = "loan_short"

@@ -77,6 +77,21 @@ class LeaseConfiguration(Schema):
     duration_real_s: float = Field(default=3.0, ge=0.1, le=GREATEST_REAL_S)
 
 
+class ClustersConfiguration(Schema):
+    """How machines change their clusters, where requests for them were applied (MAST §2: RAS)."""
+
+    decide_every_s: float = Field(default=1800.0, ge=1.0, le=1e9)
+    """So often it is decided anew which machines belong where, whether anything has changed or not."""
+    on_loss: bool = True
+    """Whether it is also decided when a machine is lost: then a spare one takes over."""
+    time_limit_real_s: float = Field(default=40.0, ge=0, le=3600.0)
+    """For each decision; 0: it is made greedily."""
+    drain_s: float = Field(default=600.0, ge=0, le=1e9)
+    """So long what runs on a machine that is to leave its cluster may go on; then it migrates, or is evicted."""
+    most_draining: int = Field(default=256, ge=1, le=100_000)
+    """So many machines of a region are on their way at a time."""
+
+
 class Configuration(Schema):
     """Everything, with defaults that suit a small fleet."""
 
@@ -85,6 +100,7 @@ class Configuration(Schema):
     eviction: EvictionSection = EvictionSection()
     placement: PlacementSection = PlacementSection()
     lease: LeaseConfiguration = LeaseConfiguration()
+    clusters: ClustersConfiguration = ClustersConfiguration()
     priorities: Priorities = Field(default_factory=dict)
     """Ordering and levels, for each priority that is not to have the defaults: credit, and no levels."""
     distribution: Distribution = DistributionSection()

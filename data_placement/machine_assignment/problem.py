@@ -15,7 +15,7 @@ class AssignableMachine:
 
     machine: MachineId
     cluster: ClusterId
-    """Where it is; of one that is on its way, where it is going."""
+    """Where it is, also while it is on its way to another one."""
     rack: RackId
     power_domain: str
     gpu_model: GpuModel

@@ -21,8 +21,8 @@ class RegionMachines:
     """Machines that are missing are up."""
     running: Mapping[MachineId, int] = field(default_factory=dict)
     """GPUs in use, and 1 where something runs that uses none; machines that are missing are idle."""
-    moving: Mapping[MachineId, ClusterId] = field(default_factory=dict)
-    """Where machines are going that are on their way to another cluster."""
+    moving: Collection[MachineId] = ()
+    """Machines that drain because they are to change their cluster."""
 
     def problem(self, requests: Collection[ClusterRequests]) -> AssignmentProblem:
         """What is to be decided. Requests for clusters of other regions, or such as are fixed, are left out."""
@@ -32,13 +32,12 @@ class RegionMachines:
         machines = [
             AssignableMachine(
                 machine.machine,
-                self.moving.get(machine.machine, cluster.cluster),
+                cluster.cluster,
                 rack.rack,
                 rack.power_domain,
                 machine.gpu_model,
                 machine.gpus,
-                # It is being emptied: to let it go on costs what runs there nothing more.
-                0 if machine.machine in self.moving else self.running.get(machine.machine, 0),
+                self.running.get(machine.machine, 0),
             )
             for cluster in self.region.clusters
             for rack in cluster.racks

@@ -87,7 +87,7 @@ async def apply_fleet(connection: AnyConnection, fleet: Fleet) -> int:
     ]
     if disappearing:
         await hold_regions(connection, sorted({RegionId(row.region) for row in disappearing}))
-        await _require_idle(connection, [row.machine for row in disappearing])
+        await require_idle(connection, [row.machine for row in disappearing])
     await fence_regions(connection, await _regions_that_exchange_clusters(connection, fleet))
     changed = [row for name, row in wanted_machines.items() if stored_machines.get(name) != row]
     gone = sorted(stored_machines.keys() - wanted_machines.keys())
@@ -219,7 +219,8 @@ async def _regions_that_exchange_clusters(connection: AnyConnection, fleet: Flee
     return sorted({region for move in moves for region in move})
 
 
-async def _require_idle(connection: AnyConnection, machines: Sequence[str]) -> None:
+async def require_idle(connection: AnyConnection, machines: Sequence[str]) -> None:
+    """Raises FleetRefused while anything is held, or kept, on one of these machines."""
     cursor = await connection.execute(
         # What is held, what is kept for attempts that migrate, and what was given up and is not free yet.
         """WITH used AS (

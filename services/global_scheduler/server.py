@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
@@ -17,6 +18,13 @@ from services.database.workload_reader import BadPageToken
 from services.global_scheduler.cancellation import cancel_workload
 from services.global_scheduler.event_stream import event_stream
 from services.global_scheduler.loan_look import loans
+from services.global_scheduler.machine_assignment_look import (
+    apply_requests,
+    explain,
+    load_questions,
+    plan_message,
+    time_limit_of,
+)
 from services.global_scheduler.overview import load_overview, overview_message
 from services.global_scheduler.queue_look import QueueLook
 from services.global_scheduler.region_calls import call_region, destination, region_of
@@ -35,8 +43,15 @@ from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.virtual_cluster_look import virtual_clusters
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
+from services.machine_decision import decide
 from services.wire.workloads import state_to_proto
-from topmast.v1 import event_pb2, global_scheduler_pb2_grpc, regional_scheduler_pb2, workload_pb2
+from topmast.v1 import (
+    event_pb2,
+    global_scheduler_pb2_grpc,
+    machine_assignment_pb2,
+    regional_scheduler_pb2,
+    workload_pb2,
+)
 from topmast.v1 import global_scheduler_pb2 as messages
 
 _PATIENCE_REAL_S = 10.0
@@ -166,6 +181,30 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
 
     async def GetLoans(self, request: messages.GetLoansRequest, context: Context) -> messages.GetLoansResponse:
         return await self._snapshot(lambda connection: loans(connection, request.cluster))
+
+    # ------------------------------------------------------------ machines to clusters
+
+    async def PlanMachines(
+        self, request: machine_assignment_pb2.PlanMachinesRequest, context: Context
+    ) -> machine_assignment_pb2.PlanMachinesResponse:
+        answer = machine_assignment_pb2.PlanMachinesResponse()
+        for question, requests in await self._snapshot(lambda connection: load_questions(connection, request)):
+            began_real_s = time.monotonic()
+            decision = await decide(question, requests, time_limit_of(request))
+            answer.regions.append(plan_message(decision, began_real_s))
+        return answer
+
+    async def ApplyMachineRequests(
+        self, request: machine_assignment_pb2.ApplyMachineRequestsRequest, context: Context
+    ) -> machine_assignment_pb2.ApplyMachineRequestsResponse:
+        applying = partial(apply_requests, text=request.requests, now=self._clock.now())
+        return machine_assignment_pb2.ApplyMachineRequestsResponse(regions=await self._run(applying))
+
+    async def ExplainMachine(
+        self, request: machine_assignment_pb2.ExplainMachineRequest, context: Context
+    ) -> machine_assignment_pb2.ExplainMachineResponse:
+        sentences = await self._snapshot(lambda connection: explain(connection, request.name))
+        return machine_assignment_pb2.ExplainMachineResponse(sentences=sentences)
 
     # ------------------------------------------------------------ watch
 

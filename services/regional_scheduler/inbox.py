@@ -34,6 +34,8 @@ class Inbox:
         self.look_at_auction = True
         self.look_at_applied = True
         """Fleet, tenants, tables: there may be newer ones."""
+        self.look_at_moves = True
+        """Requests for machines, and machines that change their cluster: there may be other ones."""
         self._messages: list[LinkMessage] = []
         self._machine_requests: list[MachineRequest] = []
         self._action_requests: list[ActionRequest] = []
@@ -85,6 +87,8 @@ class Inbox:
 
     def take_machine_requests(self) -> list[MachineRequest]:
         requests, self._machine_requests = self._machine_requests, []
+        # What is asked of a machine ends its move.
+        self.look_at_moves |= bool(requests)
         return requests
 
     def take_action_requests(self) -> list[ActionRequest]:

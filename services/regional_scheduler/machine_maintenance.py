@@ -19,6 +19,7 @@ from domain.machine_life_cycle import (
 )
 from domain.placement import AttemptKey
 from domain.placement_changes import PlacementChange
+from services.database import machine_move_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import Lease
@@ -86,6 +87,7 @@ class MachineMaintenance:
             reasons = {report.machine: report.reason for report in news if report.up is up}
             if reasons:
                 await self._change(reasons, happening, keep_running=up, refuse=False)
+                self._memory.machines_lost += 0 if up else len(reasons)
 
     def _is_news(self, report: MachineReport) -> bool:
         """Whether the memory does not know it yet, or something is still on a machine that is down."""
@@ -102,8 +104,11 @@ class MachineMaintenance:
         """Answers operators' requests. What breaks the session is also the answer to those that wait."""
         for request in requests:
             try:
+                await self._end_move(request.machine)
                 evicted = await self._change(
-                    {request.machine: request.reason}, request.happening, keep_running=request.keep_running
+                    {request.machine: request.reason},
+                    request.happening,
+                    keep_running=request.keep_running,
                 )
             except MachineStateRefused as refused:
                 _fail(request, refused)
@@ -113,6 +118,15 @@ class MachineMaintenance:
             else:
                 if not request.evicted.done():
                     request.evicted.set_result(evicted)
+
+    async def _end_move(self, machine: MachineId) -> None:
+        """An operator has the last word: the machine stays in its cluster, and is drained, or takes work, as is asked."""
+        async with fenced_transaction(self._database, self._lease) as connection:
+            await machine_move_store.remove_moves(connection, [machine])
+
+    async def empty(self, reasons: Mapping[MachineId, str]) -> list[AttemptKey]:
+        """What is still on these machines, which are drained, has to leave; returns that."""
+        return await self._change(reasons, MachineHappening.DRAINED, keep_running=False, refuse=False)
 
     async def _change(
         self, reasons: Mapping[MachineId, str], happening: MachineHappening, *, keep_running: bool, refuse: bool = True

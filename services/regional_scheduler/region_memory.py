@@ -47,6 +47,8 @@ class RegionMemory:
     inventory they are draining meanwhile."""
     newly_reported: list[AttemptKey] = field(default_factory=list)
     """Attempts whose models have been reported and written down since trials were looked at."""
+    machines_lost: int = 0
+    """How often machines were lost in this session."""
     reserved: dict[AttemptKey, ReservedPlace] = field(default_factory=dict)
     """Places that the region keeps for attempts that migrate here; the inventory holds them too."""
 

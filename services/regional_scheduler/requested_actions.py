@@ -5,12 +5,13 @@ From the plan on it is the way that any policy's plan takes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from cluster_manager.capacity.errors import InventoryError
 from cluster_manager.skew.spread import most_gpus_of_machines
 from domain.clock import Clock
-from domain.identifiers import MachineId
+from domain.identifiers import MachineId, WorkloadId
 from domain.life_cycle import State
 from domain.machine_life_cycle import MachineTransitionRefused
 from domain.placement import Score
@@ -77,6 +78,12 @@ class RequestedActions:
             else:
                 if not request.plan.done():
                     request.plan.set_result(plan)
+
+    async def migrate(self, workload: WorkloadId) -> Plan:
+        """Lets a workload that runs here go on on other machines of the region. Raises ActionRefused."""
+        plan: asyncio.Future[Plan] = asyncio.get_running_loop().create_future()
+        await self.answer([MigrateRequest(workload=workload, cluster=None, plan=plan)])
+        return await plan
 
     async def _carry_out(self, request: ActionRequest) -> Plan:
         """Plans it, writes it, and does to memory what was committed."""

@@ -38,6 +38,7 @@ from services.regional_scheduler.invariant_watch import InvariantWatch
 from services.regional_scheduler.live_loans import LiveLoans
 from services.regional_scheduler.lost_tasks import LostTasks
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
+from services.regional_scheduler.machine_moves import MachineMoves
 from services.regional_scheduler.mechanism_failures import MechanismFailures
 from services.regional_scheduler.order_sender import OrderSender
 from services.regional_scheduler.plan_writing import migration_to
@@ -91,6 +92,10 @@ class RegionSession:
         self._cells = CellChanges(database, lease, memory, writer, clock)
         self._actions = RequestedActions(database, lease, memory, writer, self._arrivals, clock)
         self._loans = LiveLoans(database, lease, memory, writer, self._absent, self._arrivals, inbox, clock)
+        moving = configuration.clusters
+        self._moves = MachineMoves(
+            database, lease, memory, self._absent, self._arrivals, self._machines, self._actions, inbox, clock, moving
+        )
         self._trials = Trials(database, memory, self._actions, configuration.placement.trial_s)
         self._refused_changes = RefusedChanges(database, lease, memory, undone, writer)
         self._adjustment_rounds = AdjustmentRounds(
@@ -118,6 +123,7 @@ class RegionSession:
         finally:
             self.inbox.close()
             await self._loans.close()
+            await self._moves.close()
 
     async def _loop(self) -> None:
         for attempt in self.memory.live:
@@ -144,6 +150,7 @@ class RegionSession:
         await self._look_at_time()
         await self._cells.look()
         await self._loans.look()
+        await self._moves.look()
         # 5. Dispatch what was won, before the next round is answered: it is planned on top. What is left is given out.
         dispatched = await self._dispatch_or_look_again()
         adjusts_more = not self._looks_first and await self._adjustment_rounds.hold_due()

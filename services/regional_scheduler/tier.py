@@ -140,5 +140,5 @@ class RegionalSchedulerTier:
         async with self._database.listen(FLEET_CHANNEL, CATALOG_CHANNEL) as subscription:
             while True:
                 await subscription.wait(_LOOK_INTERVAL_REAL_S)
-                inbox.look_at_applied = True
+                inbox.look_at_applied = inbox.look_at_moves = True
                 inbox.wake()

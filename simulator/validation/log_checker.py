@@ -90,6 +90,7 @@ class LogChecker:
                 EventKind.MACHINE_DOWN.value: self._machine_down,
                 EventKind.MACHINE_UP.value: self._machine_up,
                 EventKind.MACHINE_DRAINING.value: self._machine_draining,
+                EventKind.MACHINE_MOVED.value: self._machine_moved,
                 EventKind.LOANED.value: self._loaned,
                 EventKind.RECLAIMED.value: self._reclaimed,
                 EventKind.LOAN_SHORT.value: self._loan_short,
@@ -404,6 +405,9 @@ class LogChecker:
 
     def _machine_draining(self, record: Record, _t_s: float) -> None:
         self._machines.change_state(record, "machine_draining")
+
+    def _machine_moved(self, record: Record, _t_s: float) -> None:
+        self._machines.change_cluster(record)
 
     def _loaned(self, record: Record, _t_s: float) -> None:
         self._machines.change_state(record, "loaned")

@@ -183,21 +183,23 @@ class Machines:
             return False
         return not machine.state.takes_work or max(machine.last_down_line, machine.last_draining_line) > since_line
 
+    def change_cluster(self, record: Record) -> None:
+        """Takes note of machine_moved: only a drained machine moves, on which nothing is held. Raises BadField."""
+        machine = self._named(record, "machine_moved")
+        if machine is None:
+            return
+        if machine.state is not MachineState.DRAINING:
+            self._add(f"machine {machine.name} moves while it is {machine.state.value}: it has to be drained before")
+        if machine.running:
+            holders = ", ".join(machine.running)
+            self._add(f"machine {machine.name} moves while {holders} is on it")
+        machine.cluster = text_field(record, "to_cluster")
+
     def change_state(self, record: Record, kind: str) -> None:
         """Takes note of machine_down, machine_up, machine_draining, loaned or reclaimed. Raises BadField."""
-        name = text_field(record, "machine")
-        text_field(record, "reason")
-        self.checks += 1
-        machine = self._machines.get(name)
+        machine = self._named(record, kind)
         if machine is None:
-            self._add(f"{kind} names machine {name}, which is not in the fleet")
             return
-        place = (record.get("region"), record.get("cluster"))
-        if place != (machine.region, machine.cluster):
-            raise BadField(
-                f"says that machine {name} is in cluster {place[1]} of region {place[0]},"
-                f" but it is in cluster {machine.cluster} of region {machine.region}"
-            )
         try:
             machine.state = _state_after(machine, kind)
         except MachineTransitionRefused as refused:
@@ -209,7 +211,24 @@ class Machines:
         elif kind == "machine_draining":
             machine.last_draining_line = self._findings.line
         elif kind == "reclaimed" and machine.running:
-            self._add(f"machine {name} goes back to inference while {next(iter(machine.running))} runs on it")
+            self._add(f"machine {machine.name} goes back to inference while {next(iter(machine.running))} runs on it")
+
+    def _named(self, record: Record, kind: str) -> MachineUse | None:
+        """The machine that the record names; None: it is not in the fleet, which is reported. Raises BadField."""
+        name = text_field(record, "machine")
+        text_field(record, "reason")
+        self.checks += 1
+        machine = self._machines.get(name)
+        if machine is None:
+            self._add(f"{kind} names machine {name}, which is not in the fleet")
+            return None
+        place = (record.get("region"), record.get("cluster"))
+        if place != (machine.region, machine.cluster):
+            raise BadField(
+                f"says that machine {name} is in cluster {place[1]} of region {place[0]},"
+                f" but it is in cluster {machine.cluster} of region {machine.region}"
+            )
+        return machine
 
     def _check_usable(self, attempt: str, machine: MachineUse) -> None:
         if machine.state in _SERVING:

@@ -5,6 +5,7 @@ import warnings
 
 from topmast.v1 import event_pb2 as topmast_dot_v1_dot_event__pb2
 from topmast.v1 import global_scheduler_pb2 as topmast_dot_v1_dot_global__scheduler__pb2
+from topmast.v1 import machine_assignment_pb2 as topmast_dot_v1_dot_machine__assignment__pb2
 from topmast.v1 import regional_scheduler_pb2 as topmast_dot_v1_dot_regional__scheduler__pb2
 from topmast.v1 import workload_pb2 as topmast_dot_v1_dot_workload__pb2
 
@@ -116,6 +117,21 @@ class GlobalSchedulerStub:
                 '/topmast.v1.GlobalScheduler/GetLoans',
                 request_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansRequest.SerializeToString,
                 response_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansResponse.FromString,
+                _registered_method=True)
+        self.PlanMachines = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/PlanMachines',
+                request_serializer=topmast_dot_v1_dot_machine__assignment__pb2.PlanMachinesRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.PlanMachinesResponse.FromString,
+                _registered_method=True)
+        self.ApplyMachineRequests = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ApplyMachineRequests',
+                request_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsResponse.FromString,
+                _registered_method=True)
+        self.ExplainMachine = channel.unary_unary(
+                '/topmast.v1.GlobalScheduler/ExplainMachine',
+                request_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineRequest.SerializeToString,
+                response_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineResponse.FromString,
                 _registered_method=True)
         self.SaveSnapshot = channel.unary_stream(
                 '/topmast.v1.GlobalScheduler/SaveSnapshot',
@@ -239,6 +255,27 @@ class GlobalSchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PlanMachines(self, request, context):
+        """Which machines would belong to which cluster by these requests; changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyMachineRequests(self, request, context):
+        """Replaces what the clusters of the regions ask for that are named; their schedulers move machines by it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainMachine(self, request, context):
+        """Why a machine is where it is, or what a cluster asks for and has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SaveSnapshot(self, request, context):
         """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md).
         """
@@ -328,6 +365,21 @@ def add_GlobalSchedulerServicer_to_server(servicer, server):
                     servicer.GetLoans,
                     request_deserializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansRequest.FromString,
                     response_serializer=topmast_dot_v1_dot_global__scheduler__pb2.GetLoansResponse.SerializeToString,
+            ),
+            'PlanMachines': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanMachines,
+                    request_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.PlanMachinesRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_machine__assignment__pb2.PlanMachinesResponse.SerializeToString,
+            ),
+            'ApplyMachineRequests': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyMachineRequests,
+                    request_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsResponse.SerializeToString,
+            ),
+            'ExplainMachine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainMachine,
+                    request_deserializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineRequest.FromString,
+                    response_serializer=topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineResponse.SerializeToString,
             ),
             'SaveSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.SaveSnapshot,
@@ -767,6 +819,87 @@ class GlobalScheduler:
             '/topmast.v1.GlobalScheduler/GetLoans',
             topmast_dot_v1_dot_global__scheduler__pb2.GetLoansRequest.SerializeToString,
             topmast_dot_v1_dot_global__scheduler__pb2.GetLoansResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanMachines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/PlanMachines',
+            topmast_dot_v1_dot_machine__assignment__pb2.PlanMachinesRequest.SerializeToString,
+            topmast_dot_v1_dot_machine__assignment__pb2.PlanMachinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyMachineRequests(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ApplyMachineRequests',
+            topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsRequest.SerializeToString,
+            topmast_dot_v1_dot_machine__assignment__pb2.ApplyMachineRequestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainMachine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/topmast.v1.GlobalScheduler/ExplainMachine',
+            topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineRequest.SerializeToString,
+            topmast_dot_v1_dot_machine__assignment__pb2.ExplainMachineResponse.FromString,
             options,
             channel_credentials,
             insecure,

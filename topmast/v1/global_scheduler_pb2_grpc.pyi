@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from topmast.v1 import event_pb2 as _event_pb2
 from topmast.v1 import global_scheduler_pb2 as _global_scheduler_pb2
+from topmast.v1 import machine_assignment_pb2 as _machine_assignment_pb2
 from topmast.v1 import regional_scheduler_pb2 as _regional_scheduler_pb2
 from topmast.v1 import workload_pb2 as _workload_pb2
 import abc as _abc_1
@@ -70,6 +71,12 @@ class GlobalSchedulerStub:
     """Who owns and uses what in the clusters that are divided into cells."""
     GetLoans: _grpc.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetLoansRequest, _global_scheduler_pb2.GetLoansResponse]
     """The machines that inference clusters lend to training, and what their inference sides said last."""
+    PlanMachines: _grpc.UnaryUnaryMultiCallable[_machine_assignment_pb2.PlanMachinesRequest, _machine_assignment_pb2.PlanMachinesResponse]
+    """Which machines would belong to which cluster by these requests; changes nothing."""
+    ApplyMachineRequests: _grpc.UnaryUnaryMultiCallable[_machine_assignment_pb2.ApplyMachineRequestsRequest, _machine_assignment_pb2.ApplyMachineRequestsResponse]
+    """Replaces what the clusters of the regions ask for that are named; their schedulers move machines by it."""
+    ExplainMachine: _grpc.UnaryUnaryMultiCallable[_machine_assignment_pb2.ExplainMachineRequest, _machine_assignment_pb2.ExplainMachineResponse]
+    """Why a machine is where it is, or what a cluster asks for and has."""
     SaveSnapshot: _grpc.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -112,6 +119,12 @@ class GlobalSchedulerAsyncStub(GlobalSchedulerStub):
     """Who owns and uses what in the clusters that are divided into cells."""
     GetLoans: _aio.UnaryUnaryMultiCallable[_global_scheduler_pb2.GetLoansRequest, _global_scheduler_pb2.GetLoansResponse]  # type: ignore[assignment]
     """The machines that inference clusters lend to training, and what their inference sides said last."""
+    PlanMachines: _aio.UnaryUnaryMultiCallable[_machine_assignment_pb2.PlanMachinesRequest, _machine_assignment_pb2.PlanMachinesResponse]  # type: ignore[assignment]
+    """Which machines would belong to which cluster by these requests; changes nothing."""
+    ApplyMachineRequests: _aio.UnaryUnaryMultiCallable[_machine_assignment_pb2.ApplyMachineRequestsRequest, _machine_assignment_pb2.ApplyMachineRequestsResponse]  # type: ignore[assignment]
+    """Replaces what the clusters of the regions ask for that are named; their schedulers move machines by it."""
+    ExplainMachine: _aio.UnaryUnaryMultiCallable[_machine_assignment_pb2.ExplainMachineRequest, _machine_assignment_pb2.ExplainMachineResponse]  # type: ignore[assignment]
+    """Why a machine is where it is, or what a cluster asks for and has."""
     SaveSnapshot: _aio.UnaryStreamMultiCallable[_global_scheduler_pb2.SaveSnapshotRequest, _global_scheduler_pb2.SnapshotChunk]  # type: ignore[assignment]
     """Everything that is decided on, at one moment: the bytes of a packed snapshot file (docs/formats.md)."""
 
@@ -247,6 +260,30 @@ class GlobalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_global_scheduler_pb2.GetLoansResponse, _abc.Awaitable[_global_scheduler_pb2.GetLoansResponse]]:
         """The machines that inference clusters lend to training, and what their inference sides said last."""
+
+    @_abc_1.abstractmethod
+    def PlanMachines(
+        self,
+        request: _machine_assignment_pb2.PlanMachinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_machine_assignment_pb2.PlanMachinesResponse, _abc.Awaitable[_machine_assignment_pb2.PlanMachinesResponse]]:
+        """Which machines would belong to which cluster by these requests; changes nothing."""
+
+    @_abc_1.abstractmethod
+    def ApplyMachineRequests(
+        self,
+        request: _machine_assignment_pb2.ApplyMachineRequestsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_machine_assignment_pb2.ApplyMachineRequestsResponse, _abc.Awaitable[_machine_assignment_pb2.ApplyMachineRequestsResponse]]:
+        """Replaces what the clusters of the regions ask for that are named; their schedulers move machines by it."""
+
+    @_abc_1.abstractmethod
+    def ExplainMachine(
+        self,
+        request: _machine_assignment_pb2.ExplainMachineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_machine_assignment_pb2.ExplainMachineResponse, _abc.Awaitable[_machine_assignment_pb2.ExplainMachineResponse]]:
+        """Why a machine is where it is, or what a cluster asks for and has."""
 
     @_abc_1.abstractmethod
     def SaveSnapshot(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -20,8 +21,8 @@ def machine(name: str, cluster: str, rack: str = "r1", gpus: int = 8, running: i
     return AssignableMachine(MachineId(name), ClusterId(cluster), RackId(rack), domain, H100, gpus, running)
 
 
-def request(cluster: str, amount: int, **more: object) -> CapacityRequest:
-    return CapacityRequest(ClusterId(cluster), H100, amount, **more)  # type: ignore[arg-type]
+def request(cluster: str, amount: int, **more: Any) -> CapacityRequest:
+    return CapacityRequest(ClusterId(cluster), H100, amount, **more)
 
 
 @st.composite
