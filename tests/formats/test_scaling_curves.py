@@ -9,7 +9,8 @@ import pytest
 from domain.scaling import ScalingPoint
 from domain.work_rate import work_rate
 from domain.workload import Emulated
-from formats.problems import FormatError
+from formats.problems import FieldProblem, FormatError
+from formats.scaling_curves import check_curve
 from formats.trace import TraceReader, write_trace
 from formats.trace_workload import workload_of_row
 from formats.workload_file import parse_workloads, workload_document, workload_from_document
@@ -107,3 +108,9 @@ def test_a_curve_comes_back_from_a_written_trace(tmp_path: Path) -> None:
     assert row.scaling == CURVE
     write_trace(tmp_path / "t.csv", [row])
     assert list(TraceReader((tmp_path / "t.csv").read_text().splitlines(), "t.csv")) == [row]
+
+
+def test_a_curve_of_a_million_points_is_refused_by_its_number_of_points_alone() -> None:
+    points = tuple(ScalingPoint(tasks, float(tasks)) for tasks in range(1, 1_000_001))
+    (problem,) = check_curve(points, "jobs[0].scaling")
+    assert problem == FieldProblem("jobs[0].scaling", "has 1,000,000 points; keep 1,000 at most")
