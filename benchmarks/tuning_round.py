@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.measurement import report, summary_of
 from cluster_manager.tuning.demand import DemandBook, GpuAmounts, most_per_gpu
-from cluster_manager.tuning.mechanism import MachineRoom, PlacedJob, RunnableJob, TuningMechanism, total_speed
+from cluster_manager.tuning.mechanism import MachineRoom, Part, PlacedJob, RunnableJob, TuningMechanism, total_speed
 from cluster_manager.tuning.opt import Opt
 from cluster_manager.tuning.proportional import Proportional
 from cluster_manager.tuning.tune import Tune
@@ -144,12 +144,41 @@ def measure(
     report(name, work, durations_s, "<= 10 ms a round; throughput >= 0.97 of OPT", extra)
 
 
+def measure_many(count: int, rounds: int) -> None:
+    """Jobs of one GPU that stay where they are, each with a profile of its own: what a region tunes in a round."""
+    book, servers = DemandBook(), [SERVER] * -(-count // SERVER.gpus)
+    generator, shapes = np.random.default_rng(SEED), list(MADE.values())
+    began_s = time.thread_time()
+    held = []
+    for number in range(count):
+        made = made_profile(*shapes[int(generator.integers(len(shapes)))])
+        throughput = tuple(tuple(speed * (1.0 + number * 1e-6) for speed in row) for row in made.throughput)
+        profile = SensitivityProfile(made.cpus_per_gpu, made.memory_gib_per_gpu, throughput)
+        demand = book.of(profile, SHARE, most_per_gpu(1, *SERVER))
+        held.append(PlacedJob((Part(number // SERVER.gpus, 1),), demand, demand.base))
+    demands_s = time.thread_time() - began_s
+    durations_s = []
+    for number in range(rounds + 1):
+        started_s = time.thread_time()
+        Tune().retuned(held, servers)
+        if number:
+            durations_s.append(time.thread_time() - started_s)
+    work = {"jobs": count, "profiles": count, "servers": len(servers), "seed": SEED}
+    report(
+        "tuning_round_many_profiles", work, durations_s, "none of its own", {"demands_processor_s": round(demands_s, 3)}
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profiles", type=Path, help="CSV of sensitivity profiles (docs/formats.md)")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--servers", type=int, default=64)
+    parser.add_argument("--many", type=int, help="only a round of so many jobs, each with a profile of its own")
     given = parser.parse_args()
+    if given.many:
+        measure_many(given.many, given.rounds)
+        return
     made = {model: made_profile(*shape) for model, shape in MADE.items()}
     profiles = read_profiles(given.profiles) if given.profiles else made
     for several in (False, True):

@@ -93,7 +93,7 @@ def all_cases() -> tuple[Case, ...]:
         Case("scaling", "Lyra", "elastic"),
         *(Case("checkpoints", f"{share:.0%}", "loaning", checkpointing=share) for share in (0.2, 0.4, 0.6, 0.8)),
         *(Case("estimates", f"{share:.0%}", "elastic", wrong_estimates=share) for share in (0.2, 0.4, 0.6)),
-        Case("imperfect", "Basic", "lyra", scaling_loss=0.2),
+        *(Case("imperfect", name, "lyra", name, scaling_loss=0.2) for name in ("Basic", "Ideal")),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 ORDERS = ("fifo", "srtf", "las", "ftf")
@@ -24,8 +23,10 @@ LIST_SINGLE, LIST_MULTI, PHILLY = "list-single", "list-multi", "philly"
 DERIVED_SINGLE, DERIVED_MULTI = "single", "multi"
 PHILLY_ORDERS = ("srtf", "las", "fifo")
 MULTI_ORDERS = ("fifo", "las", "srtf")
-STATIC_ORDERS = MappingProxyType({DRF: "fifo", TETRIS: "srtf"})
-"""The orders with which static packings are compared: Tetris prefers what has little left to do."""
+STATIC_ORDERS = ((DRF, "fifo"), (TETRIS, "fifo"), (TETRIS, "srtf"))
+"""The orders with which static packings are compared, which they follow between equals."""
+STATIC_SINGLE_LOADS = (6.0, 7.0)
+"""At which they are compared with jobs of one GPU too."""
 
 
 class Monitored(NamedTuple):
@@ -74,8 +75,10 @@ def all_cases() -> tuple[Case, ...]:
         wanted += [Case(trace, load, policy, order) for trace, load in FULL for order in ORDERS]
         wanted += [Case(DERIVED_MULTI, load, policy, split=split) for split in SPLITS for load in SPLIT_LOADS]
     for split in (MIXED, SENSITIVE):
-        for packing, order in STATIC_ORDERS.items():
+        for packing, order in STATIC_ORDERS:
             wanted += [
                 Case(DERIVED_MULTI, STATIC_LOAD, policy, order, split) for policy in (packing, TUNE, PROPORTIONAL)
             ]
+    for load in STATIC_SINGLE_LOADS:
+        wanted += [Case(DERIVED_SINGLE, load, policy, split=SENSITIVE) for policy in (DRF, TETRIS, TUNE, PROPORTIONAL)]
     return tuple(dict.fromkeys(wanted))

@@ -137,7 +137,10 @@ def rows_of(drawn: list[tuple[float, float, str, int]]) -> list[TraceRow]:
 
 @hypothesis_settings(max_examples=25, deadline=None)
 @given(
-    ROWS, st.sampled_from([TUNE, OPT]), st.sampled_from(["fifo", "srtf", "las", "ftf"]), st.sampled_from([0.0, 15.0])
+    ROWS,
+    st.sampled_from([TUNE, OPT, GREEDY, DRF, TETRIS]),
+    st.sampled_from(["fifo", "srtf", "las", "ftf"]),
+    st.sampled_from([0.0, 15.0]),
 )
 def test_never_slower_than_with_the_share_under_any_order(
     drawn: list[tuple[float, float, str, int]], policy: Policy, ordering: str, start_s: float
