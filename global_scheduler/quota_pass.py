@@ -20,19 +20,15 @@ Invariant (I4): within-quota use of a tenant, live attempts and queued workloads
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, cast
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from global_scheduler.scan_view import DemandColumns, PendingColumns, RunningColumns, TenantColumns
+from kernels.compiled import compiled_beside_others, compiled_part
 
 NOTHING_EXCEEDED = -1
-
-_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 @dataclass(slots=True, eq=False)
@@ -93,12 +89,26 @@ def charged(
     return use
 
 
-def _compiled(function: _Function) -> _Function:
-    """Compiled on first use, and kept on disk for the next start."""
-    return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+@compiled_part
+def _charge_if_it_fits(
+    tenant: int,
+    start: int,
+    end: int,
+    bucket: NDArray[np.int16],
+    amount: NDArray[np.int64],
+    quota: NDArray[np.int64],
+    use: NDArray[np.int64],
+) -> int:
+    """Charges all elements and returns -1; or charges nothing and returns the first bucket that would be exceeded."""
+    for element in range(start, end):
+        if use[tenant, bucket[element]] + amount[element] > quota[tenant, bucket[element]]:
+            return int(bucket[element])
+    for element in range(start, end):
+        use[tenant, bucket[element]] += amount[element]
+    return -1
 
 
-@_compiled
+@compiled_beside_others
 def _charge(
     tenant: NDArray[np.int32],
     counted: NDArray[np.bool_],
@@ -114,7 +124,7 @@ def _charge(
                 use[tenant[row], bucket[element]] += amount[element]
 
 
-@_compiled
+@compiled_beside_others
 def _reclassify(
     tenant: NDArray[np.int32],
     leaving: NDArray[np.bool_],
@@ -145,7 +155,7 @@ def _reclassify(
             within[row] = True
 
 
-@_compiled
+@compiled_beside_others
 def _admit(
     tenant: NDArray[np.int32],
     offsets: NDArray[np.int64],
@@ -158,22 +168,3 @@ def _admit(
     """Charges queued workloads in the order of the rows. Changes `use`; fills `exceeded`."""
     for row in range(tenant.size):
         exceeded[row] = _charge_if_it_fits(tenant[row], offsets[row], offsets[row + 1], bucket, amount, quota, use)
-
-
-@_compiled
-def _charge_if_it_fits(
-    tenant: int,
-    start: int,
-    end: int,
-    bucket: NDArray[np.int16],
-    amount: NDArray[np.int64],
-    quota: NDArray[np.int64],
-    use: NDArray[np.int64],
-) -> int:
-    """Charges all elements and returns -1; or charges nothing and returns the first bucket that would be exceeded."""
-    for element in range(start, end):
-        if use[tenant, bucket[element]] + amount[element] > quota[tenant, bucket[element]]:
-            return int(bucket[element])
-    for element in range(start, end):
-        use[tenant, bucket[element]] += amount[element]
-    return -1
