@@ -21,11 +21,19 @@ from topmast.fleets import AppliedFleet, Fleet, Tenant, fleet_to_proto, tenants_
 from topmast.loans import ClusterLoans, loans_from_proto
 from topmast.log_reader import LogReader
 from topmast.logs import LogChunk, LogSelection, nothing_to_read
+from topmast.machines import MachinePlan, machine_plans_from_proto
 from topmast.reconnection import Patience
 from topmast.requests import LARGEST_PAGE, Submittable, WorkloadFilter, list_request, submit_batches, submit_request
 from topmast.specifications import SingleJob, single_job
 from topmast.status import Status, status_from_proto
-from topmast.v1 import event_pb2, fleet_pb2, global_scheduler_pb2, global_scheduler_pb2_grpc, workload_pb2
+from topmast.v1 import (
+    event_pb2,
+    fleet_pb2,
+    global_scheduler_pb2,
+    global_scheduler_pb2_grpc,
+    machine_assignment_pb2,
+    workload_pb2,
+)
 from topmast.virtual_clusters import VirtualClusters, virtual_clusters_from_proto
 from topmast.workloads import (
     Queue,
@@ -254,6 +262,23 @@ class Client:
         request = global_scheduler_pb2.GetLoansRequest(cluster=cluster)
         return loans_from_proto(self._connection.call(self._scheduler.GetLoans, request, self._peer))
 
+    def plan_machines(
+        self, requests: str = "", *, region: str = "", time_limit_s: float | None = None
+    ) -> tuple[MachinePlan, ...]:
+        """Which machines would change their cluster by these requests (the text of a requests.yaml; "": those applied), region by
+        region; "": of all. Changes nothing."""
+        request = machine_assignment_pb2.PlanMachinesRequest(
+            requests=requests, region=region, time_limit_s=time_limit_s
+        )
+        answer = self._connection.call(self._scheduler.PlanMachines, request, self._peer)
+        return machine_plans_from_proto(answer)
+
+    def explain_machine(self, name: str) -> tuple[str, ...]:
+        """Why a machine is in its cluster, or what a cluster asks for and has: in sentences."""
+        request = machine_assignment_pb2.ExplainMachineRequest(name=name)
+        answer = self._connection.call(self._scheduler.ExplainMachine, request, self._peer)
+        return tuple(answer.sentences)
+
     def logs(
         self,
         workload: str,
@@ -310,6 +335,13 @@ class Client:
         """
         request = migrate_request(workload, to)
         return change_from_proto(self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
+
+    def apply_machine_requests(self, requests: str) -> tuple[str, ...]:
+        """Replaces what the clusters of the regions ask for of which one is named (the text of a requests.yaml); their schedulers
+        move machines by it. Returns these regions."""
+        request = machine_assignment_pb2.ApplyMachineRequestsRequest(requests=requests)
+        answer = self._connection.call(self._scheduler.ApplyMachineRequests, request, self._peer)
+        return tuple(answer.regions)
 
     def apply_fleet(
         self, fleet: Fleet | fleet_pb2.Fleet, tenants: Iterable[Tenant | fleet_pb2.Tenant] | None = None

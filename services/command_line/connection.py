@@ -15,8 +15,10 @@ CHANGING_ATTEMPTS = 4
 _TIMEOUT_S = 60.0
 
 
-def connect(address: str | None, attempts: int = READING_ATTEMPTS, patience_s: float = 60.0) -> Client:
+def connect(
+    address: str | None, attempts: int = READING_ATTEMPTS, patience_s: float = 60.0, timeout_s: float = _TIMEOUT_S
+) -> Client:
     """A client for the address that was said, or that a client finds by itself."""
     from topmast import Client
 
-    return Client(address, attempts=attempts, timeout_s=_TIMEOUT_S, patience_s=patience_s)
+    return Client(address, attempts=attempts, timeout_s=timeout_s, patience_s=patience_s)

@@ -12,6 +12,7 @@ from services.command_line.commands import (
     apply,
     cancel,
     change,
+    clusters,
     compare,
     data,
     database,
@@ -82,6 +83,7 @@ _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
 app.add_typer(data.app, rich_help_panel=_SERVICE)
+app.add_typer(clusters.app, rich_help_panel=_SERVICE)
 app.add_typer(snapshot.app, rich_help_panel=_SERVICE)
 app.add_typer(profile.app, rich_help_panel=_WORKLOADS)
 _add(_WORKLOADS, "submit", submit.submit)

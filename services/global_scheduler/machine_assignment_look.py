@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from data_placement.machine_assignment.assignment import DEFAULT_TIME_LIMIT_S
 from data_placement.machine_assignment.explanation import explain_cluster, explain_machine
-from data_placement.machine_assignment.measure import AssignmentCost
 from domain.capacity_requests import ClusterRequests
 from domain.fleet import Cluster, Fleet
 from domain.identifiers import ClusterId, MachineId, RegionId
@@ -16,7 +14,7 @@ from formats.problems import FormatError
 from services.database import fleet_store, machine_move_store
 from services.database.connection import AnyConnection
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
-from services.machine_decision import MachineDecision, Question, load_question
+from services.machine_decision import Question, load_question
 from topmast.v1 import machine_assignment_pb2 as messages
 
 GREATEST_TIME_LIMIT_S = 3600.0
@@ -96,47 +94,9 @@ def requests_by_region(
     }
 
 
-def plan_message(decision: MachineDecision, began_real_s: float) -> messages.RegionMachinePlan:
-    """As the API answers."""
-    assignment = decision.assignment
-    return messages.RegionMachinePlan(
-        region=decision.region,
-        solver=assignment.solver,
-        optimal=assignment.optimal,
-        present=_cost_message(assignment.present),
-        cost=_cost_message(assignment.cost),
-        bound=_cost_message(assignment.bound),
-        moves=[
-            messages.MachineMove(
-                machine=move.machine, from_cluster=move.from_cluster, to_cluster=move.to_cluster, running=move.running
-            )
-            for move in assignment.moves
-        ],
-        requests=[
-            messages.RequestOutcome(
-                cluster=after.cluster,
-                gpu_model=after.gpu_model,
-                unit=after.unit.value,
-                wanted=after.wanted,
-                has_before=before.has,
-                has_after=after.has,
-                spares_after=after.spares,
-                holds_after=after.holds,
-                sentence=after.sentence,
-            )
-            for before, after in zip(decision.before, decision.after, strict=True)
-        ],
-        wall_s=time.monotonic() - began_real_s,
-    )
-
-
 def time_limit_of(request: messages.PlanMachinesRequest) -> float:
     """In seconds, for each region."""
     return request.time_limit_s if request.HasField("time_limit_s") else DEFAULT_TIME_LIMIT_S
-
-
-def _cost_message(cost: AssignmentCost) -> messages.AssignmentCost:
-    return messages.AssignmentCost(**cost._asdict())
 
 
 def _cluster_named(clusters: Sequence[Cluster], name: str) -> Cluster | None:

@@ -22,7 +22,6 @@ from services.global_scheduler.machine_assignment_look import (
     apply_requests,
     explain,
     load_questions,
-    plan_message,
     time_limit_of,
 )
 from services.global_scheduler.overview import load_overview, overview_message
@@ -43,7 +42,7 @@ from services.global_scheduler.surroundings import SurroundingsKeeper
 from services.global_scheduler.virtual_cluster_look import virtual_clusters
 from services.global_scheduler.workload_watchers import WorkloadWatchers
 from services.grpc_errors import InvalidArgument, NotFound
-from services.machine_decision import decide
+from services.machine_decision import decide, decision_message
 from services.wire.workloads import state_to_proto
 from topmast.v1 import (
     event_pb2,
@@ -191,7 +190,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
         for question, requests in await self._snapshot(lambda connection: load_questions(connection, request)):
             began_real_s = time.monotonic()
             decision = await decide(question, requests, time_limit_of(request))
-            answer.regions.append(plan_message(decision, began_real_s))
+            answer.regions.append(decision_message(decision, time.monotonic() - began_real_s))
         return answer
 
     async def ApplyMachineRequests(
