@@ -21,7 +21,10 @@ from domain.capacity_requests import UNLIMITED, CapacityRequest, CapacityUnit, F
 from domain.identifiers import ClusterId
 from domain.warehouse import Floats
 
-_WHOLE = 0.999
+_SIDE = 0.4
+"""What disturbs running work, and moves, count beside every figure for less than this together: where the time runs out, a
+solution that is good in one figure must not move machines for nothing."""
+_WHOLE = 0.5
 """Every figure is a whole number: a solution nearer than that to the bound is the best."""
 
 
@@ -58,14 +61,16 @@ def solve_program(
         part_s = left_s / (len(figures) - position)
         if part_s <= 0.0:
             break
+        priced = program.with_moves(objective)
         for column in range(program.linear.variables):
-            program.linear.price(column, objective.terms.get(column, 0.0))
+            program.linear.price(column, priced.terms.get(column, 0.0))
         solution = program.linear.solve(part_s, values, _WHOLE)
         left_s -= solution.run_time_s
         if solution.values is not None:
             values = program.completed(solution.values)
         value = round(objective.value(values))
-        bound = max(0, ceil(solution.bound + objective.constant - 1e-6)) if solution.bound > -inf else 0
+        least = solution.bound + objective.constant - _SIDE
+        bound = max(0, ceil(least - 1e-6)) if solution.bound > -inf else 0
         bounds.append(FigureBound(figure, value, min(value, bound)))
         program.at_most(objective, value)
     return NumbersFound(program.numbers_of(values), tuple(bounds), time_limit_s - left_s)
@@ -92,6 +97,8 @@ class _Program:
         """Column, what is running on each of these machines, how many they are; the idlest first."""
         self._following: list[tuple[int, Callable[[Floats], float]]] = []
         self._unmet, self._unmet_spares, self._running, self._moved, self._spread = (Affine() for _ in range(5))
+        whole = len(problem.machines) + sum(machine.running for machine in problem.machines)
+        self._side = _SIDE / max(1, whole)
         self._add_machines({request.cluster for request in problem.requests})
         counts = {request.cluster: self._add_request(request) for request in problem.requests}
         for pool in problem.pools():
@@ -106,6 +113,14 @@ class _Program:
             ("moves", self._moved),
             ("spread", self._spread),
         )
+
+    def with_moves(self, figure: Affine) -> Affine:
+        """The figure, and beside it a little for each machine that moves."""
+        priced = Affine()
+        priced.add(figure)
+        priced.add(self._running, self._side)
+        priced.add(self._moved, self._side)
+        return priced
 
     def at_most(self, some: Affine, most: float) -> None:
         """A row."""

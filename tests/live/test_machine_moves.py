@@ -166,3 +166,28 @@ def test_an_operator_who_drains_a_machine_in_mid_move_keeps_it_where_it_is(datab
         run.check(_FLEET)
 
     in_live_service(database_url, tmp_path, scenario, fleet=_FLEET, configuration=_PATIENTLY)
+
+
+def test_a_hundred_of_a_thousand_machines_move_beside_what_runs(database_url: str, tmp_path: Path) -> None:
+    fleet = Fleet((Region(EAST, (gpu_cluster("east-a", A100, 700), gpu_cluster("east-b", A100, 300))),))
+
+    async def scenario(run: LiveRun) -> None:
+        names = await run.submit(
+            [one_job(f"w{number}", (RANKING, VISION)[number % 2], _LONG, gpus=2, model=A100) for number in range(20)]
+        )
+        await _until_started(run, len(names))
+        tokens = await _tokens(run)
+        await _apply(run, east_a=600, east_b=400)
+        await _until_in_b(run, 400)
+        (late,) = await run.submit([one_job("late", RANKING, Emulated(60.0), gpus=1, model=A100)])
+        await run.until_event("completed", late)
+        assert await _tokens(run) == tokens, "no session has ended"
+        for name in names:
+            await run.client.cancel(name)
+        await run.follow()
+        report = run.check(fleet)
+        assert report.events_by_kind["machine_moved"] == 100
+        assert report.events_by_kind.get("evicting", 0) <= len(names), "idle machines were enough"
+        assert all(event.details["cause"] == "cancelled" for event in run.events if event.event == "evicted")
+
+    in_live_service(database_url, tmp_path, scenario, fleet=fleet, configuration=_AT_ONCE)

@@ -238,6 +238,10 @@ class LogBuilder:
         region = "west" if machine == "w1" else "east"
         return self.add(event, machine=machine, region=region, cluster=CLUSTERS[machine], reason="test")
 
+    def move_machine(self, machine: str, to_cluster: str) -> LogBuilder:
+        details = {"machine": machine, "to_cluster": to_cluster, "reason": "test"}
+        return self.add("machine_moved", region="east", cluster=CLUSTERS[machine], **details)
+
     def validate(self, *, complete: bool = True) -> ValidationReport:
         return validate(self.records, FLEET, TENANTS, tables=TABLES, complete=complete)
 

@@ -6,7 +6,7 @@ import pytest
 
 from simulator.validation.report import Invariant
 from tests.simulator.log_builder import LogBuilder, job, task
-from tests.simulator.stories import ON_E1, ON_W1, Broken, edited, fields, log, moved, preemption, sentences_about
+from tests.simulator.stories import ON_E1, ON_E2, ON_W1, Broken, edited, fields, log, moved, preemption, sentences_about
 
 MACHINES: Broken = {
     "a GPU held twice": (
@@ -82,6 +82,30 @@ MACHINES: Broken = {
         .wait(100)
         .complete("a"),
         "machine e1 is serving: it cannot be drained (it can be: lent, failed)",
+    ),
+    "a machine that moves without having been drained": (
+        log().move_machine("e1", "east-b").submit("a").run("a", ON_E2).wait(100).complete("a"),
+        "machine e1 moves while it is up: it has to be drained before",
+    ),
+    "a machine that moves with work on it": (
+        log()
+        .submit("a")
+        .run("a", ON_E1)
+        .machine("machine_draining", "e1")
+        .move_machine("e1", "east-b")
+        .wait(100)
+        .complete("a"),
+        "machine e1 moves while attempt 1 of a is on it",
+    ),
+    "a start on a machine where it was before it moved": (
+        log()
+        .machine("machine_draining", "e1")
+        .move_machine("e1", "east-b")
+        .submit("a")
+        .run("a", ON_E1)
+        .wait(100)
+        .complete("a"),
+        "is placed on machine e1 as in cluster east-a of region east, but that machine is in cluster east-b of region east",
     ),
     "a start on a machine that serves inference": (
         log()
