@@ -273,7 +273,11 @@ class ScannedQueue:
         return 0
 
     def heads(self) -> Sequence[SimulatedWorkload]:
-        return [self._at(place) for place in _first_of_each_kind(self._queued, self._kinds, self._blocked).tolist()]
+        if not len(self._queued):
+            return []
+        # What has started since the pass began waits no more.
+        waiting = self._queued & self._columns.queued[self._order]
+        return [self._at(place) for place in _first_of_each_kind(waiting, self._kinds, self._blocked).tolist()]
 
     def in_order(self) -> Iterator[SimulatedWorkload]:
         waiting = np.flatnonzero(self._columns.queued[self._order])
