@@ -9,12 +9,13 @@ would be copied as a whole when it grows.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
-from domain.workload import TableInput
+from domain.workload import TableInput, WorkloadSpecification
+from domain.workload_fingerprint import workload_fingerprint
 
 _SHARDS = 64
 """A dictionary of a million names takes 50 ms to grow; one of 64 parts takes 1 ms."""
@@ -39,11 +40,13 @@ class Catalog:
     behind by no more. A table that is not in the catalog is held nowhere.
     """
 
-    __slots__ = ("_free_rows", "_lags", "_number_of", "_places", "_rows", "_sizes", "_where", "revision")
+    __slots__ = ("_free_rows", "_lags", "_number_of", "_places", "_rows", "_sizes", "_where", "hints", "revision")
 
     def __init__(self, tables: Iterable[Table] = (), revision: int = 0) -> None:
         """`revision`: grows with every change of the catalog that was stored; 0 for one that never was."""
         self.revision = revision
+        self.hints: Mapping[str, RegionId] = {}
+        """By fingerprint of a recurring workload, the region that the last plan of homes gave it (its R(job))."""
         self._rows: tuple[dict[TableId, int], ...] = tuple({} for _ in range(_SHARDS))
         self._sizes = array("q")
         self._where = array("l")
@@ -126,6 +129,13 @@ class Catalog:
             if region not in self.regions_holding(table_input):
                 missing[table_input.table] = None
         return tuple(missing)
+
+    def expects_elsewhere(self, region: RegionId, specification: WorkloadSpecification) -> bool:
+        """Whether the last plan gave the recurring workload that this is a run of to another region."""
+        if not self.hints or not specification.tables:
+            return False
+        fingerprint = workload_fingerprint(specification)
+        return fingerprint is not None and self.hints.get(fingerprint, region) != region
 
     def _shard(self, name: TableId) -> dict[TableId, int]:
         return self._rows[hash(name) % _SHARDS]

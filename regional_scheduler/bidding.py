@@ -92,7 +92,7 @@ class RegionBidder:
         if isinstance(plan, NoPlace):
             self.refusals.remember(workload, standing, plan, now, within_quota=within_quota)
             return None
-        return plan
+        return self._with_hint(plan, workload.specification)
 
     def answer_alone(self, lot: Lot, now: float) -> Answer:
         """The answer to one lot on the inventory as it is, with its diagnosis or its summary."""
@@ -134,7 +134,16 @@ class RegionBidder:
         plan = self._plan(lot, planned_s)
         if isinstance(plan, Refusal):
             return self._no_plan(lot, plan, planned_s, assumes_wins=assumes_wins), None
+        plan = self._with_hint(plan, lot.workload.specification)
         return Bid(plan.score, summary_of(plan)), plan
+
+    def _with_hint(self, plan: Plan, specification: WorkloadSpecification) -> Plan:
+        """The plan with what the slow path thinks of it: of equally good ones that of the region counts in which the last plan
+        of homes has the recurring workload run (MAST §6).
+        """
+        if not self._catalog.expects_elsewhere(self._inventory.region, specification):
+            return plan
+        return plan._replace(score=plan.score._replace(hint=1))
 
     def _no_plan(self, lot: Lot, refusal: Refusal, now: float, *, assumes_wins: bool) -> NoPlan:
         position = lot.position

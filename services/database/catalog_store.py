@@ -21,6 +21,7 @@ from services.database.channels import CATALOG_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
 from services.database.large_results import all_rows, rows_in_parts
+from services.database.plan_store import load_hints
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 from services.database.tables.catalog import DATA_TABLE_REPLICAS, DATA_TABLES, DROPPED_DATA_TABLES
 from services.database.tables.data_use import DATA_READS
@@ -110,6 +111,7 @@ async def update_catalog(connection: AnyConnection, catalog: Catalog) -> None:
         async for rows in parts:
             for name, size_bytes, home, replicas, lags_s in rows:
                 catalog.enter(TableId(name), size_bytes, RegionId(home), *_copies(replicas, lags_s))
+    catalog.hints = await load_hints(connection)
     catalog.revision = revision
 
 

@@ -9,7 +9,9 @@ from enum import StrEnum
 from psycopg.types.json import Jsonb
 
 from domain.identifiers import RegionId
-from services.database.connection import AnyConnection
+from services.database.channels import CATALOG_CHANNEL
+from services.database.connection import AnyConnection, wake_after_commit
+from services.database.revision_store import Subject, lock_revision, raise_revision
 
 LONGEST_PROBLEM = 4_000
 
@@ -104,6 +106,7 @@ async def finish_plan(
     """Stores what was found, if the plan is still wanted; it takes the place of all that wait for review, and its hints
     that of all earlier ones.
     """
+    await lock_revision(connection, Subject.CATALOG)
     cursor = await connection.execute(
         """UPDATE data_plans SET state = 'READY', figures = %s, catalog_revision = %s, ended_s = %s, stage = '', done = 1
             WHERE plan = %s AND state = 'RUNNING'""",
@@ -138,6 +141,8 @@ async def finish_plan(
         "INSERT INTO data_hints (fingerprint, region, plan) SELECT f, r, %s FROM unnest(%s::text[], %s::text[]) AS u (f, r)",
         (plan, list(hints), list(hints.values())),
     )
+    await raise_revision(connection, Subject.CATALOG)
+    wake_after_commit(connection, CATALOG_CHANNEL)
     return True
 
 
@@ -191,5 +196,5 @@ async def mark_applied(connection: AnyConnection, plan: int, now_s: float) -> bo
 
 async def load_hints(connection: AnyConnection) -> dict[str, RegionId]:
     """By fingerprint of a recurring workload, the region that the last plan gave it."""
-    cursor = await connection.execute("SELECT fingerprint, region FROM data_hints ORDER BY fingerprint")
+    cursor = await connection.execute("SELECT fingerprint, region FROM data_hints")
     return {str(fingerprint): RegionId(region) for fingerprint, region in await cursor.fetchall()}

@@ -29,6 +29,7 @@ from domain.rank import QueuePosition, Standing
 from domain.resources import TaskResources
 from domain.table import Table
 from domain.workload import Emulated, JobSpecification, TableInput, Workload, WorkloadSpecification
+from domain.workload_fingerprint import workload_fingerprint
 from regional_scheduler.bidding import RegionBidder
 from regional_scheduler.dispatching import Dispatch, DispatchRefused
 from regional_scheduler.planner import plan_workload
@@ -323,3 +324,26 @@ def test_what_is_withdrawn_leaves_the_inventory_as_it_was_and_is_dispatched_alik
     assert set(bench.inventory.holdings()) == held
     assert not any(bench.inventory.is_leaving(victim) for victim in victims)
     assert bench.bidder.confirm(won, 101.0) == confirmed
+
+
+def test_of_equal_bids_that_of_the_region_wins_where_the_last_plan_has_the_workload() -> None:
+    bench = Bench()
+    one = lot(1, 8, tables=(TableInput(CLICKS),))
+    fingerprint = workload_fingerprint(one.workload.specification)
+    assert fingerprint is not None
+
+    def hint() -> int:
+        (answer,) = bench.answer([one]).answers
+        alone = bench.bidder.plan_alone(one, 100.0)
+        assert isinstance(answer, Bid)
+        assert alone is not None
+        assert alone.score == answer.score
+        return answer.score.hint
+
+    assert hint() == 0
+    bench.catalog.hints = {fingerprint: WEST}
+    assert hint() == 1
+    bench.catalog.hints = {fingerprint: EAST}
+    assert hint() == 0
+    bench.catalog.hints = {"workload-other": WEST}
+    assert hint() == 0

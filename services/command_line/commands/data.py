@@ -1,4 +1,4 @@
-"""topmast data: where the tables of a warehouse should be (MAST's Tetris)."""
+"""topmast data: where the tables of a warehouse are, and where they should be (MAST's Tetris)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.command_line.commands import data_catalog
 from services.command_line.exit_code import ExitCode
 from services.command_line.failures import reported
-from services.command_line.options import JsonOption, in_a_folder
+from services.command_line.options import AddressOption, JsonOption, in_a_folder
 from services.command_line.output import TextTable, note, show, show_json, show_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from data_placement.objective.goals import Goals
     from data_placement.placement_plan import PlacementPlan
-    from data_placement.solvers.plan import Solver
+    from data_placement.plan_choices import PlanChoices
     from domain.warehouse import Warehouse
 
-app = typer.Typer(name="data", help="Where the tables of a warehouse should be.", no_args_is_help=True)
+app = typer.Typer(
+    name="data", help="Where the tables of a warehouse are, and where they should be.", no_args_is_help=True
+)
+app.command("import")(data_catalog.import_warehouse)
+app.command("export")(data_catalog.export_warehouse)
+app.command("list")(data_catalog.list_tables)
+app.command("apply")(data_catalog.apply_plan)
 
 
 class Version(StrEnum):
@@ -43,7 +49,8 @@ class SolverName(StrEnum):
 
 
 FolderArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A folder that describes a warehouse.", show_default=False)
+    Path,
+    typer.Argument(metavar="[DIR]", help="A folder that describes a warehouse; none: the service.", show_default=False),
 ]
 TablesOption = Annotated[int, typer.Option("--tables", min=10, help="How many tables.", show_default=False)]
 RegionsOption = Annotated[int, typer.Option("--regions", min=2, max=63, help="How many regions.")]
@@ -51,10 +58,22 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed gi
 OutFolderOption = Annotated[
     Path, typer.Option("-o", "--out", metavar="DIR", file_okay=False, callback=in_a_folder, show_default=False)
 ]
-SolverOption = Annotated[SolverName, typer.Option("--solver", help="How to look for a better placement.")]
+OptionalFolder = Annotated[
+    Path | None,
+    typer.Argument(metavar="[DIR]", help="A folder that describes a warehouse; none with --live.", show_default=False),
+]
+LiveOption = Annotated[bool, typer.Option("--live", help="Of the service, by its catalog and its configuration.")]
+SolverOption = Annotated[
+    SolverName | None,
+    typer.Option("--solver", help="How to look for a better placement; hill_climbing if left out.", show_default=False),
+]
 VersionOption = Annotated[
-    Version,
-    typer.Option("--version", help="v0: nothing moves; v1: overload costs no more than its opposite; v2: it does."),
+    Version | None,
+    typer.Option(
+        "--version",
+        help="v0: nothing moves; v1: overload costs no more than its opposite; v2 (if left out): it does.",
+        show_default=False,
+    ),
 ]
 TimeLimitOption = Annotated[
     float | None,
@@ -63,18 +82,22 @@ TimeLimitOption = Annotated[
 QuotaOption = Annotated[
     float | None, typer.Option("--quota-bytes", min=0.0, help="To copy in a day at most.", show_default=False)
 ]
-LinksOption = Annotated[bool, typer.Option("--links/--no-links", help="Keep to what links carry in a day.")]
+LinksOption = Annotated[
+    bool | None, typer.Option("--links/--no-links", help="Keep to what links carry in a day.", show_default=False)
+]
 HomeShareOption = Annotated[
     float | None,
     typer.Option("--home-training", min=0.0, max=1.0, help="To be trained at home at least.", show_default=False),
 ]
-ReplicasOption = Annotated[bool, typer.Option("--replicas/--no-replicas", help="Plan copies beside the homes.")]
+ReplicasOption = Annotated[
+    bool | None, typer.Option("--replicas/--no-replicas", help="Plan copies beside the homes.", show_default=False)
+]
 PlanOption = Annotated[
     Path | None,
     typer.Option("-o", "--out", metavar="FILE", dir_okay=False, callback=in_a_folder, help="Write the moves (CSV)."),
 ]
 MovesOption = Annotated[int, typer.Option("--explain", min=0, help="Explain so many of the first moves.")]
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", show_default=False)]
+OptionalTable = Annotated[str | None, typer.Argument(metavar="TABLE", show_default=False)]
 
 
 @app.command("generate")
@@ -97,46 +120,68 @@ def generate(tables: TablesOption, out: OutFolderOption, regions: RegionsOption 
 @app.command("plan")
 @reported()
 def plan(
-    folder: FolderArgument,
-    solver: SolverOption = SolverName.HILL_CLIMBING,
-    version: VersionOption = Version.V2,
+    folder: OptionalFolder = None,
+    live: LiveOption = False,
+    solver: SolverOption = None,
+    version: VersionOption = None,
     time_limit: TimeLimitOption = None,
     quota_bytes: QuotaOption = None,
-    links: LinksOption = False,
+    links: LinksOption = None,
     home_training: HomeShareOption = None,
-    replicas: ReplicasOption = True,
+    replicas: ReplicasOption = None,
     seed: SeedOption = 1,
     explain: MovesOption = 0,
     out: PlanOption = None,
+    address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find better homes for the tables, and copies beside them; show what changes. Nothing is moved."""
+    """Find better homes for the tables, and copies beside them; show what changes. Nothing is moved.
+
+    With --live the plan stays with the service until `topmast data apply`.
+    """
+    chosen = {
+        "solver": None if solver is None else solver.value,
+        "preset": None if version is None else version.value,
+        "time_limit_s": time_limit,
+        "quota_bytes": quota_bytes,
+        "keep_to_links": links,
+        "home_training_share": home_training,
+        "replicas": replicas,
+        "seed": seed,
+    }
+    if live:
+        from topmast.warehouses import PlacementChoices as LiveChoices
+
+        if folder is not None or out is not None:
+            raise typer.BadParameter("--live goes without a folder and without --out")
+        data_catalog.plan_live(LiveChoices(**chosen), explain, address, as_json=as_json)  # type: ignore[arg-type]  # fields by name
+        return
+    if folder is None:
+        raise typer.BadParameter("name a folder, or say --live")
+    from data_placement.plan_choices import PlanChoices
+
+    given = {name: value for name, value in chosen.items() if value is not None}
+    choices = PlanChoices(**given)  # type: ignore[arg-type]  # fields by name
+    _plan_folder(folder, choices, explain, out, as_json=as_json)
+
+
+def _plan_folder(folder: Path, choices: PlanChoices, explain: int, out: Path | None, *, as_json: bool) -> None:
     from numpy.random import default_rng
 
-    from data_placement.placement_plan import plan_placement
-    from data_placement.replicas import ReplicaPolicy
-    from data_placement.solvers.plan import MoveLimits
+    from data_placement.plan_choices import plan_by_choices
+    from data_placement.plan_document import figures_document
     from formats.warehouse_folder import read_warehouse
     from services.simulation.memory import forget_peak_memory, peak_memory_mib
 
     forget_peak_memory()
     warehouse = read_warehouse(folder)
     begun_s = time.monotonic()
-    limits = MoveLimits(
-        total_bytes=math.inf if quota_bytes is None else quota_bytes,
-        link_bytes=warehouse.regions.link_bytes_per_day if links else None,
-    )
-    policy = ReplicaPolicy() if replicas else ReplicaPolicy(False, False, 0.0)
-    chosen = None if version is Version.V0 else _solver(solver, time_limit)
-    progress = _watched(begun_s, time_limit)
-    found = plan_placement(
-        warehouse, _goals(version, home_training), chosen, limits, policy, default_rng(seed), progress
-    )
+    found = plan_by_choices(warehouse, choices, default_rng(choices.seed), _watched(begun_s, choices.time_limit_s))
     wall_s = time.monotonic() - begun_s
     if out is not None:
         _write_moves(out, warehouse, found)
     if as_json:
-        show_json(_as_json(warehouse, found, solver, version, wall_s, peak_memory_mib()))
+        show_json(figures_document(warehouse, found, choices, wall_s, peak_memory_mib()))
         return
     show(*_tables(warehouse, found))
     for remark in found.solution.remarks:
@@ -151,8 +196,19 @@ def plan(
 
 @app.command("explain")
 @reported()
-def explain_table(folder: FolderArgument, table: TableArgument, as_json: JsonOption = False) -> None:
-    """What each region would cost as the home of a table, term by term, and who reads it."""
+def explain_table(
+    folder: FolderArgument,
+    table: OptionalTable = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What each region would cost as the home of a table of a folder; of a table of the service, where it is and who reads it.
+
+    `topmast data explain TABLE` asks the service, `topmast data explain DIR TABLE` reads a folder.
+    """
+    if table is None:
+        data_catalog.explain_live(str(folder), address, as_json=as_json)
+        return
     from data_placement.objective.goals import V2
     from data_placement.objective.placement_state import evaluate, scratch_of, state_of
     from data_placement.objective.problem import problem_of
@@ -197,25 +253,6 @@ def explain_table(folder: FolderArgument, table: TableArgument, as_json: JsonOpt
     show_line(f"{table}: {warehouse.tables.size_bytes[place]:,} bytes, {readers:,} jobs read it")
     head = ("home in", "allowed", "reads", "gpu", "storage", "cost")
     show(TextTable("What moving its home would change; less is better", head, shown, frozenset({2, 3, 4, 5})))
-
-
-def _solver(name: SolverName, time_limit_s: float | None) -> Solver:
-    """The solver; the mixed-integer one keeps to the time limit by itself."""
-    from data_placement.solvers.mixed_integer import MixedInteger
-    from data_placement.solvers.registry import SOLVERS
-
-    if name is SolverName.MILP and time_limit_s is not None:
-        return MixedInteger(time_limit_s)
-    return SOLVERS[name.value]()
-
-
-def _goals(version: Version, home_training: float | None) -> Goals:
-    from dataclasses import replace
-
-    from data_placement.objective.goals import PRESETS, V2
-
-    goals = PRESETS.get(version.value, V2)
-    return goals if home_training is None else replace(goals, home_training_share=home_training)
 
 
 def _watched(begun_s: float, time_limit_s: float | None) -> Callable[[str, float], bool]:
@@ -273,78 +310,22 @@ def _tables(warehouse: Warehouse, found: PlacementPlan) -> list[TextTable]:
     ]
 
 
-def _as_json(
-    warehouse: Warehouse, found: PlacementPlan, solver: SolverName, version: Version, wall_s: float, peak_mib: float
-) -> dict[str, object]:
-    before, after, moves, replicas = found.before, found.after, found.solution.moves, found.replicas
-    stored = float(warehouse.tables.size_bytes.sum())
-    copies = replicas.bytes_for_jobs + replicas.bytes_against_disasters + replicas.bytes_of_hot_tables
-    return {
-        "solver": None if version is Version.V0 else solver.value,
-        "version": version.value,
-        "tables": warehouse.tables.count,
-        "regions": warehouse.regions.count,
-        "jobs": warehouse.jobs.count,
-        "pairs": len(warehouse.jobs.tables),
-        "objective": {
-            when: {"total": each.total, "reads": each.reads, "gpu": each.gpu, "storage": each.storage}
-            for when, each in (("before", before), ("after", after))
-        },
-        "bound": found.solution.bound,
-        "finished": found.solution.finished,
-        "moves": len(moves.table),
-        "moved_bytes": float(moves.bytes.sum()),
-        "overload_before": _finite(before.overload),
-        "overload_after": _finite(after.overload),
-        "overload_deviation_before": before.overload_deviation,
-        "overload_deviation_after": after.overload_deviation,
-        "home_training_rate": after.home_training_rate,
-        "home_training_rate_before": before.home_training_rate,
-        "collocation_rate": after.collocation_rate,
-        "collocation_rate_before": before.collocation_rate,
-        "cross_region_bytes_before": before.cross_region_bytes,
-        "cross_region_bytes": after.cross_region_bytes,
-        "replica_bytes": copies,
-        "extra_storage": copies / stored if stored else 0.0,
-        "tables_without_disaster_copy": replicas.without_disaster_copy,
-        "jobs_without_region": replicas.jobs_without_region,
-        "exceeded_before": list(before.exceeded),
-        "exceeded_after": list(after.exceeded),
-        "wall_s": wall_s,
-        "peak_rss_mib": peak_mib,
-    }
-
-
 def _load(load: float) -> str:
     """Demand over supply; nothing for a region without GPUs."""
     return "" if math.isnan(load) else f"{load:.2f}"
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _explained(warehouse: Warehouse, found: PlacementPlan, count: int) -> list[str]:
     """A sentence for each of the first moves: which terms it improved by how much."""
+    from data_placement.plan_document import move_reason
+
     moves, names = found.solution.moves, warehouse.regions.names
     sentences: list[str] = []
     for place in range(min(count, len(moves.table))):
-        terms = [
-            (gain, words)
-            for gain, words in (
-                (float(moves.reads[place]), "reads across regions"),
-                (float(moves.gpu[place]), "GPU demand beside supply"),
-                (float(moves.storage[place]), "storage beside capacity"),
-            )
-            if gain != 0.0
-        ]
-        better = ", ".join(f"{words} {gain:.3g} better" for gain, words in sorted(terms, reverse=True) if gain > 0)
-        worse = ", ".join(f"{words} {-gain:.3g} worse" for gain, words in sorted(terms) if gain < 0)
         table = warehouse.tables.names[int(moves.table[place])]
         source, target = names[int(moves.source[place])], names[int(moves.target[place])]
         sentences.append(
-            f"{table} moves from {source} to {target} ({moves.bytes[place]:.4g} bytes): "
-            + "; ".join(part for part in (better, worse) if part)
+            f"{table} moves from {source} to {target} ({moves.bytes[place]:.4g} bytes): {move_reason(found, place)}"
         )
     return sentences
 

@@ -1,0 +1,231 @@
+"""topmast data, of a running service: its catalog of tables, plans of where they should be, and moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.command_line.connection import CHANGING_ATTEMPTS, connect
+from services.command_line.exit_code import ExitCode
+from services.command_line.failures import reported
+from services.command_line.options import AddressOption, JsonOption, in_a_folder
+from services.command_line.output import TextTable, note, show, show_json, show_line
+from services.command_line.wording import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from topmast.warehouses import PlacementChoices, PlacementPlan, TableExplanation, WarehouseTable
+
+ImportArgument = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", exists=True, file_okay=False, help="A warehouse folder.", show_default=False),
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it; otherwise only what would change is shown.")]
+KeepOption = Annotated[bool, typer.Option("--keep-others", help="Tables of earlier imports that DIR lacks stay.")]
+PlacesOption = Annotated[
+    bool, typer.Option("--take-places", help="Known tables are where DIR says, and not where the catalog does.")
+]
+ExportOption = Annotated[
+    Path, typer.Option("-o", "--out", metavar="DIR", file_okay=False, callback=in_a_folder, show_default=False)
+]
+RegionOption = Annotated[str, typer.Option("--region", help="Only tables of which this region has a copy.")]
+NamespaceOption = Annotated[str, typer.Option("--namespace", help="Only tables whose name begins with it and a dot.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="At most so many.")]
+PlanArgument = Annotated[int, typer.Argument(metavar="[PLAN]", min=0, help="Its number; the newest one if left out.")]
+
+
+@reported()
+def import_warehouse(
+    folder: ImportArgument,
+    yes: YesOption = False,
+    keep_others: KeepOption = False,
+    take_places: PlacesOption = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the tables of a warehouse folder, and who reads them, into the catalog: all or nothing."""
+    with connect(address, CHANGING_ATTEMPTS) as client:
+        done = client.data.import_folder(folder, dry_run=not yes, keep_others=keep_others, take_places=take_places)
+    if as_json:
+        show_json(done)
+        return
+    for remark in done.remarks:
+        note(remark)
+    would = "" if yes else "would be "
+    show_line(
+        f"{done.tables:,} tables: {done.new_tables:,} {would}new, {done.changed_tables:,} {would}changed, "
+        f"{done.dropped_tables:,} others {would}dropped; {done.partitions:,} partitions, {done.readers:,} readers, "
+        f"{done.reads:,} reads"
+    )
+    if not yes:
+        note("nothing was changed; --yes does it")
+
+
+@reported()
+def export_warehouse(out: ExportOption, address: AddressOption = None) -> None:
+    """Write the catalog into a folder of Parquet files that `topmast data import` and `topmast data plan` read."""
+    with connect(address) as client:
+        client.data.export_folder(out)
+    show_line(f"wrote the catalog to {out}")
+
+
+@reported()
+def list_tables(
+    region: RegionOption = "",
+    namespace: NamespaceOption = "",
+    limit: LimitOption = 100,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show tables by name: how large they are, where their home is, and where copies are."""
+    with connect(address) as client:
+        found = list(client.data.tables(region=region, namespace=namespace, limit=limit))
+    if as_json:
+        for table in found:
+            show_json(table)
+    elif not found:
+        note("there is no such table in the catalog")
+    else:
+        show(_tables(found))
+
+
+@reported()
+def apply_plan(
+    plan: PlanArgument = 0, yes: YesOption = False, address: AddressOption = None, as_json: JsonOption = False
+) -> None:
+    """Begin the moves of a plan that `topmast data plan --live` made."""
+    with connect(address, CHANGING_ATTEMPTS) as client:
+        if not yes:
+            found = client.data.plan(plan)
+            show(*plan_tables(found.figures))
+            note(f"nothing was moved; topmast data apply {found.plan} --yes begins its {found.all_moves:,} moves")
+            return
+        done = client.data.apply_plan(plan)
+    if as_json:
+        show_json(done)
+        return
+    show_line(
+        f"plan {done.plan}: {done.moves:,} moves of {done.bytes:.4g} bytes begin; {done.passed_over:,} passed over"
+    )
+
+
+def plan_live(choices: PlacementChoices, explain: int, address: str | None, *, as_json: bool) -> None:
+    """Has the service make a plan, and shows it. Ends the command where it cannot be made."""
+    result: PlacementPlan | None = None
+    said = ""
+    with connect(address) as client:
+        for progress in client.data.make_plan(choices):
+            result = progress.result
+            if progress.stage and progress.stage != said:
+                said = progress.stage
+                note(f"plan {progress.plan}: {said}")
+        if result is not None and explain > 100:
+            result = client.data.plan(result.plan, moves=min(explain, 10_000))
+    if result is None or result.problem:
+        note("there is no plan" if result is None else f"plan {result.plan} could not be made: {result.problem}")
+        raise typer.Exit(ExitCode.REFUSED)
+    if as_json:
+        show_json({"plan": result.plan, **result.figures})
+        return
+    show(*plan_tables(result.figures))
+    for move in result.moves[:explain]:
+        show_line(
+            f"{move.table}: {move.kind} from {move.source} to {move.target} ({move.size_bytes:,} bytes): {move.reason}"
+        )
+    show_line(f"plan {result.plan} has {result.all_moves:,} moves; topmast data apply {result.plan} --yes begins them")
+
+
+def explain_live(table: str, address: str | None, *, as_json: bool) -> None:
+    """Shows where a table of the service is, who reads it, and what is to become of it."""
+    with connect(address) as client:
+        found = client.data.explain(table)
+    if as_json:
+        show_json(found)
+        return
+    show(_tables([found.table]))
+    if found.readers:
+        show(_readers(found))
+    for proposed in found.proposed:
+        show_line(
+            f"plan {proposed.plan}: {proposed.kind} from {proposed.source} to {proposed.target}: {proposed.reason}"
+        )
+    for move in found.moves:
+        show_line(
+            f"move {move.move}: {move.kind} from {move.source} to {move.target} is {move.state}, "
+            f"{move.copied_bytes:,} of {move.size_bytes:,} bytes{': ' + move.reason if move.reason else ''}"
+        )
+
+
+def plan_tables(figures: Mapping[str, object]) -> list[TextTable]:
+    """The figures of a plan, before and after, together and per region."""
+    objective = figures.get("objective")
+    cost = objective if isinstance(objective, dict) else {}
+    rows = [
+        ("cost", *(f"{cost[when]['total']:.4f}" for when in ("before", "after"))),
+        *(
+            (words, _figure(figures.get(before)), _figure(figures.get(after)))
+            for words, before, after in (
+                ("most overloaded region, demand/supply", "overload_before", "overload_after"),
+                ("trained at home", "home_training_rate_before", "home_training_rate"),
+                ("collocated with GPUs", "collocation_rate_before", "collocation_rate"),
+                ("bytes read across regions", "cross_region_bytes_before", "cross_region_bytes"),
+            )
+        ),
+    ]
+    regions = figures.get("by_region")
+    names = ("load_before", "load_after", "stored_before", "stored_after")
+    by_region = [
+        (str(region["region"]), *(_figure(region[name]) for name in names))
+        for region in (regions if isinstance(regions, list) else [])
+    ]
+    heads = ("region", "load before", "after", "stored before", "after")
+    return [
+        TextTable("High priority only, where it says demand", ("what", "before", "after"), rows, frozenset({1, 2})),
+        TextTable("Regions", heads, by_region, frozenset({1, 2, 3, 4})),
+    ]
+
+
+def _figure(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else ""
+
+
+def _tables(found: Iterable[WarehouseTable]) -> TextTable:
+    rows = [
+        (
+            table.table,
+            table.tenant,
+            f"{table.size_bytes:,}",
+            table.home,
+            ", ".join(
+                copy.region + (f" ({copy.partitions} partitions)" if copy.partitions is not None else "")
+                for copy in table.copies
+            ),
+            f"{table.partitions:,}",
+            "" if table.last_partition_s is None else moment(table.last_partition_s),
+        )
+        for table in found
+    ]
+    heads = ("table", "tenant", "bytes", "home", "copies", "partitions", "newest")
+    return TextTable("Tables", heads, rows, frozenset({2, 5}))
+
+
+def _readers(found: TableExplanation) -> TextTable:
+    rows = [
+        (
+            reader.reader,
+            reader.kind,
+            reader.gpu_model,
+            str(reader.priority),
+            f"{reader.gpu_hours:.4g}",
+            f"{reader.cpu_hours:.4g}",
+            f"{reader.other_tables:,}",
+            reader.hint,
+        )
+        for reader in found.readers
+    ]
+    heads = ("reader", "kind", "GPU model", "priority", "GPU hours", "CPU hours", "other tables", "hint")
+    title = f"Readers, {len(found.readers)} of {found.all_readers}; hours in a day"
+    return TextTable(title, heads, rows, frozenset({3, 4, 5, 6}))
