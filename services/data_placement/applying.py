@@ -10,7 +10,8 @@ from services.database.plan_store import PlanState, StoredMove
 from services.grpc_errors import NotFound, PreconditionFailed
 from topmast.v1 import data_placement_pb2 as messages
 
-_AT_ONCE = 5_000
+_AT_ONCE = 500
+"""Enqueuing so many takes some milliseconds of the loop."""
 DEADLINES_S = {0: 4 * 3600.0, 1: 12 * 3600.0}
 """By the highest priority of a table's readers, within which time it should be there; of others, in the background."""
 

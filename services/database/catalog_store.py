@@ -87,6 +87,33 @@ async def drop_tables(connection: AnyConnection, names: Sequence[TableId], revis
     await execute(connection, upsert_rows(DROPPED_DATA_TABLES, ("data_table", "revision"), rows))
 
 
+async def homeless_tables(connection: AnyConnection) -> tuple[int, str]:
+    """How many tables have their home in a region that the fleet does not have, and the first by name."""
+    cursor = await connection.execute(
+        """SELECT count(*), coalesce(min(t.data_table), '') FROM data_tables t
+            WHERE NOT EXISTS (SELECT FROM regions r WHERE r.region = t.home)"""
+    )
+    row = await cursor.fetchone()
+    return (0, "") if row is None else (int(row[0]), str(row[1]))
+
+
+async def forget_copies_elsewhere(connection: AnyConnection) -> None:
+    """Copies in regions that the fleet does not have are none any more. The caller has locked the fleet and the catalog."""
+    cursor = await connection.execute(
+        """SELECT DISTINCT data_table FROM data_table_replicas c
+            WHERE NOT EXISTS (SELECT FROM regions r WHERE r.region = c.region)"""
+    )
+    names = [str(row[0]) for row in await cursor.fetchall()]
+    if not names:
+        return
+    revision = await raise_revision(connection, Subject.CATALOG)
+    await connection.execute(
+        """DELETE FROM data_table_replicas c WHERE NOT EXISTS (SELECT FROM regions r WHERE r.region = c.region)"""
+    )
+    await connection.execute("UPDATE data_tables SET revision = %s WHERE data_table = ANY (%s)", (revision, names))
+    wake_after_commit(connection, CATALOG_CHANNEL)
+
+
 async def load_catalog(connection: AnyConnection) -> Catalog:
     """All tables, at the present revision, if the transaction is one snapshot."""
     catalog = Catalog(revision=-1)

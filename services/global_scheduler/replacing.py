@@ -55,9 +55,25 @@ async def replace_fleet(
         raise PreconditionFailed("MACHINES_IN_USE", "fleet", str(refused)) from refused
     await event_store.append(connection, ups)
     await catalog_store.apply_tables(connection, tables)
+    await _require_homes(connection)
     wake_after_commit(connection, SCAN_CHANNEL)
     if tenants is not None:
         await _store_tenants(connection, tenants)
+
+
+async def _require_homes(connection: AnyConnection) -> None:
+    """Raises PreconditionFailed where a region without which the fleet would be is the home of a table; a copy that lies in
+    one is forgotten.
+    """
+    homeless, first = await catalog_store.homeless_tables(connection)
+    if homeless:
+        raise PreconditionFailed(
+            "TABLES_AT_HOME",
+            "fleet",
+            f"{homeless} tables have their home in regions that the fleet would not have, {first} first; move them before"
+            " (topmast data plan --live), or drop them by an import without them",
+        )
+    await catalog_store.forget_copies_elsewhere(connection)
 
 
 async def _ups_of_disappearing(connection: AnyConnection, after: Fleet, now: float) -> list[Event]:

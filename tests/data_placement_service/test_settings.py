@@ -1,0 +1,47 @@
+"""The section `data` of scheduler.yaml: when the next plan is due, and what is refused."""
+
+import pytest
+
+from formats.problems import FormatError
+from formats.scheduler_file import parse_scheduler_file
+from services.configuration import Configuration
+from services.data_placement.settings import DataSettings
+
+_DAY_S = 86_400.0
+
+
+def _parsed(text: str) -> DataSettings:
+    return parse_scheduler_file(text, Configuration).data
+
+
+def test_a_plan_is_due_once_a_day_at_the_set_time() -> None:
+    settings = _parsed("data: {daily_at: '02:30', bytes_per_day: 5000000000000, solver: late_acceptance}")
+    at_s = 2.5 * 3600.0
+    assert settings.next_plan_s(3 * _DAY_S) == 3 * _DAY_S + at_s
+    assert settings.next_plan_s(3 * _DAY_S + at_s) == 4 * _DAY_S + at_s
+    assert settings.next_plan_s(3 * _DAY_S + at_s - 1.0) == 3 * _DAY_S + at_s
+    assert settings.choices().quota_bytes == 5e12
+    assert settings.choices().solver == "late_acceptance"
+    assert _parsed("").next_plan_s(0.0) is None
+
+
+def test_a_time_without_quotes_is_read_as_it_was_meant() -> None:
+    assert _parsed("data: {daily_at: 12:30}").daily_at == "12:30"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("data: {daily_at: '25:00'}", "data.daily_at"),
+        ("data: {solver: guess}", "data.solver"),
+        ("data: {preset: v9}", "data.preset"),
+        ("data: {time_limit_s: -1}", "data.time_limit_s"),
+        ("data: {apply: maybe}", "data.apply"),
+        ("data: {home_training_share: 2}", "data.home_training_share"),
+        ("data: {history_days: 0}", "data.history_days"),
+        ("data: {quota: 5}", "data.quota"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_field(text: str, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
+        _parsed(text)
