@@ -100,10 +100,11 @@ class Planner:
 
     async def _make_daily(self) -> None:
         """Each day, also where the service was down when it was due."""
+        begun_s = self._clock.now()
         while True:
             now_s = self._clock.now()
             last_s = await self._database.run(plan_store.last_asked_s)
-            due_s = self._settings.next_plan_s(now_s if last_s is None else last_s)
+            due_s = self._settings.next_plan_s(begun_s if last_s is None else last_s)
             if due_s is None:
                 await asyncio.Event().wait()
                 return

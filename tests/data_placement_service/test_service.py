@@ -10,9 +10,11 @@ from data_placement.warehouse_generator import generate_warehouse
 from domain.fleet import Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 from formats.warehouse_folder import read_warehouse, write_warehouse
+from services.configuration import Configuration
+from services.data_placement.settings import DataSettings
 from services.runtime.in_process import run_in_process
 from topmast import AsyncClient
-from topmast.errors import InvalidArgumentError, TopmastError
+from topmast.errors import InvalidArgumentError, NotFoundError, TopmastError
 from topmast.warehouses import PlacementChoices, PlacementPlan
 
 
@@ -116,3 +118,28 @@ def test_what_makes_no_sense_is_refused_with_its_field(database_url: str, tmp_pa
             await data.declare_capacity({"region00": 5}, {("region00", "region01"): 0.0})
 
     asyncio.run(scenario())
+
+
+def test_a_plan_is_made_each_day_and_applied_by_itself_where_that_is_set(database_url: str, tmp_path: Path) -> None:
+    write_warehouse(tmp_path / "in", generate_warehouse(60, 3, np.random.default_rng(1)))
+    configuration = Configuration(data=DataSettings(daily_at="02:30", apply="automatic"))
+
+    async def scenario() -> PlacementPlan:
+        running = run_in_process(
+            database_url, _fleet(3), (), tmp_path, configuration=configuration, clock_speed=10_000.0
+        )
+        async with running as service, AsyncClient(service.address) as client:
+            await client.data.import_folder(tmp_path / "in")
+            async with asyncio.timeout(60.0):
+                while True:
+                    try:
+                        plan = await client.data.plan()
+                    except NotFoundError:
+                        plan = None
+                    if plan is not None and plan.state == "APPLIED":
+                        return plan
+                    await asyncio.sleep(0.1)
+
+    plan = asyncio.run(scenario())
+    assert plan.applied_s is not None
+    assert plan.asked_s % 86_400.0 >= 2.5 * 3600.0
