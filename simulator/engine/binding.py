@@ -47,6 +47,11 @@ class Bindings:
         self._bind(work, region, _model_of(work))
         return True
 
+    def region_of(self, work: SimulatedWorkload) -> int | None:
+        """The region that it is bound to; None: to none."""
+        bound = self._bound.get(work.index)
+        return None if bound is None else bound[0]
+
     def _bind(self, work: SimulatedWorkload, region: int, model: GpuModel) -> None:
         self._demand.setdefault(model, self._nothing())[region] += work.base_gpus
         self._bound[work.index] = region, model

@@ -8,12 +8,14 @@ from typing import TypeAlias
 from cluster_manager.attempt_run.actions import RecordEnd
 from cluster_manager.attempt_run.events import Eviction
 from cluster_manager.guarded_mechanism import MechanismFailure
+from data_placement.migrations.migration import Migration
 from domain.events import Event, EventKind, JsonValue
 from domain.identifiers import ClusterId, MachineId, RegionId
 from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import LossCause
 from domain.plan import TaskName
 from domain.rank import Standing
+from domain.table import Table
 from formats.event_details import (
     dispatched_details,
     jobs_details,
@@ -24,6 +26,7 @@ from formats.event_details import (
     submitted_details,
     undecided_details,
 )
+from formats.table_events import table_moved_details
 from regional_scheduler.auction import AwaitingData, Verdict, Won
 from simulator.engine.workloads import SimulatedWorkload
 
@@ -165,6 +168,13 @@ class SimulatedEvents:
     def run_ended(self, now: float, *, stalled: bool) -> None:
         """The run is over, and workloads are not."""
         self._sink(Event(now, EventKind.RUN_ENDED, details={"stalled": stalled}))
+
+    def table_moved(self, table: Table, source: RegionId, migration: Migration, now: float) -> None:
+        """`table` is where it is from now on; `source` was its home."""
+        details = table_moved_details(
+            table, source, migration.copy_bytes, moves_home=migration.moves_home, on_demand=migration.on_demand
+        )
+        self._sink(Event(now, EventKind.TABLE_MOVED, region=migration.target, details=details))
 
     def invariant_broken(self, region: RegionId | None, sentence: str, now: float) -> None:
         """What must always hold does not."""

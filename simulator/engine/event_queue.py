@@ -37,9 +37,11 @@ class Happens(IntEnum):
     """What runs is to be resized, retuned or moved."""
     TRIAL_OVER = 12
     """An attempt has run for so long that the skew of its model is known."""
-    SCAN_PASS = 13
-    AUCTION = 14
-    ROUND = 15
+    TABLES = 13
+    """A copy of a table is complete, or a move of one is due."""
+    SCAN_PASS = 14
+    AUCTION = 15
+    ROUND = 16
     """What runs may be resized and retuned."""
 
 

@@ -178,15 +178,7 @@ class Intake:
     ) -> SimulatedWorkload:
         specification = workload.specification
         tenant = self._position[specification.tenant]
-        asked = _asked(workload)
-        eligible, scopes, shape = self._eligible_for(workload, asked)
-        if shape is None:
-            shape = self._shape_number(asked, eligible, scopes, index)
-        elif ways:
-            # Alike are those alone that may run in the same ways, each of which is one job.
-            alike = all(len(way.workload.specification.jobs) == 1 for way in ways)
-            asked = tuple([shape for way in ways for shape in _asked(way.workload)])
-            shape = self._shape_number(asked, eligible, scopes, ALL_ALIKE if alike else index)
+        eligible, shape = self._place(workload, index, ways)
         return SimulatedWorkload(
             index=index,
             workload=workload,
@@ -203,6 +195,28 @@ class Intake:
             eligible=eligible,
             charges=quota_charges(specification, self._tenants[tenant].quota) if self._charged else {},
         )
+
+    def _place(self, workload: Workload, index: int, ways: Sequence[WayToRun]) -> tuple[tuple[int, ...], int]:
+        """Where it may run, and its shape."""
+        asked = _asked(workload)
+        eligible, scopes, shape = self._eligible_for(workload, asked)
+        if shape is None:
+            shape = self._shape_number(asked, eligible, scopes, index)
+        elif ways:
+            # Alike are those alone that may run in the same ways, each of which is one job.
+            alike = all(len(way.workload.specification.jobs) == 1 for way in ways)
+            asked = tuple([shape for way in ways for shape in _asked(way.workload)])
+            shape = self._shape_number(asked, eligible, scopes, ALL_ALIKE if alike else index)
+        return eligible, shape
+
+    def tables_moved(self) -> None:
+        """Where workloads with tables may run is worked out anew."""
+        self._eligible.clear()
+
+    def place_anew(self, work: SimulatedWorkload) -> None:
+        """The workload may run where it could now, as if it had just been submitted."""
+        work.eligible, work.shape = self._place(work.workload, work.index, work.ways)
+        work.kind = self._kind_of(work.shape, work.tenant)
 
     def bind(self, work: SimulatedWorkload, region: int) -> None:
         """The workload may run in that region only."""

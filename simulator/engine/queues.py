@@ -30,6 +30,10 @@ class WorkloadQueue(Protocol):
 
     def remove(self, work: SimulatedWorkload) -> None: ...
 
+    def holds(self, work: SimulatedWorkload) -> bool:
+        """Whether it waits here."""
+        ...
+
     def rank_anew(self, now: float) -> None:
         """What policies are told has changed for all that wait."""
         ...
@@ -96,6 +100,9 @@ class RankedQueue:
         # It stays in its heap until it comes to the head; what is not in `_waiting` does not count.
         del self._waiting[work.index]
         self._hopeless.pop(work.kind, None)
+
+    def holds(self, work: SimulatedWorkload) -> bool:
+        return work.index in self._waiting
 
     def rank_anew(self, now: float) -> None:
         entries = [entry for heap in (*self._heaps.values(), self._passed_over) for entry in heap if self._waits(entry)]
@@ -236,6 +243,9 @@ class ScannedQueue:
     def remove(self, work: SimulatedWorkload) -> None:
         self._columns.queued[work.index] = False
         self._waiting -= 1
+
+    def holds(self, work: SimulatedWorkload) -> bool:
+        return bool(self._columns.queued[work.index])
 
     def rank_anew(self, now: float) -> None:
         """The next scan pass does."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from data_placement.catalog import Catalog
 from domain.scaling import LinearScaling
 from domain.snapshot import Snapshot
 from formats.problems import FieldProblem, FormatError
@@ -27,6 +28,7 @@ from simulator.engine.failures import Failures, failure_domains
 from simulator.engine.invariants import broken_invariants
 from simulator.engine.loans import Loans
 from simulator.engine.machine_failures import MachineFailures
+from simulator.engine.readers_of_tables import ReadersOfTables
 from simulator.engine.recorder import RunFacts
 from simulator.engine.resuming import resume
 from simulator.engine.scheduling import Scheduling
@@ -34,6 +36,7 @@ from simulator.engine.settings import SimulationSettings
 from simulator.engine.simulation_input import SimulationInput, check_input
 from simulator.engine.snapshots import snapshot_of
 from simulator.engine.submission import ArrivalSubmission
+from simulator.engine.table_moves import TableMoves
 from simulator.engine.waiting import promotion_due
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world_making import make_intake, make_queue_pass, make_scanner, make_trials, make_world
@@ -104,7 +107,7 @@ class Simulation:
         self._start_s = given.start_s(arrivals)
         self.world = make_world(
             given.fleet,
-            given.catalog,
+            given.catalog if given.table_moves is None else Catalog(given.catalog),
             tenants,
             policy,
             settings,
@@ -129,7 +132,11 @@ class Simulation:
         self._trials = make_trials(self.world, intake, self._attempts)
         if given.snapshot is not None:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
-        self._submission = ArrivalSubmission(self.world, arrivals, intake, self._bindings, self._attempts, queue_pass)
+        readers = ReadersOfTables(
+            self.world, intake, self._bindings, self._attempts, queue_pass, follows=given.table_moves is not None
+        )
+        self._tables = TableMoves(self.world, given.table_moves, readers, self._start_s) if given.table_moves else None
+        self._submission = ArrivalSubmission(self.world, arrivals, intake, self._bindings, self._attempts, readers)
         self._scheduling = Scheduling(self.world, self._attempts, queue_pass, scanner, self._start_s)
         self._moves = self._moves_of_workloads()
         self._requests = ActionRequests(self.world, self._attempts, given.actions)
@@ -148,6 +155,8 @@ class Simulation:
         self._loans.begin(self._start_s)
         self._requests.begin(self._start_s)
         self._adjustments.begin(self._start_s)
+        if self._tables is not None:
+            self._tables.begin()
         stop_s = self._start_s + world.settings.stop_after_s if world.settings.stop_after_s > 0 else math.inf
         broken_off = False
         looked_at = 0
@@ -201,6 +210,8 @@ class Simulation:
     def _all_ended(self) -> bool:
         """All that was submitted has ended: nothing but failures of machines may be left."""
         world, submission = self.world, self._submission
+        if world.without_data and self._tables is not None and self._tables.goes_on:
+            return False
         return world.ended + world.without_data == submission.workloads
 
     @property
@@ -256,6 +267,8 @@ class Simulation:
             self._requests.carry_out(subject, now)
         elif kind == Happens.TRIAL_OVER and self._trials is not None:
             self._trials.is_over(self.world.workloads[subject], token)
+        elif kind == Happens.TABLES and self._tables is not None:
+            self._tables.look(now, token)
         elif kind == Happens.SCAN_PASS:
             self._scheduling.scan(now)
         elif kind == Happens.AUCTION:

@@ -20,6 +20,7 @@ from formats.trace_workload import model_of
 from simulator.engine.arrivals import Arrival, arrivals_of
 from simulator.inputs.actions import ActionAt
 from simulator.inputs.loans import LoanSchedule, check_loans
+from simulator.inputs.table_moves import TableMovesInput, check_table_moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,9 @@ class SimulationInput:
     default_duration_s: float | None = None
     """Seconds of work that workloads which are not emulated are taken to need from the snapshot on."""
     catalog: Catalog = field(default_factory=Catalog)
-    """The tables that rows and workloads may read; they do not move while the simulation runs."""
+    """The tables that rows and workloads may read."""
+    table_moves: TableMovesInput | None = None
+    """How tables move while the simulation runs; None: they stay where they are."""
     actions: Sequence[ActionAt] = ()
     """What is asked of running workloads: to be resized, retuned or moved."""
     begins_s: float | None = None
@@ -111,6 +114,8 @@ def check_input(given: SimulationInput, arrivals: Sequence[Arrival]) -> None:
             f"table {unknown_tables[0]} does not exist; add it to the tables of the fleet file, or leave it out"
         )
         raise FormatError(given.trace, [FieldProblem("tables", description)])
+    if given.table_moves is not None:
+        check_table_moves(given.table_moves, given.catalog, given.fleet, "table moves")
     seen = {workload.workload for workload in given.snapshot.workloads()} if given.snapshot is not None else set()
     for arrival in arrivals:
         if arrival.workload in seen:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from domain.life_cycle import Happening
-from regional_scheduler.auction import AwaitingData
 from simulator.engine.arrivals import Arrival
 from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
 from simulator.engine.intake import Intake
-from simulator.engine.queue_pass import SimulatedQueuePass
+from simulator.engine.readers_of_tables import ReadersOfTables
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
 
@@ -29,14 +27,14 @@ class ArrivalSubmission:
         intake: Intake,
         bindings: Bindings,
         attempts: Attempts,
-        queue_pass: SimulatedQueuePass,
+        readers: ReadersOfTables,
     ) -> None:
         self._world = world
         self._arrivals = arrivals
         self._intake = intake
         self._bindings = bindings
         self._attempts = attempts
-        self._queue_pass = queue_pass
+        self._readers = readers
         self._next = 0
         self._made: Sequence[SimulatedWorkload] = ()
         """The next ones, made ahead of their time, ..."""
@@ -79,6 +77,7 @@ class ArrivalSubmission:
         """Accepts a workload, or refuses what no region could ever host."""
         world = self._world
         work = self._make_next()
+        self._readers.place(work)
         world.workloads.append(work)
         hosted = bool(work.eligible) or only_data_is_missing(world, work)
         world.refused.append(not hosted)
@@ -94,18 +93,11 @@ class ArrivalSubmission:
             world.columns.submit(work)
         if world.log is not None:
             world.log.submitted(work, now)
+        self._readers.submitted(work)
         if work.eligible:
             self._attempts.queue(work)
         else:
-            world.without_data += 1
-            self._note_missing_data(work, now)
-
-    def _note_missing_data(self, work: SimulatedWorkload, now: float) -> None:
-        work.happens(Happening.NO_DATA)
-        verdict = self._world.regions.verdict(self._queue_pass.lot_of(work), (), now)
-        log = self._world.log
-        if isinstance(verdict, AwaitingData) and log is not None:
-            log.awaiting_data(work, verdict, now)
+            self._readers.awaits_data(work, now)
 
 
 def only_data_is_missing(world: World, work: SimulatedWorkload) -> bool:

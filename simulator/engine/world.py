@@ -79,7 +79,7 @@ class World:
     refused: list[bool] = field(default_factory=list)
     """By workload index: no region could ever host it."""
     without_data: int = 0
-    """Accepted, but no region that could run them has their tables; tables do not move in a simulation."""
+    """Accepted, but no region that could run them has their tables."""
     down_at_first: set[tuple[int, int]] = field(default_factory=set)
     """Machines (position of the region, place in it) that were down when the run began: they stay so."""
     ended: int = 0

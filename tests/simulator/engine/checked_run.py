@@ -31,6 +31,7 @@ from simulator.engine.simulation import Simulation
 from simulator.engine.simulation_input import SimulationInput
 from simulator.inputs.actions import ActionAt
 from simulator.inputs.loans import LoanSchedule
+from simulator.inputs.table_moves import TableMovesInput
 from simulator.policies.policy import Policy
 from simulator.results.conservation import check_conservation
 from simulator.results.run_record import RunRecord, WorkloadEnd
@@ -82,6 +83,7 @@ def checked_run(
     actions: Sequence[ActionAt] = (),
     workloads: Sequence[Workload] = (),
     check_every_events: int = 1,
+    table_moves: TableMovesInput | None = None,
 ) -> CheckedRun:
     """Runs, and raises when the log breaks an invariant, a law is not conserved, or an inventory is not in order.
 
@@ -90,7 +92,17 @@ def checked_run(
     chosen = tuple(tenants) if tenants is not None else unlimited([*rows, *(w.specification for w in workloads)])
     log: list[Record] = []
     simulation = Simulation(
-        SimulationInput("test", rows, fleet, chosen, loans, workloads, catalog=Catalog(tables), actions=actions),
+        SimulationInput(
+            "test",
+            rows,
+            fleet,
+            chosen,
+            loans,
+            workloads,
+            catalog=Catalog(tables),
+            actions=actions,
+            table_moves=table_moves,
+        ),
         policy,
         settings.model_copy(update={"check_every_events": check_every_events}),
         seed,

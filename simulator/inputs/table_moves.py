@@ -1,0 +1,111 @@
+"""Moves of tables during a simulation: which, when, and how fast and how much regions can take them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from data_placement.catalog import Catalog
+from data_placement.links import Links
+from data_placement.migrations.bandwidth import BACKGROUND_SHARE
+from domain.fleet import Fleet
+from domain.identifiers import RegionId, TableId
+from formats.problems import FieldProblem, FormatError
+
+HOME, COPY = "home", "copy"
+_REQUIRED = ("table", "target")
+_MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableMoveAt:
+    """A table is to get a copy in another region, which may become its home."""
+
+    t_s: float
+    """After the beginning of the run."""
+    table: TableId
+    target: RegionId
+    moves_home: bool = True
+    """Whether the target becomes the home, and the copy in the old one is deleted."""
+    priority: int = 0
+    deadline_s: float | None = None
+    """After the beginning of the run; None: in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableMovesInput:
+    """Everything about tables that move."""
+
+    moves: Sequence[TableMoveAt] = ()
+    links: Links = Links()
+    capacity_bytes: Mapping[RegionId, float] = field(default_factory=dict)
+    """Of regions whose storage is limited."""
+    bytes_per_day: float = math.inf
+    background_share: float = BACKGROUND_SHARE
+    on_demand: bool = False
+    """Whether tables are copied for workloads that wait for them."""
+
+
+def read_table_moves(path: Path) -> tuple[TableMoveAt, ...]:
+    """The moves of a CSV file, in its order: `table` and `target`; optional `t_s` (0), `kind` (home, or copy), `priority` (0),
+    `deadline_s`. What `topmast data plan -o` writes is such a file; other columns are not read.
+
+    Raises FormatError that names row and column.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in _REQUIRED if name not in (reader.fieldnames or ())]
+        if missing:
+            raise FormatError(str(path), [FieldProblem(missing[0], "is missing; the header must name it")])
+        moves: list[TableMoveAt] = []
+        problems: list[FieldProblem] = []
+        for number, row in enumerate(reader, 2):
+            try:
+                moves.append(_move(row))
+            except ValueError as error:
+                problems.append(FieldProblem(f"line {number}", str(error)))
+    if problems:
+        raise FormatError(str(path), problems[:_MOST_PROBLEMS])
+    return tuple(moves)
+
+
+def check_table_moves(given: TableMovesInput, catalog: Catalog, fleet: Fleet, source: str) -> None:
+    """Raises FormatError for tables and regions that there are not."""
+    regions = {region.region for region in fleet.regions}
+    for number, move in enumerate(given.moves):
+        place = f"moves[{number}]"
+        if catalog.table(move.table) is None:
+            description = f"{move.table} does not exist; add it to the tables of the fleet file, or leave the move out"
+            raise FormatError(source, [FieldProblem(f"{place}.table", description)])
+        if move.target not in regions:
+            description = f"{move.target} is no region of the fleet; the regions are {', '.join(sorted(regions))}"
+            raise FormatError(source, [FieldProblem(f"{place}.target", description)])
+
+
+def _move(row: Mapping[str, str | None]) -> TableMoveAt:
+    """Raises ValueError with a sentence that names the column."""
+    table, target = (row.get("table") or "").strip(), (row.get("target") or "").strip()
+    if not table or not target:
+        raise ValueError(f"{'table' if not table else 'target'} must not be empty")
+    kind = (row.get("kind") or HOME).strip()
+    if kind not in (HOME, COPY):
+        raise ValueError(f"kind is {kind!r}; it must be {HOME} or {COPY}")
+    t_s, deadline_s = _number(row, "t_s"), _number(row, "deadline_s")
+    priority = _number(row, "priority") or 0.0
+    return TableMoveAt(t_s or 0.0, TableId(table), RegionId(target), kind == HOME, int(priority), deadline_s)
+
+
+def _number(row: Mapping[str, str | None], name: str) -> float | None:
+    text = (row.get(name) or "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it must be a number") from None
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} is {text}; it must be 0 or more")
+    return value
