@@ -15,6 +15,7 @@ from services.command_line.commands import (
     clusters,
     compare,
     data,
+    data_moves,
     database,
     demo,
     down,
@@ -82,6 +83,7 @@ _add(_SERVICE, "mechanisms", mechanisms.list_mechanisms)
 _add(_SERVICE, "version", version.version)
 app.add_typer(serve.app, rich_help_panel=_SERVICE)
 app.add_typer(database.app, rich_help_panel=_SERVICE)
+data.app.command("moves")(reported()(data_moves.moves))
 app.add_typer(data.app, rich_help_panel=_SERVICE)
 app.add_typer(clusters.app, rich_help_panel=_SERVICE)
 app.add_typer(snapshot.app, rich_help_panel=_SERVICE)

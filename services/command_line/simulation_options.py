@@ -15,7 +15,7 @@ from services.command_line.trace_options import seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from services.simulation.inputs import InputSource, Sensitivity
+    from services.simulation.inputs import InputSource, Sensitivity, TableMovesSource
     from services.simulation.sharing import Sharing
     from simulator.engine.settings import SimulationSettings
     from simulator.inputs.fleets import FleetSource
@@ -117,6 +117,29 @@ LoansOption: TypeAlias = Annotated[
         exists=True,
         dir_okay=False,
         help="Which clusters are for inference, and when they lend how many machines (CSV).",
+        show_default=False,
+    ),
+]
+TableMovesOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--table-moves",
+        exists=True,
+        dir_okay=False,
+        metavar="FILE",
+        help="Tables that get another home, or copies, during the run (CSV, as 'topmast data plan -o' writes).",
+        show_default=False,
+    ),
+]
+CopiesOnDemandOption: TypeAlias = Annotated[
+    bool, typer.Option("--copies-on-demand", help="Copy tables for workloads that wait for them.")
+]
+LinkSpeedOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--link-bytes-per-s",
+        min=0.0,
+        help="With --table-moves or --copies-on-demand: what each link between two regions carries.",
         show_default=False,
     ),
 ]
@@ -295,6 +318,7 @@ def input_source(
     snapshot: Path | None = None,
     default_duration: str | None = None,
     sharing: Sharing | None = None,
+    table_moves: TableMovesSource | None = None,
 ) -> InputSource:
     """Where everything comes from; refuses what a snapshot has already to be drawn or lent besides."""
     if trace is None and snapshot is None:
@@ -332,7 +356,23 @@ def input_source(
         snapshot=snapshot,
         default_duration_s=None if default_duration is None else seconds(default_duration),
         sharing=sharing or Sharing(),
+        table_moves=table_moves,
     )
+
+
+def table_moves_of(file: Path | None, link_bytes_per_s: float | None, *, on_demand: bool) -> TableMovesSource | None:
+    """What is said of tables that move; None: nothing, and they stay. Refuses a speed of links over which nothing moves."""
+    from data_placement.links import DEFAULT_BYTES_PER_S
+    from services.simulation.inputs import TableMovesSource
+
+    if file is None and not on_demand:
+        if link_bytes_per_s is not None:
+            raise typer.BadParameter(
+                "--link-bytes-per-s says how fast tables move; say --table-moves or --copies-on-demand"
+            )
+        return None
+    rate = DEFAULT_BYTES_PER_S if link_bytes_per_s is None else link_bytes_per_s
+    return TableMovesSource(file, on_demand, rate)
 
 
 def sensitivity_of(profiles: Path | None, models_of_trace: str | None) -> Sensitivity:

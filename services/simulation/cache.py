@@ -146,6 +146,7 @@ def key_of_run(
         "tenants": _digest(repr(given.tenants)),
         "begins": [source.snapshot is not None, source.trace is not None, source.default_duration_s],
         "loans": _digest(repr(given.loans)),
+        "table_moves": _digest(repr(given.table_moves)),
         "policy": policy.name,
         "settings": settings.model_dump(mode="json"),
         # A field that is not set is not one that is set to the default: then it is as the policy has it.

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from data_placement.catalog import Catalog
+from data_placement.links import DEFAULT_BYTES_PER_S, Links
 from domain.declared_cells import Declarations
 from domain.fleet import Fleet
 from domain.identifiers import ANY_GPU_MODEL, ClusterId
@@ -36,6 +37,7 @@ from simulator.inputs.loans import LoadSeries, LoanSchedule, loans_of_series, re
 from simulator.inputs.models import ModelSplit, assign_models
 from simulator.inputs.regions import assign_regions
 from simulator.inputs.slicing import Slice, slice_rows
+from simulator.inputs.table_moves import TableMovesInput, read_table_moves
 from simulator.inputs.tables import synthesize_tables
 from simulator.inputs.tenants import tenants_of_trace, unlimited_tenants
 from simulator.inputs.trace_files import Trace, TraceOptions, read_trace_file
@@ -58,6 +60,22 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True)
+class TableMovesSource:
+    """How tables move during a run."""
+
+    file: Path | None = None
+    """Which do, and when (CSV); None: only those that workloads wait for."""
+    on_demand: bool = False
+    link_bytes_per_s: float = DEFAULT_BYTES_PER_S
+    """Of the link from any region to any other."""
+
+    def read(self) -> TableMovesInput:
+        """Raises FormatError with row and column."""
+        moves = () if self.file is None else read_table_moves(self.file)
+        return TableMovesInput(moves, Links(otherwise_bytes_per_s=self.link_bytes_per_s), on_demand=self.on_demand)
+
+
+@dataclass(frozen=True, slots=True)
 class InputSource:
     """Where the inputs come from."""
 
@@ -75,6 +93,8 @@ class InputSource:
     """Rows read tables that are drawn from the seed (MAST's sharing statistics)."""
     loans: Path | None = None
     """None: all clusters are for training, but for those of `inference`."""
+    table_moves: TableMovesSource | None = None
+    """None: tables stay where they are."""
     inference: tuple[str, ...] = ()
     """CLUSTER=FILE or CLUSTER=FILE:FORECAST: clusters that lend what the series in these files leave idle, by that forecast
     (none: persistence); `known` is the series itself."""
@@ -265,6 +285,7 @@ def input_of_run(inputs: SimulationInputs, policy: Policy, seed: int) -> Simulat
         catalog=Catalog(tables),
         samples_gpu_s=inputs.samples_gpu_s,
         profiles=inputs.profiles,
+        table_moves=None if inputs.source.table_moves is None else inputs.source.table_moves.read(),
     )
 
 

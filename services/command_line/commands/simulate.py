@@ -26,6 +26,7 @@ from services.command_line.simulation_options import (
     ClearCacheOption,
     ClustersOption,
     ConfigOption,
+    CopiesOnDemandOption,
     DefaultDurationOption,
     DistributionOption,
     FleetOption,
@@ -34,6 +35,7 @@ from services.command_line.simulation_options import (
     GpusOption,
     GpusPerMachineOption,
     InferenceOption,
+    LinkSpeedOption,
     LoansOption,
     ModelsOfTraceOption,
     NoCacheOption,
@@ -46,6 +48,7 @@ from services.command_line.simulation_options import (
     SetOption,
     SnapshotOption,
     SynthesizeTablesOption,
+    TableMovesOption,
     TenantsOption,
     VcsOfTraceOption,
     VcsOption,
@@ -55,6 +58,7 @@ from services.command_line.simulation_options import (
     sensitivity_of,
     sharing_of,
     simulation_settings,
+    table_moves_of,
 )
 from services.command_line.snapshot_remarks import tell_snapshot
 from services.command_line.trace_options import FormatOption, FromOption, GpusOnlyOption, StrictOption, UntilOption
@@ -125,6 +129,9 @@ def simulate(
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
     inference: InferenceOption = None,
+    table_moves: TableMovesOption = None,
+    copies_on_demand: CopiesOnDemandOption = False,
+    link_bytes_per_s: LinkSpeedOption = None,
     distribution: DistributionOption = None,
     profiles: ProfilesOption = None,
     models_of_trace: ModelsOfTraceOption = None,
@@ -142,16 +149,13 @@ def simulate(
     Ctrl-C breaks the run off and prints the figures of what was done so far; the exit code is then 130.
     """
     machines = fleet_source(
-        fleet, nodes, gpus, region_gpus, gpus_per_machine=gpus_per_machine, gpu_model=gpu_model,
-        regions=regions, clusters_per_region=clusters_per_region, snapshot=snapshot,
+        fleet, nodes, gpus, region_gpus, gpus_per_machine=gpus_per_machine, gpu_model=gpu_model, regions=regions, clusters_per_region=clusters_per_region, snapshot=snapshot,
     )  # fmt: skip
     sharing = sharing_of(vcs, vcs_of_trace=vcs_of_trace, with_quotas=with_quotas, against_private=against_private)
     source = input_source(
-        trace, machines, tenants,
-        format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
+        trace, machines, tenants, format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
         assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, inference=inference, distribution=distribution,
-        sensitivity=sensitivity_of(profiles, models_of_trace), sharing=sharing, snapshot=snapshot,
-        default_duration=default_duration,
+        sensitivity=sensitivity_of(profiles, models_of_trace), sharing=sharing, snapshot=snapshot, default_duration=default_duration, table_moves=table_moves_of(table_moves, link_bytes_per_s, on_demand=copies_on_demand),
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     _simulate(_RunRequest(source, settings, policy, seed, events, validate, report, not no_cache, as_json))
