@@ -16,6 +16,8 @@ from services.database.lease_store import LeaseRecord
 from services.database.queue_store import newest_scan_pass
 from topmast.v1 import global_scheduler_pb2 as messages
 
+_TIERS = frozenset({"global", "regional", "cluster"})
+
 
 @dataclass(frozen=True, slots=True)
 class Overview:
@@ -45,7 +47,7 @@ def overview_message(overview: Overview, now: float) -> messages.GetStatusRespon
     return messages.GetStatusResponse(
         now_s=now,
         version=_version(),
-        tiers=[_tier_message(lease) for lease in overview.leases],
+        tiers=[_tier_message(lease) for lease in overview.leases if _is_of_tier(lease)],
         regions=[
             messages.RegionStatus(
                 region=region.region,
@@ -71,6 +73,11 @@ def _version() -> str:
         return metadata.version("topmast")
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _is_of_tier(lease: LeaseRecord) -> bool:
+    """That of data placement says who plans where tables should be, in the process of a global scheduler."""
+    return lease.name.partition("/")[0] in _TIERS
 
 
 def _tier_message(lease: LeaseRecord) -> messages.TierStatus:
