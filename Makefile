@@ -117,6 +117,10 @@ results-tiresias: $(INSTALLED) ## Compare Tiresias with other schedulers on two 
 results-synergy: $(INSTALLED) ## Share out CPUs and memory on derived traces, and write docs/results/synergy.md
 	@$(BIN)/python -m scripts.results.synergy
 
+.PHONY: results-tetris
+results-tetris: $(INSTALLED) ## Place the tables of generated warehouses, and write docs/results/tetris.md
+	@$(BIN)/python -m scripts.results.tetris
+
 .PHONY: constraints
 constraints: ## Pin the versions of a new, unconstrained installation
 	@test -n "$(PYTHON)" || { echo "Topmast needs Python 3.11 or newer" >&2; exit 1; }

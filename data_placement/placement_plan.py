@@ -59,7 +59,8 @@ def plan_placement(
     state = state_of(problem, start.home)
     before = figures_of(problem, state, start.replicas, region_names=names)
     if solver is None:
-        nothing = Replicas(start.replicas, state.job_region, 0.0, 0.0, 0.0, 0, 0)
+        none = np.zeros_like(start.replicas)
+        nothing = Replicas(start.replicas, state.job_region, 0.0, 0.0, 0.0, 0, 0, none, none)
         return PlacementPlan(Solution(start.home, no_moves()), nothing, before, before, state.job_region)
     exceeded = exceeded_limits(problem, state, names)
     region_before = state.job_region
@@ -67,7 +68,7 @@ def plan_placement(
     solution = solver.solve(PlacementTask(problem, start, rng, limits, progress, resume))
     state = state_of(problem, solution.home)
     replicas = plan_replicas(warehouse, problem, state, policy)
-    after = figures_of(problem, state, replicas.masks, replicas.job_region, names)
+    after = figures_of(problem, state, replicas.masks, replicas.job_region, names, replicas.parts)
     if exceeded:
         remark = f"limits exceeded at the start: {len(exceeded)}; no move makes one worse; the first: {exceeded[0]}"
         solution = replace(solution, remarks=(*solution.remarks, remark))

@@ -9,6 +9,7 @@ Invariant: copies that exist stay unless they lie in the home; no region stores 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,35 @@ class ReplicaPolicy:
 
     for_jobs: bool = True
     against_disasters: bool = True
-    hot_storage_share: float = 0.5
+    hot_storage_share: float = 0.1
     """Of the storage that is left, what copies of hot tables may take."""
     correlated_failures: Floats | None = None
     """(R, R) how likely the second region fails with the first, in [0, 1]; None: all pairs alike."""
+    partitions: bool = False
+    """Copies for jobs hold only the newest partitions, as many as the jobs read."""
+    spare_hardware: bool = True
+    """A copy against disasters goes where GPUs are to spare for the jobs that read the table."""
 
     def __post_init__(self) -> None:
+        failures = self.correlated_failures
+        if failures is not None and not ((failures >= 0.0) & (failures <= 1.0)).all():
+            raise ValueError("correlated_failures must be between 0 and 1")
         if not 0.0 <= self.hot_storage_share <= 1.0:
             raise ValueError(f"hot_storage_share must be between 0 and 1, not {self.hot_storage_share}")
+
+
+class PartialCopies(NamedTuple):
+    """Copies of the newest partitions alone; a copy for a job that reads more serves those that read less."""
+
+    wanted: Floats
+    """(pairs,) the part of the table's bytes that a job reads; empty: whole tables only"""
+    held: Floats
+    """(T, R) the part that a region has beside whole copies; (0, R) where there are whole tables only"""
+
+
+def whole_tables(problem: PlacementProblem) -> PartialCopies:
+    """No copy is partial."""
+    return PartialCopies(np.zeros(0), np.zeros((0, problem.regions)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +71,12 @@ class Replicas:
     """Tables for which no other region had storage left."""
     jobs_without_region: int
     """Training jobs on GPUs that can run nowhere with all their tables."""
+    masks_for_jobs: Integers
+    """(T,) those of the copies that are made for jobs without a region"""
+    masks_against_disasters: Integers
+    """(T,) those that are made against disasters"""
+    parts: PartialCopies | None = None
+    """Copies of the newest partitions; None: there are none"""
 
 
 def plan_replicas(
@@ -57,29 +85,51 @@ def plan_replicas(
     """The copies for a placement. Deterministic: jobs by priority and GPU hours, tables by readers, then by their place."""
     jobs = warehouse.jobs
     home_bit = np.left_shift(np.int64(1), state.home.astype(np.int64))
-    masks = warehouse.tables.replicas & ~home_bit
+    existing = warehouse.tables.replicas & ~home_bit
+    masks = existing.copy()
     free = problem.storage_supply - state.stored - _stored_copies(problem, masks)
     job_region = state.job_region.copy()
+    parts = whole_tables(problem)
+    if policy.partitions and jobs.newest_share is not None:
+        parts = PartialCopies(jobs.newest_share, np.zeros((warehouse.tables.count, problem.regions)))
     for_jobs = 0.0
     if policy.for_jobs:
         order = np.lexsort((np.arange(jobs.count), -jobs.gpu_hours, jobs.priority))
-        for_jobs = _copy_for_jobs(problem, state.home, masks, free, job_region, order)
+        for_jobs = _copy_for_jobs(problem, state.home, masks, parts, free, job_region, order)
     readers = np.diff(problem.reader_start)
     hottest = np.lexsort((np.arange(len(readers)), -readers))
+    made_for_jobs = masks & ~existing
     disasters, missing = 0.0, 0
     if policy.against_disasters:
         correlation = policy.correlated_failures
         if correlation is None:
             correlation = np.zeros((problem.regions, problem.regions))
-        disasters, missing = _copy_elsewhere(problem, state.home, masks, free, hottest, correlation)
-    hot = _copy_hot(problem, state.home, masks, free, policy.hot_storage_share)
-    runs_nowhere = _runs_nowhere(problem, state.home, masks)
-    return Replicas(masks, job_region, for_jobs, disasters, hot, missing, runs_nowhere)
+        spare = _spare_after_disasters(problem, job_region)
+        disasters, missing = _copy_elsewhere(
+            problem, state.home, masks, parts, free, hottest, correlation, spare, policy.spare_hardware
+        )
+    made_against_disasters = masks & ~existing & ~made_for_jobs
+    hot = _copy_hot(problem, state.home, masks, parts, free, policy.hot_storage_share)
+    runs_nowhere = _runs_nowhere(problem, state.home, masks, parts)
+    return Replicas(
+        masks,
+        job_region,
+        for_jobs,
+        disasters,
+        hot,
+        missing,
+        runs_nowhere,
+        masks_for_jobs=made_for_jobs,
+        masks_against_disasters=made_against_disasters,
+        parts=parts if len(parts.wanted) else None,
+    )
 
 
-def collocated_hours(problem: PlacementProblem, home: Indices, masks: Integers) -> float:
-    """GPU hours of high-priority training for which some region holds all tables and has the GPUs (§5.6, V2)."""
-    return _collocated(problem, home, masks)
+def collocated_hours(
+    problem: PlacementProblem, home: Indices, masks: Integers, parts: PartialCopies | None = None
+) -> float:
+    """GPU hours of high-priority training for which some region holds all that is read and has the GPUs (§5.6, V2)."""
+    return _collocated(problem, home, masks, whole_tables(problem) if parts is None else parts)
 
 
 def _stored_copies(problem: PlacementProblem, masks: Integers) -> Floats:
@@ -93,16 +143,53 @@ def _holds(home: Indices, masks: Integers, table: int, region: int) -> bool:
 
 
 @compiled_part
-def _holds_all(problem: PlacementProblem, home: Indices, masks: Integers, job: int, region: int) -> bool:
-    for place in range(problem.table_start[job], problem.table_start[job + 1]):
-        if not _holds(home, masks, problem.tables[place], region):
+def _missing_share(
+    problem: PlacementProblem, home: Indices, masks: Integers, parts: PartialCopies, pair: int, region: int
+) -> float:
+    """Which part of its table a pair of a job and a table lacks in the region."""
+    table = problem.tables[pair]
+    if _holds(home, masks, table, region):
+        return 0.0
+    if len(parts.wanted) == 0:
+        return 1.0
+    return float(max(0.0, parts.wanted[pair] - parts.held[table, region]))
+
+
+@compiled_part
+def _holds_all(
+    problem: PlacementProblem, home: Indices, masks: Integers, parts: PartialCopies, job: int, region: int
+) -> bool:
+    for pair in range(problem.table_start[job], problem.table_start[job + 1]):
+        if _missing_share(problem, home, masks, parts, pair, region) > 0.0:
             return False
     return True
 
 
+@compiled_part
+def _bytes_to_complete(problem: PlacementProblem, parts: PartialCopies, table: int, region: int) -> float:
+    """What a whole copy takes beside the partitions that are there."""
+    if len(parts.wanted) == 0:
+        return float(problem.table_bytes[table])
+    return float(problem.table_bytes[table] * (1.0 - parts.held[table, region]))
+
+
+@compiled_part
+def _complete(masks: Integers, parts: PartialCopies, table: int, region: int) -> None:
+    """Notes a whole copy."""
+    masks[table] |= np.int64(1) << region
+    if len(parts.wanted) > 0:
+        parts.held[table, region] = 0.0
+
+
 @compiled
 def _copy_for_jobs(
-    problem: PlacementProblem, home: Indices, masks: Integers, free: Floats, job_region: Indices, order: Integers
+    problem: PlacementProblem,
+    home: Indices,
+    masks: Integers,
+    parts: PartialCopies,
+    free: Floats,
+    job_region: Indices,
+    order: Integers,
 ) -> float:
     """Copies what training jobs lack to a region that has room for it; returns the bytes.
 
@@ -127,10 +214,9 @@ def _copy_for_jobs(
             if problem.gpu_supply[gpu, region] <= 0.0:
                 continue
             missing = 0.0
-            for place in range(problem.table_start[job], problem.table_start[job + 1]):
-                table = problem.tables[place]
-                if not _holds(home, masks, table, region):
-                    missing += problem.table_bytes[table]
+            for pair in range(problem.table_start[job], problem.table_start[job + 1]):
+                share = _missing_share(problem, home, masks, parts, pair, region)
+                missing += share * problem.table_bytes[problem.tables[pair]]
             if missing > free[region]:
                 continue
             # Where all tables are already, nothing needs copying: before all others.
@@ -143,12 +229,17 @@ def _copy_for_jobs(
                 lacking = missing
         if best < 0:
             continue
-        for place in range(problem.table_start[job], problem.table_start[job + 1]):
-            table = problem.tables[place]
-            if not _holds(home, masks, table, best):
-                masks[table] |= np.int64(1) << best
-                free[best] -= problem.table_bytes[table]
-                copied += problem.table_bytes[table]
+        for pair in range(problem.table_start[job], problem.table_start[job + 1]):
+            share = _missing_share(problem, home, masks, parts, pair, best)
+            if share == 0.0:
+                continue
+            table = problem.tables[pair]
+            free[best] -= share * problem.table_bytes[table]
+            copied += share * problem.table_bytes[table]
+            if len(parts.wanted) == 0 or parts.wanted[pair] >= 1.0:
+                _complete(masks, parts, table, best)
+            else:
+                parts.held[table, best] = parts.wanted[pair]
         if job_region[job] >= 0:
             spare[gpu, job_region[job]] += problem.gpu_hours[job]
         spare[gpu, best] -= problem.gpu_hours[job]
@@ -156,37 +247,93 @@ def _copy_for_jobs(
     return copied
 
 
+def _spare_after_disasters(problem: PlacementProblem, job_region: Indices) -> Floats:
+    """(failing regions, G, R) GPU hours that are left in each region for the jobs of one that fails."""
+    spare = problem.gpu_supply.copy()
+    placed = np.flatnonzero((job_region >= 0) & (problem.gpu_model >= 0))
+    np.subtract.at(spare, (problem.gpu_model[placed], job_region[placed]), problem.gpu_hours[placed])
+    return np.repeat(np.maximum(spare, 0.0)[None], problem.regions, axis=0)
+
+
+@compiled_part
+def _need_of(problem: PlacementProblem, table: int, need: Floats) -> None:
+    """(G,) GPU hours of the training jobs that read the table, each job's hours in equal parts for its tables."""
+    for gpu in range(len(need)):
+        need[gpu] = 0.0
+    for place in range(problem.reader_start[table], problem.reader_start[table + 1]):
+        job = problem.readers[place]
+        if problem.training[job] and problem.gpu_model[job] >= 0:
+            need[problem.gpu_model[job]] += problem.gpu_hours[job] / (
+                problem.table_start[job + 1] - problem.table_start[job]
+            )
+
+
+@compiled_part
+def _readiness(spare: Floats, need: Floats, home: int, region: int) -> float:
+    """Which part of the need the region could take over from the home; 1 where there is none."""
+    wanted = 0.0
+    met = 0.0
+    for gpu in range(len(need)):
+        wanted += need[gpu]
+        met += min(need[gpu], spare[home, gpu, region])
+    return float(met / wanted) if wanted > 0.0 else 1.0
+
+
+_WITHOUT_HARDWARE = 0.1
+"""What a region without any GPUs to spare is worth, beside one that could take over all jobs."""
+
+
 @compiled
 def _copy_elsewhere(
-    problem: PlacementProblem, home: Indices, masks: Integers, free: Floats, order: Integers, correlation: Floats
+    problem: PlacementProblem,
+    home: Indices,
+    masks: Integers,
+    parts: PartialCopies,
+    free: Floats,
+    order: Integers,
+    correlation: Floats,
+    spare: Floats,
+    by_hardware: bool,
 ) -> tuple[float, int]:
-    """A copy of each table that has none, where little fails with its home and much storage is left; bytes, and how many lack one."""
+    """A copy of each table that has none; bytes, and how many lack one.
+
+    Where little fails with its home, much storage is left, and GPUs are to spare for its jobs, which then take them.
+    """
     copied = 0.0
     missing = 0
+    need = np.zeros(spare.shape[1])
     for table in order:
         if masks[table] != 0:
             continue
-        size = problem.table_bytes[table]
+        _need_of(problem, table, need)
         best = -1
         most = -1.0
         for region in range(len(free)):
-            if region == home[table] or free[region] < size:
+            if region == home[table] or free[region] < _bytes_to_complete(problem, parts, table, region):
                 continue
-            spare = free[region] / problem.storage_supply[region] if problem.storage_supply[region] > 0.0 else 0.0
-            worth = (1.0 - correlation[home[table], region]) * spare
+            left = free[region] / problem.storage_supply[region] if problem.storage_supply[region] > 0.0 else 0.0
+            worth = (1.0 - correlation[home[table], region]) * left
+            if by_hardware:
+                ready = _readiness(spare, need, home[table], region)
+                worth *= _WITHOUT_HARDWARE + (1.0 - _WITHOUT_HARDWARE) * ready
             if worth > most:
                 most = worth
                 best = region
         if best < 0:
             missing += 1
             continue
-        masks[table] |= np.int64(1) << best
+        size = _bytes_to_complete(problem, parts, table, best)
+        _complete(masks, parts, table, best)
         free[best] -= size
         copied += size
+        for gpu in range(len(need)):
+            spare[home[table], gpu, best] = max(0.0, spare[home[table], gpu, best] - need[gpu])
     return copied, missing
 
 
-def _copy_hot(problem: PlacementProblem, home: Indices, masks: Integers, free: Floats, share: float) -> float:
+def _copy_hot(
+    problem: PlacementProblem, home: Indices, masks: Integers, parts: PartialCopies, free: Floats, share: float
+) -> float:
     """Copies the tables with the most readers per GPU model to the regions that have it; returns the bytes."""
     supply = problem.gpu_supply.sum(axis=0)
     copied = 0.0
@@ -196,7 +343,7 @@ def _copy_hot(problem: PlacementProblem, home: Indices, masks: Integers, free: F
         hottest = hottest[hotness[hottest] > 1]
         for region in np.flatnonzero(problem.gpu_supply[gpu] > 0.0).tolist():
             quota = max(0.0, free[region]) * share * problem.gpu_supply[gpu, region] / supply[region]
-            used = _copy_until(problem, home, masks, region, hottest, quota)
+            used = _copy_until(problem, home, masks, parts, region, hottest, quota)
             free[region] -= used
             copied += used
     return copied
@@ -215,22 +362,29 @@ def _readers_on(problem: PlacementProblem, gpu: int) -> Integers:
 
 @compiled
 def _copy_until(
-    problem: PlacementProblem, home: Indices, masks: Integers, region: int, order: Integers, quota: float
+    problem: PlacementProblem,
+    home: Indices,
+    masks: Integers,
+    parts: PartialCopies,
+    region: int,
+    order: Integers,
+    quota: float,
 ) -> float:
     """Copies tables in this order to the region until the next one exceeds the quota; returns the bytes."""
     used = 0.0
     for table in order:
         if _holds(home, masks, table, region):
             continue
-        if used + problem.table_bytes[table] > quota:
+        size = _bytes_to_complete(problem, parts, table, region)
+        if used + size > quota:
             break
-        masks[table] |= np.int64(1) << region
-        used += problem.table_bytes[table]
+        _complete(masks, parts, table, region)
+        used += size
     return used
 
 
 @compiled
-def _runs_nowhere(problem: PlacementProblem, home: Indices, masks: Integers) -> int:
+def _runs_nowhere(problem: PlacementProblem, home: Indices, masks: Integers, parts: PartialCopies) -> int:
     count = 0
     for job in range(len(problem.training)):
         gpu = problem.gpu_model[job]
@@ -238,7 +392,7 @@ def _runs_nowhere(problem: PlacementProblem, home: Indices, masks: Integers) -> 
             continue
         runs = False
         for region in range(problem.gpu_supply.shape[1]):
-            if problem.gpu_supply[gpu, region] > 0.0 and _holds_all(problem, home, masks, job, region):
+            if problem.gpu_supply[gpu, region] > 0.0 and _holds_all(problem, home, masks, parts, job, region):
                 runs = True
                 break
         if not runs:
@@ -247,14 +401,14 @@ def _runs_nowhere(problem: PlacementProblem, home: Indices, masks: Integers) -> 
 
 
 @compiled
-def _collocated(problem: PlacementProblem, home: Indices, masks: Integers) -> float:
+def _collocated(problem: PlacementProblem, home: Indices, masks: Integers, parts: PartialCopies) -> float:
     hours = 0.0
     for job in range(len(problem.training)):
         if not problem.high[job]:
             continue
         for region in range(problem.gpu_supply.shape[1]):
             if problem.gpu_supply[problem.gpu_model[job], region] > 0.0 and _holds_all(
-                problem, home, masks, job, region
+                problem, home, masks, parts, job, region
             ):
                 hours += problem.gpu_hours[job]
                 break

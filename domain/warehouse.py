@@ -81,6 +81,9 @@ class Jobs:
     table_start: Integers
     """(jobs + 1,) job j reads the tables `tables[table_start[j] : table_start[j + 1]]`, each once."""
     tables: Indices
+    newest_share: Floats | None = None
+    """(pairs,) in the order of `tables`: the job reads the newest partitions, which are this part of the table's bytes, in
+    (0, 1]. None: every job reads whole tables."""
 
     @property
     def count(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from data_placement.objective.placement_state import AT_HOME, READS, PlacementState
 from data_placement.objective.problem import PlacementProblem
-from data_placement.replicas import collocated_hours
+from data_placement.replicas import PartialCopies, collocated_hours
 from domain.warehouse import Floats, Indices, Integers
 
 
@@ -51,6 +51,7 @@ def figures_of(
     masks: Integers,
     job_region: Indices | None = None,
     region_names: tuple[str, ...] = (),
+    parts: PartialCopies | None = None,
 ) -> PlacementFigures:
     """The figures of a placement with these copies. `job_region`: where jobs really run; R(job) when None."""
     where = state.job_region if job_region is None else job_region
@@ -75,7 +76,7 @@ def figures_of(
         region_load=load,
         stored_share=state.stored / np.maximum(problem.storage_supply, 1e-300),
         home_training_rate=float(state.sums[AT_HOME]) / high_hours if high_hours else 1.0,
-        collocation_rate=collocated_hours(problem, state.home, masks) / high_hours if high_hours else 1.0,
+        collocation_rate=collocated_hours(problem, state.home, masks, parts) / high_hours if high_hours else 1.0,
         exceeded=exceeded_limits(problem, state, region_names),
     )
 

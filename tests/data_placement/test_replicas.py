@@ -1,4 +1,7 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +58,52 @@ def test_a_job_that_no_region_could_run_gets_its_tables_together_where_its_gpus_
         held = (state.home[tables] == region) | ((planned.masks[tables] >> region & 1) > 0)
         assert held.all()
         assert supply[region] > 0
+
+
+def test_partitions_alone_serve_the_jobs_in_less_storage() -> None:
+    """ "Instead of replicating the whole table, Tetris can be configured to only replicate the partitions needed." (§3.5)"""
+    warehouse = small_warehouse(11, tables=12, jobs=14, roomy=True)
+    shares = np.random.default_rng(1).uniform(0.1, 0.6, len(warehouse.jobs.tables))
+    warehouse = replace(warehouse, jobs=replace(warehouse.jobs, newest_share=shares))
+    problem = problem_of(warehouse, V2)
+    state = state_of(problem, warehouse.tables.home)
+    policy = ReplicaPolicy(against_disasters=False, hot_storage_share=0.0)
+    whole = plan_replicas(warehouse, problem, state, policy)
+    some = plan_replicas(warehouse, problem, state, replace(policy, partitions=True))
+    assert some.jobs_without_region == whole.jobs_without_region == 0
+    assert 0.0 < some.bytes_for_jobs < 0.7 * whole.bytes_for_jobs
+    assert some.parts is not None
+    stored = (some.parts.held * problem.table_bytes[:, None]).sum()
+    assert stored == pytest.approx(some.bytes_for_jobs)
+    for job in np.flatnonzero(problem.training & (state.job_region < 0)):
+        region = int(some.job_region[job])
+        for pair in range(problem.table_start[job], problem.table_start[job + 1]):
+            table = problem.tables[pair]
+            assert state.home[table] == region or some.parts.held[table, region] >= shares[pair]
+    everything = plan_replicas(warehouse, problem, state, ReplicaPolicy(partitions=True))
+    assert (everything.masks != 0).all()
+    assert everything.parts is not None
+    held = (everything.masks[:, None] >> np.arange(3) & 1) > 0
+    assert not (held & (everything.parts.held > 0)).any()
+
+
+def test_a_disaster_copy_avoids_regions_that_fail_together_and_prefers_spare_gpus() -> None:
+    """ "... takes into account factors such as the probability of correlated regional failures and the availability of
+    hardware to handle increased load after a disaster." (§3.5)"""
+    warehouse = small_warehouse(11, tables=12, jobs=14, roomy=True)
+    supply = np.array([[100.0, 0.0, 500.0], [100.0, 0.0, 500.0]])
+    warehouse = replace(warehouse, regions=replace(warehouse.regions, gpu_hours=supply))
+    problem = problem_of(warehouse, V2)
+    state = state_of(problem, np.zeros(12, np.int32))
+    policy = ReplicaPolicy(for_jobs=False, hot_storage_share=0.0)
+    trained = np.unique(problem.tables[np.repeat(problem.training, np.diff(problem.table_start))])
+    ready = plan_replicas(warehouse, problem, state, policy).masks
+    assert (ready[trained] == 0b100).all()
+    together = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    apart = plan_replicas(warehouse, problem, state, replace(policy, correlated_failures=together)).masks
+    assert (apart == 0b010).all()
+    with pytest.raises(ValueError, match="correlated_failures"):
+        ReplicaPolicy(correlated_failures=together * 2)
 
 
 def test_a_plan_balances_a_generated_warehouse() -> None:
