@@ -10,7 +10,7 @@ from data_placement.objective.figures import PlacementFigures, exceeded_limits, 
 from data_placement.objective.goals import Goals
 from data_placement.objective.placement_state import state_of
 from data_placement.objective.problem import problem_of
-from data_placement.replicas import ReplicaPolicy, Replicas, plan_replicas
+from data_placement.replicas import DecidedCopies, ReplicaPolicy, Replicas, plan_replicas
 from data_placement.solvers.plan import (
     MoveLimits,
     PlacementTask,
@@ -49,7 +49,8 @@ def plan_placement(
 ) -> PlacementPlan:
     """The plan for a warehouse. `solver` None: homes stay where they are (the paper's V0), and no copies are made.
 
-    `resume`: what a stopped solver has saved. Raises CannotResume where that is of another task, and ValueError where links are limited for another number of regions.
+    `resume`: what a stopped solver has saved. Raises CannotResume where that is of another task, and
+    ValueError where links are limited for another number of regions.
     """
     if limits.link_bytes is not None and limits.link_bytes.shape != (warehouse.regions.count,) * 2:
         raise ValueError(f"link limits are for {limits.link_bytes.shape} regions, there are {warehouse.regions.count}")
@@ -67,7 +68,10 @@ def plan_placement(
     del state
     solution = solver.solve(PlacementTask(problem, start, rng, limits, progress, resume))
     state = state_of(problem, solution.home)
-    replicas = plan_replicas(warehouse, problem, state, policy)
+    decided = None
+    if solution.copies is not None and solution.job_region is not None:
+        decided = DecidedCopies(solution.copies, solution.job_region)
+    replicas = plan_replicas(warehouse, problem, state, policy, decided)
     after = figures_of(problem, state, replicas.masks, replicas.job_region, names, replicas.parts)
     if exceeded:
         remark = f"limits exceeded at the start: {len(exceeded)}; no move makes one worse; the first: {exceeded[0]}"

@@ -11,7 +11,7 @@ from data_placement.objective.goals import PRESETS, V2, Goals
 from data_placement.placement_plan import PlacementPlan, plan_placement
 from data_placement.replicas import ReplicaPolicy
 from data_placement.solvers.mixed_integer import MixedInteger
-from data_placement.solvers.plan import MoveLimits, Progress, Solver, undisturbed
+from data_placement.solvers.plan import MoveLimits, Progress, SavedSearch, Solver, undisturbed
 from data_placement.solvers.registry import SOLVERS
 from domain.warehouse import Warehouse
 
@@ -63,16 +63,24 @@ class PlanChoices:
 
 
 def plan_by_choices(
-    warehouse: Warehouse, choices: PlanChoices, rng: np.random.Generator, progress: Progress = undisturbed
+    warehouse: Warehouse,
+    choices: PlanChoices,
+    rng: np.random.Generator,
+    progress: Progress = undisturbed,
+    *,
+    resume: SavedSearch | None = None,
 ) -> PlacementPlan:
-    """The plan for a warehouse; the same choices give the same plan, unless it is stopped on the way."""
+    """The plan for a warehouse; the same choices give the same plan, unless it is stopped on the way.
+
+    `resume`: what a stopped solver has saved. Raises CannotResume where it belongs to another task.
+    """
     limits = MoveLimits(
         total_bytes=math.inf if choices.quota_bytes is None else choices.quota_bytes,
         link_bytes=warehouse.regions.link_bytes_per_day if choices.keep_to_links else None,
     )
     policy = ReplicaPolicy() if choices.replicas else ReplicaPolicy(False, False, 0.0)
     solver = None if choices.preset == NO_MOVES else _solver(choices)
-    return plan_placement(warehouse, choices.goals(), solver, limits, policy, rng, progress)
+    return plan_placement(warehouse, choices.goals(), solver, limits, policy, rng, progress, resume)
 
 
 def _solver(choices: PlanChoices) -> Solver:

@@ -42,6 +42,15 @@ class ReplicaPolicy:
             raise ValueError(f"hot_storage_share must be between 0 and 1, not {self.hot_storage_share}")
 
 
+class DecidedCopies(NamedTuple):
+    """Copies that a solver has decided together with the homes."""
+
+    masks: Integers
+    """(T,)"""
+    job_region: Indices
+    """(J,) where jobs run with them; -1: where their tables are at home, if anywhere"""
+
+
 class PartialCopies(NamedTuple):
     """Copies of the newest partitions alone; a copy for a job that reads more serves those that read less."""
 
@@ -80,22 +89,30 @@ class Replicas:
 
 
 def plan_replicas(
-    warehouse: Warehouse, problem: PlacementProblem, state: PlacementState, policy: ReplicaPolicy
+    warehouse: Warehouse,
+    problem: PlacementProblem,
+    state: PlacementState,
+    policy: ReplicaPolicy,
+    decided: DecidedCopies | None = None,
 ) -> Replicas:
-    """The copies for a placement. Deterministic: jobs by priority and GPU hours, tables by readers, then by their place."""
+    """The copies for a placement, those that a solver has decided included. Deterministic: jobs by priority and GPU hours, tables by readers, then by their place."""
     jobs = warehouse.jobs
     home_bit = np.left_shift(np.int64(1), state.home.astype(np.int64))
     existing = warehouse.tables.replicas & ~home_bit
     masks = existing.copy()
+    if decided is not None:
+        masks |= decided.masks & ~home_bit
     free = problem.storage_supply - state.stored - _stored_copies(problem, masks)
     job_region = state.job_region.copy()
+    if decided is not None:
+        job_region = np.where(decided.job_region >= 0, decided.job_region, job_region)
+    for_jobs = float(_stored_copies(problem, masks & ~existing).sum())
     parts = whole_tables(problem)
     if policy.partitions and jobs.newest_share is not None:
         parts = PartialCopies(jobs.newest_share, np.zeros((warehouse.tables.count, problem.regions)))
-    for_jobs = 0.0
     if policy.for_jobs:
         order = np.lexsort((np.arange(jobs.count), -jobs.gpu_hours, jobs.priority))
-        for_jobs = _copy_for_jobs(problem, state.home, masks, parts, free, job_region, order)
+        for_jobs += _copy_for_jobs(problem, state.home, masks, parts, free, job_region, order)
     readers = np.diff(problem.reader_start)
     hottest = np.lexsort((np.arange(len(readers)), -readers))
     made_for_jobs = masks & ~existing
@@ -181,6 +198,39 @@ def _complete(masks: Integers, parts: PartialCopies, table: int, region: int) ->
         parts.held[table, region] = 0.0
 
 
+@compiled_part
+def _region_for_job(
+    problem: PlacementProblem,
+    home: Indices,
+    masks: Integers,
+    parts: PartialCopies,
+    free: Floats,
+    spare: Floats,
+    job: int,
+) -> int:
+    """The region with its GPUs, room for what it lacks, and most GPU hours to spare; one that lacks nothing before all others."""
+    gpu = problem.gpu_model[job]
+    best = -1
+    lacking = 0.0
+    for region in range(len(free)):
+        if problem.gpu_supply[gpu, region] <= 0.0:
+            continue
+        missing = 0.0
+        for pair in range(problem.table_start[job], problem.table_start[job + 1]):
+            share = _missing_share(problem, home, masks, parts, pair, region)
+            missing += share * problem.table_bytes[problem.tables[pair]]
+        if missing > free[region]:
+            continue
+        if (
+            best < 0
+            or (missing == 0.0) > (lacking == 0.0)
+            or ((missing == 0.0) == (lacking == 0.0) and spare[gpu, region] > spare[gpu, best])
+        ):
+            best = region
+            lacking = missing
+    return best
+
+
 @compiled
 def _copy_for_jobs(
     problem: PlacementProblem,
@@ -197,7 +247,6 @@ def _copy_for_jobs(
     all such jobs would meet there.
     """
     copied = 0.0
-    regions = len(free)
     spare = problem.gpu_supply.copy()
     for job in range(len(problem.training)):
         if problem.gpu_model[job] >= 0 and job_region[job] >= 0:
@@ -208,25 +257,7 @@ def _copy_for_jobs(
             continue
         if job_region[job] >= 0 and problem.gpu_supply[gpu, job_region[job]] > 0.0:
             continue
-        best = -1
-        lacking = 0.0
-        for region in range(regions):
-            if problem.gpu_supply[gpu, region] <= 0.0:
-                continue
-            missing = 0.0
-            for pair in range(problem.table_start[job], problem.table_start[job + 1]):
-                share = _missing_share(problem, home, masks, parts, pair, region)
-                missing += share * problem.table_bytes[problem.tables[pair]]
-            if missing > free[region]:
-                continue
-            # Where all tables are already, nothing needs copying: before all others.
-            if (
-                best < 0
-                or (missing == 0.0) > (lacking == 0.0)
-                or ((missing == 0.0) == (lacking == 0.0) and spare[gpu, region] > spare[gpu, best])
-            ):
-                best = region
-                lacking = missing
+        best = _region_for_job(problem, home, masks, parts, free, spare, job)
         if best < 0:
             continue
         for pair in range(problem.table_start[job], problem.table_start[job + 1]):

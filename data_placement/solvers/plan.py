@@ -89,6 +89,10 @@ class Solution:
     finished: bool = True
     """Whether it ended by itself, and not because it was stopped."""
     remarks: tuple[str, ...] = field(default=())
+    copies: Integers | None = None
+    """(T,) sets of regions, where the solver decides them together with the homes"""
+    job_region: Indices | None = None
+    """(J,) where jobs run with those copies; -1: by the homes"""
     saved: SavedSearch | None = None
     """Of a solver that was stopped and can go on: the rest of the way gives what it would have given undisturbed."""
 

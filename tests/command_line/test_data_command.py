@@ -84,7 +84,7 @@ def test_what_exceeds_a_limit_at_the_start_is_said_and_stays(tmp_path: Path) -> 
     }
     for name, text in files.items():
         (tmp_path / f"{name}.csv").write_text(text)
-    for solver in ("hill_climbing", "late_acceptance", "milp"):
+    for solver in ("hill_climbing", "late_acceptance", "joint", "milp"):
         code, output = run("plan", str(tmp_path), "--solver", solver)
         assert code == 0, output
         assert "limits exceeded at the start: 1; no move makes one worse; the first: east stores 5000 bytes" in output
@@ -96,3 +96,22 @@ def test_an_exact_solver_that_is_stopped_at_once_has_no_bound(warehouse: Path) -
     assert code == 0, output
     plan = json.loads(output.splitlines()[-1])
     assert (plan["bound"], plan["finished"]) == (None, False)
+
+
+def test_a_search_that_was_kept_goes_on_to_the_same_plan(warehouse: Path, tmp_path: Path) -> None:
+    kept, plan = tmp_path / "search.npz", ("plan", str(warehouse), "--json")
+    code, output = run(*plan, "--time-limit", "0.001", "--save", str(kept))
+    assert code == 0, output
+    assert not json.loads(output.splitlines()[-1])["finished"]
+    code, output = run(*plan, "--resume", str(kept))
+    assert code == 0, output
+    whole = run(*plan)[1]
+    resumed, undisturbed = (json.loads(each.splitlines()[-1]) for each in (output, whole))
+    assert resumed["finished"]
+    assert resumed["objective"] == undisturbed["objective"]
+    code, output = run(*plan, "--resume", str(kept), "--quota-bytes", "5")
+    assert code == ExitCode.REFUSED
+    assert "limits or start differ" in output
+    code, output = run(*plan, "--resume", str(warehouse / "tables.parquet"))
+    assert code == ExitCode.USAGE
+    assert "--save" in output

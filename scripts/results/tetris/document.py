@@ -224,7 +224,7 @@ def _days(days: Sequence[Run]) -> str:
     )
     return f"""## A day in the simulator
 
-The recurring training jobs of a warehouse of 4,000 tables in 8 regions come once, at a random time of the day; 70 % of the workloads are first-time
+The recurring training jobs of a warehouse of 2,000 tables in 6 regions come once, at a random time of the day; 70 % of the workloads are first-time
 variants of them, with the same tables or some of them, 2 % with another table and 2 % with another GPU model. Full MAST policy. The plan
 knows the recurring jobs only. Tables do not move during the day: who finds no region waits for data. The paper: below 0.1 %.
 

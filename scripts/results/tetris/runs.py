@@ -75,9 +75,10 @@ def all_cases() -> list[Case]:
     climbed = [PlanCase(*size, version, "hill_climbing") for size in sizes for version in ("v2", "v1")]
     smaller = [PlanCase(*size, "v2", PAPER) for size in sizes[2:]]
     smaller += [PlanCase(*size, "v2", "late_acceptance") for size in sizes[4:]]
-    days = [DayCase(4_000, 8, NO_PLAN, copies=False)]
+    smaller += [PlanCase(*size, "v2", "joint") for size in sizes[2:]]
+    days = [DayCase(2_000, 6, NO_PLAN, copies=False)]
     days += [
-        DayCase(4_000, 8, solver, copies) for solver in ("hill_climbing", "late_acceptance") for copies in (False, True)
+        DayCase(2_000, 6, solver, copies) for solver in ("hill_climbing", "late_acceptance") for copies in (False, True)
     ]
     gaps = [GapCase(30, 3, seed) for seed in range(1, 9)]
     return [*searched, *climbed, *smaller, *days, *gaps]

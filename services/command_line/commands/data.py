@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from data_placement.placement_plan import PlacementPlan
     from data_placement.plan_choices import PlanChoices
+    from data_placement.solvers.plan import SavedSearch
     from domain.warehouse import Warehouse
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ class SolverName(StrEnum):
 
     HILL_CLIMBING = "hill_climbing"
     LATE_ACCEPTANCE = "late_acceptance"
+    JOINT = "joint"
     MILP = "milp"
 
 
@@ -97,6 +99,20 @@ PlanOption = Annotated[
     typer.Option("-o", "--out", metavar="FILE", dir_okay=False, callback=in_a_folder, help="Write the moves (CSV)."),
 ]
 MovesOption = Annotated[int, typer.Option("--explain", min=0, help="Explain so many of the first moves.")]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        dir_okay=False,
+        callback=in_a_folder,
+        help="Where a search that the time limit stops is kept.",
+    ),
+]
+ResumeOption = Annotated[
+    Path | None,
+    typer.Option("--resume", metavar="FILE", exists=True, dir_okay=False, help="Go on with a search that was kept."),
+]
 OptionalTable = Annotated[str | None, typer.Argument(metavar="TABLE", show_default=False)]
 
 
@@ -132,6 +148,8 @@ def plan(
     seed: SeedOption = 1,
     explain: MovesOption = 0,
     out: PlanOption = None,
+    save: SaveOption = None,
+    resume: ResumeOption = None,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,8 +170,8 @@ def plan(
     if live:
         from topmast.warehouses import PlacementChoices as LiveChoices
 
-        if folder is not None or out is not None:
-            raise typer.BadParameter("--live goes without a folder and without --out")
+        if any(each is not None for each in (folder, out, save, resume)):
+            raise typer.BadParameter("--live goes without a folder, --out, --save and --resume")
         data_catalog.plan_live(LiveChoices(**chosen), explain, address, as_json=as_json)  # type: ignore[arg-type]  # fields by name
         return
     if folder is None:
@@ -162,10 +180,19 @@ def plan(
 
     given = {name: value for name, value in chosen.items() if value is not None}
     choices = PlanChoices(**given)  # type: ignore[arg-type]  # fields by name
-    _plan_folder(folder, choices, explain, out, as_json=as_json)
+    _plan_folder(folder, choices, explain, out, save, resume, as_json=as_json)
 
 
-def _plan_folder(folder: Path, choices: PlanChoices, explain: int, out: Path | None, *, as_json: bool) -> None:
+def _plan_folder(
+    folder: Path,
+    choices: PlanChoices,
+    explain: int,
+    out: Path | None,
+    save: Path | None,
+    resume: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     from numpy.random import default_rng
 
     from data_placement.plan_choices import plan_by_choices
@@ -176,10 +203,18 @@ def _plan_folder(folder: Path, choices: PlanChoices, explain: int, out: Path | N
     forget_peak_memory()
     warehouse = read_warehouse(folder)
     begun_s = time.monotonic()
-    found = plan_by_choices(warehouse, choices, default_rng(choices.seed), _watched(begun_s, choices.time_limit_s))
+    found = plan_by_choices(
+        warehouse,
+        choices,
+        default_rng(choices.seed),
+        _watched(begun_s, choices.time_limit_s),
+        resume=_kept(resume),
+    )
     wall_s = time.monotonic() - begun_s
     if out is not None:
         _write_moves(out, warehouse, found)
+    if save is not None and found.solution.saved is not None:
+        _keep(save, found.solution.saved)
     if as_json:
         show_json(figures_document(warehouse, found, choices, wall_s, peak_memory_mib()))
         return
@@ -253,6 +288,32 @@ def explain_table(
     show_line(f"{table}: {warehouse.tables.size_bytes[place]:,} bytes, {readers:,} jobs read it")
     head = ("home in", "allowed", "reads", "gpu", "storage", "cost")
     show(TextTable("What moving its home would change; less is better", head, shown, frozenset({2, 3, 4, 5})))
+
+
+def _kept(path: Path | None) -> SavedSearch | None:
+    """The arrays of a search that was kept. Ends the command where the file holds none."""
+    import zipfile
+
+    from numpy import load
+
+    if path is None:
+        return None
+    try:
+        with load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (zipfile.BadZipFile, ValueError, AttributeError, TypeError) as error:
+        note(f"{path} holds no search: {error}; give a file that --save has written")
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
+def _keep(path: Path, saved: SavedSearch) -> None:
+    from numpy import savez
+
+    from services.command_line.atomic_file import atomic_file
+
+    with atomic_file(path) as part, part.open("wb") as file:
+        savez(file, **dict(saved))  # type: ignore[arg-type]  # NumPy's types take these arrays for an option
+    note(f"the search is kept in {path}; go on with --resume {path}")
 
 
 def _watched(begun_s: float, time_limit_s: float | None) -> Callable[[str, float], bool]:
