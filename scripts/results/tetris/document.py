@@ -172,7 +172,8 @@ def _solvers(plans: Sequence[Run]) -> str:
     return f"""## What each solver gains
 
 V2, without a quota of bytes. `{PAPER}` is what the paper does in a day; `hill_climbing` goes on until a round gains a thousandth.
-`late_acceptance` also moves communities of tables and the tables of torn jobs as a whole, and searches at random in between.
+`late_acceptance` also moves communities of tables and the tables of torn jobs as a whole, and searches at random in between. `joint` lets jobs run
+beside copies, away from their tables' homes: the cost here counts demand where the homes are, overload and deviation where the jobs run.
 
 {table(head, rows)}"""
 
