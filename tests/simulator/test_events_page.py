@@ -21,7 +21,7 @@ from tests.simulator.log_builder import Json
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
-RESERVED = {"invariant_broken"}
+RESERVED = {"invariant_broken", "run_ended"}
 COMMON = {"t", "event", "workload", "attempt", "tenant", "priority", "level", "region", "cluster"}
 
 
@@ -89,7 +89,8 @@ def test_never_waits_an_owner_in_the_example_while_it_has_cells() -> None:
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_an_example_has_the_fields_of_its_table(kind: str) -> None:
-    text = SECTIONS[kind] if not kind.startswith("machine") else SECTIONS["machine_down"]
+    like_machine_down = kind in ("machine_draining", "machine_up")
+    text = SECTIONS["machine_down" if like_machine_down else kind]
     documented = {field for field, _ in table_fields(text)} | COMMON
     examples = [record for record in records_in(SECTIONS[kind]) if record["event"] == kind]
     assert examples

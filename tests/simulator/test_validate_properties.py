@@ -47,6 +47,7 @@ def test_the_legal_runs_show_something() -> None:
         "downgraded",
         "loan_short",
         "loaned",
+        "machine_moved",
         "mechanism_failed",
         "promoted",
         "reclaimed",
