@@ -35,6 +35,8 @@ class AdjustableAttempt(AttemptToChange):
     """Seconds of work that are left, at the speed of its base tasks with proportional shares; infinity: not known."""
     profiles: ProfilesOfJobs = field(default_factory=dict)
     """How sensitive its jobs are to CPUs and memory."""
+    may_grow: bool = True
+    """False for a while after a task of it was killed: it gets no more tasks than it has."""
 
 
 class ElasticPolicy(Protocol):

@@ -13,8 +13,6 @@ from formats.scheduler_file import NO_TUNING, PrioritySection
 
 BY_SUBMISSION = "fifo"
 
-BY_SUBMISSION = "fifo"
-
 LIVE_TUNINGS: Mapping[str, TuningMechanism] = MappingProxyType(
     {
         "synergy_proportional": TUNING_MECHANISMS["proportional"],

@@ -190,7 +190,11 @@ def step(run: AttemptRun, event: AttemptEvent) -> Step:
             return _break(run, event, phase, failed=False)
         case FlexibleTasksLost():
             if phase is Phase.RUNNING:
-                return run._replace(history=(*run.history, event)), (GoOnWithout(run.key, event.tasks),)
+                earlier = run.history
+                # As of resizes, the last is kept: a program may be killed again and again.
+                while earlier and isinstance(earlier[-1], FlexibleTasksLost | Resized):
+                    earlier = earlier[:-1]
+                return run._replace(history=(*earlier, event)), (GoOnWithout(run.key, event.tasks),)
             return _break(run, event, phase, failed=False)
         case Resized():
             # Of one resize after the other the last is kept: there may be one in every round.

@@ -48,7 +48,7 @@ def elastic_attempts(
             attempt.key,
             job.resources.gpus,
             job.tasks,
-            job.greatest_tasks,
+            job.greatest_tasks if attempt.may_grow else len(attempt.placements),
             len(attempt.placements),
             expected_remaining_s(attempt, now),
             job.scaling_or(scaling),

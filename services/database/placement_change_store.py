@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from psycopg.types.json import Jsonb
 
+from domain.events import EventKind
 from domain.identifiers import AttemptNumber, ClusterId, RegionId, WorkloadId
 from domain.life_cycle import State
 from domain.placement import AttemptKey, TaskPlacement, amounts_of
-from domain.placement_changes import PlacementChange
+from domain.placement_changes import LossCause, PlacementChange
 from services.database import usage_store
 from services.database.connection import AnyConnection
 from services.database.placement_documents import change_from_document, change_to_document
@@ -31,6 +32,17 @@ class StoredRevision:
     revision: int
     change: PlacementChange | None
     changed: Changed
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKills:
+    """How often flexible tasks of an attempt were killed by themselves, and when last."""
+
+    times: int = 0
+    last_s: float = 0.0
+
+    def once_more(self, now: float) -> TaskKills:
+        return TaskKills(self.times + 1, now)
 
 
 async def begin_change(
@@ -120,5 +132,21 @@ async def load_revisions(connection: AnyConnection, region: RegionId) -> dict[At
             None if row[3] is None else change_from_document(row[3]),
             {ClusterId(cluster): (since_s, progress) for cluster, (since_s, progress) in row[4].items()},
         )
+        for row in await cursor.fetchall()
+    }
+
+
+async def load_task_kills(connection: AnyConnection, region: RegionId) -> dict[AttemptKey, TaskKills]:
+    """Of every live attempt of the region that has lost tasks so, as its events tell."""
+    cursor = await connection.execute(
+        """SELECT e.workload, e.attempt, count(*), max(e.t)
+             FROM placement_revisions r JOIN attempts a USING (workload, attempt)
+             JOIN events e ON e.workload = a.workload AND e.attempt = a.attempt
+            WHERE a.region = %s AND a.ended_s IS NULL AND e.event = %s AND e.details ->> 'cause' = %s
+         GROUP BY e.workload, e.attempt""",
+        (region, EventKind.RESIZED.value, LossCause.TASK_LOST.value),
+    )
+    return {
+        AttemptKey(WorkloadId(row[0]), AttemptNumber(row[1])): TaskKills(row[2], row[3])
         for row in await cursor.fetchall()
     }

@@ -108,7 +108,7 @@ class AdjustmentRounds:
             return
         if memory.tuning is not None:
             memory.tuning.keep_only({attempt.key for attempt in memory.live})
-        attempts = as_told(adjustable, times)
+        attempts = as_told(adjustable, now, times)
         try:
             # In a thread: leases are kept, and calls answered, however long the policies take.
             async with memory.steady:
@@ -185,9 +185,9 @@ def _is_adjustable(memory: RegionMemory, attempt: LiveAttempt) -> bool:
 
 
 def as_told(
-    attempts: Iterable[LiveAttempt], times: Mapping[AttemptKey, RemainingTime] = NO_TIMES
+    attempts: Iterable[LiveAttempt], now: float, times: Mapping[AttemptKey, RemainingTime] = NO_TIMES
 ) -> list[AdjustableAttempt]:
-    """What a round is told of these attempts, which have so much left to do."""
+    """What a round at this time is told of these attempts, which have so much left to do."""
     return [
         AdjustableAttempt(
             attempt.key,
@@ -198,6 +198,7 @@ def as_told(
             attempt.started_s or attempt.dispatched_s,
             times.get(attempt.key, NOT_KNOWN).remaining_s,
             attempt.tuned.profiles,
+            may_grow=attempt.may_grow_from_s <= now,
         )
         for attempt in attempts
     ]

@@ -26,9 +26,12 @@ from domain.placement import AttemptKey, TaskPlacement
 from domain.placement_changes import PlacementChange
 from domain.rank import Standing
 from domain.workload import WorkloadSpecification
+from services.database.placement_change_store import TaskKills
 from services.database.profile_store import ReportedProfile
 from services.execution.executor import ENDED_PHASES, AttemptPhase, AttemptStatus
 from services.tuned_work import UNTUNED, TunedWork
+
+NO_KILLS = TaskKills()
 
 _Name = TypeVar("_Name", AttemptKey, MachineId)
 
@@ -57,6 +60,8 @@ class LiveAttempt:
     """The last change of its placements while that is being carried out."""
     changed: Mapping[ClusterId, tuple[float, float]] = field(default_factory=dict)
     """By cluster: since when its placements are as they are there, and its progress then."""
+    task_kills: TaskKills = NO_KILLS
+    """How often flexible tasks of it were killed by themselves."""
     reports: dict[ClusterId, AttemptStatus] = field(default_factory=dict)
     """What each of its clusters said last."""
     ordered: dict[ClusterId, Order] = field(default_factory=dict)
@@ -87,6 +92,13 @@ class LiveAttempt:
     def started_s(self) -> float | None:
         """Since when it runs, as far as that is recorded."""
         return self.run.started_s
+
+    @property
+    def may_grow_from_s(self) -> float:
+        """From when on rounds may give it more tasks: after each that was killed it waits as a workload does that has failed
+        so often."""
+        kills = self.task_kills
+        return kills.last_s + self.specification.retry.wait_s(kills.times) if kills.times else 0.0
 
     @property
     def eviction(self) -> Eviction | None:

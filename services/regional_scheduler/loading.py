@@ -81,6 +81,10 @@ async def load_memory(
     )
     if memory is not None:
         restore_changes(memory, await placement_change_store.load_revisions(connection, region))
+        for key, kills in (await placement_change_store.load_task_kills(connection, region)).items():
+            attempt = memory.live.get(key)
+            if attempt is not None:
+                attempt.task_kills = kills
         for place in await reservation_store.in_region(connection, region):
             hold_reserved(memory, place)
     return memory

@@ -106,6 +106,8 @@ class LostTasks:
         """What was written counts in memory too."""
         attempt = one.attempt
         attempt.run = one.run
+        if one.change.cause is LossCause.TASK_LOST:
+            attempt.task_kills = attempt.task_kills.once_more(self._clock.now())
         self._memory.inventory.replace_placements(attempt.key, one.placements)
         waiting = self._memory.live.begin_change(attempt.key, one.placements, one.change)
         for key in (attempt.key, *waiting):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from cluster_manager.attempt_run.events import Eviction
+from cluster_manager.attempt_run.events import Completed, Eviction
+from cluster_manager.attempt_run.run import Phase
 from domain.clock import Clock
 from domain.events import EvictionCause
 from domain.fleet import MachineState
@@ -18,7 +20,9 @@ from domain.machine_life_cycle import (
     machine_rows,
 )
 from domain.placement import AttemptKey
-from domain.placement_changes import PlacementChange
+from domain.placement_changes import PlacementChange, flexible_among, name_of
+from domain.plan import ScaleIn
+from regional_scheduler.plan_application import apply_actions
 from services.database import machine_move_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -27,10 +31,12 @@ from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.cluster_link import MachineReport
 from services.regional_scheduler.eviction_writer import EvictionWriter
+from services.regional_scheduler.gang_reports import end_of
 from services.regional_scheduler.inbox import MachineRequest
 from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.lost_tasks import GoingOn, LostTasks
 from services.regional_scheduler.machine_states import machine_state, record_machine_happening
+from services.regional_scheduler.plan_writing import PlannedWrites, PlanWriting, write_changes
 from services.regional_scheduler.region_memory import RegionMemory
 from services.regional_scheduler.undone_changes import UndoneChanges
 from services.tiers.fenced_transaction import fenced_transaction
@@ -40,6 +46,28 @@ _HAPPENED = MappingProxyType({MachineHappening.FAILED: "is lost", MachineHappeni
 
 class MachineStateRefused(Exception):
     """What is wanted cannot happen to the machine in the state in which it is; changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staying:
+    """Attempts on machines that are lost or drained that need not leave for it."""
+
+    undone: Sequence[tuple[LiveAttempt, PlacementChange]] = ()
+    """With the change by which they go on with what they hold elsewhere."""
+    going_on: Sequence[GoingOn] = ()
+    """They lose flexible tasks only."""
+    giving_up: Sequence[ScaleIn] = ()
+    """They give up flexible tasks."""
+    untouched: frozenset[AttemptKey] = frozenset()
+    """They have completed, or are giving up what they have there."""
+
+    @property
+    def keys(self) -> frozenset[AttemptKey]:
+        return self.untouched.union(
+            (attempt.key for attempt, _ in self.undone),
+            (one.attempt.key for one in self.going_on),
+            (action.attempt for action in self.giving_up),
+        )
 
 
 class MachineMaintenance:
@@ -139,8 +167,7 @@ class MachineMaintenance:
         cause = EvictionCause.DRAINED if happening is MachineHappening.DRAINED else EvictionCause.MACHINE_LOST
         states: dict[MachineId, MachineState | None] = {}
         leaving: list[AttemptKey] = []
-        staying: list[tuple[LiveAttempt, PlacementChange]] = []
-        going_on: list[GoingOn] = []
+        staying = _Staying()
         lost: list[AttemptKey] = []
         without_place: list[WorkloadId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
@@ -154,17 +181,9 @@ class MachineMaintenance:
                 without_place = await self._arrivals.give_up(connection, states)
             if not keep_running:
                 there = sorted({key for machine in states for key in self._memory.live.on(machine)})
-                staying = self._staying(there, states)
-                for attempt, back in staying:
-                    await self._write_way_back(connection, attempt, back, reasons, happening)
-                stays = {attempt.key for attempt, _ in staying}
-                if cause is EvictionCause.MACHINE_LOST:
-                    going_on = self._going_on([key for key in there if key not in stays], states)
-                    for one in going_on:
-                        await self._lost_tasks.write(connection, one)
-                    stays |= {one.attempt.key for one in going_on}
-                    stays |= {key for key in there if self._only_gives_up(key, states)}
-                there = [key for key in there if key not in stays]
+                staying = self._staying(there, states, happening)
+                await self._write_staying(connection, staying, reasons, happening)
+                there = [key for key in there if key not in staying.keys]
                 if cause is EvictionCause.MACHINE_LOST:
                     lost = await self._eviction_writer.write_lost(connection, there)
                 leaving = await self._eviction_writer.write(connection, there, Eviction(cause))
@@ -172,11 +191,7 @@ class MachineMaintenance:
             if state is not None and self._absent.knows(machine):
                 # Of one that was added a moment ago the state is taken over with the machine.
                 self._absent.set_state(machine, state)
-        for attempt, back in staying:
-            if back is not attempt.change:
-                self._undone_changes.begin(attempt, back)
-        for one in going_on:
-            self._lost_tasks.begin(one)
+        self._begin_staying(staying)
         self._eviction_writer.begin_lost(lost)
         for workload in without_place:
             self._arrivals.withdraw(workload)
@@ -184,13 +199,51 @@ class MachineMaintenance:
         return leaving
 
     def _staying(
-        self, there: Sequence[AttemptKey], machines: Collection[MachineId]
+        self, there: Iterable[AttemptKey], machines: Collection[MachineId], happening: MachineHappening
+    ) -> _Staying:
+        """Which of the attempts on these machines need not leave."""
+        undone = self._undone(there, machines)
+        others = set(there) - {attempt.key for attempt, _ in undone}
+        untouched = {key for key in others if self._has_completed(key) or self._only_gives_up(key, machines)}
+        rest = sorted(others - untouched)
+        if happening is MachineHappening.FAILED:
+            return _Staying(undone, going_on=self._going_on(rest, machines), untouched=frozenset(untouched))
+        return _Staying(undone, giving_up=self._giving_up(rest, machines), untouched=frozenset(untouched))
+
+    async def _write_staying(
+        self,
+        connection: AnyConnection,
+        staying: _Staying,
+        reasons: Mapping[MachineId, str],
+        happening: MachineHappening,
+    ) -> None:
+        """Writes the changes by which they stay; after the commit `_begin_staying` does the same to memory."""
+        for attempt, back in staying.undone:
+            await self._write_way_back(connection, attempt, back, reasons, happening)
+        for one in staying.going_on:
+            await self._lost_tasks.write(connection, one)
+        writes = self._writes_of(staying.giving_up)
+        await write_changes(connection, self._memory.region.region, writes, self._clock.now())
+
+    def _begin_staying(self, staying: _Staying) -> None:
+        """What was written counts in memory too."""
+        for attempt, back in staying.undone:
+            if back is not attempt.change:
+                self._undone_changes.begin(attempt, back)
+        for one in staying.going_on:
+            self._lost_tasks.begin(one)
+        writes = self._writes_of(staying.giving_up)
+        apply_actions(self._memory.inventory, staying.giving_up, self._clock.now())
+        self._eviction_writer.carry_out(writes)
+
+    def _undone(
+        self, there: Iterable[AttemptKey], machines: Collection[MachineId]
     ) -> list[tuple[LiveAttempt, PlacementChange]]:
         """The running attempts that were only to hold something on these machines, or have only to give it up there.
 
         Each with the change by which it goes on with what it holds elsewhere: its present one, if that does it.
         """
-        staying: list[tuple[LiveAttempt, PlacementChange]] = []
+        undone: list[tuple[LiveAttempt, PlacementChange]] = []
         for key in there:
             attempt = self._memory.live.get(key)
             if attempt is None or attempt.change is None or attempt.state is not State.RUNNING:
@@ -200,20 +253,45 @@ class MachineMaintenance:
                 continue
             back = change if change.undoes else self._undone_changes.way_back(attempt)
             if back is not None:
-                staying.append((attempt, back))
-        return staying
+                undone.append((attempt, back))
+        return undone
 
     def _going_on(self, there: Iterable[AttemptKey], machines: Collection[MachineId]) -> list[GoingOn]:
         """Those of these attempts that lose flexible tasks only."""
         attempts = [attempt for key in there if (attempt := self._memory.live.get(key)) is not None]
         return [one for attempt in attempts if (one := self._lost_tasks.on_machines(attempt, machines)) is not None]
 
+    def _giving_up(self, there: Iterable[AttemptKey], machines: Collection[MachineId]) -> list[ScaleIn]:
+        """What those of these running attempts give up that have flexible tasks only on these machines, which are drained.
+
+        One whose last change is not carried out yet cannot be changed, and leaves as a whole.
+        """
+        giving_up: list[ScaleIn] = []
+        for key in there:
+            attempt = self._memory.live.get(key)
+            if attempt is None or attempt.run.phase is not Phase.RUNNING or attempt.change is not None:
+                continue
+            names = tuple([name_of(placement) for placement in attempt.placements if placement.machine in machines])
+            if flexible_among(attempt.specification, names):
+                giving_up.append(ScaleIn(key, names))
+        return giving_up
+
+    def _writes_of(self, giving_up: Sequence[ScaleIn]) -> PlannedWrites:
+        writing = PlanWriting(self._memory.region.region, self._memory.live, self._clock.now())
+        writing.add_actions(giving_up)
+        return writing.writes
+
     def _only_gives_up(self, key: AttemptKey, machines: Collection[MachineId]) -> bool:
-        """Whether the running attempt is to hold nothing on these machines any more: what it had there is gone sooner."""
+        """Whether the running attempt is to hold nothing on these machines any more, only to give something up there."""
         attempt = self._memory.live.get(key)
         if attempt is None or attempt.state is not State.RUNNING:
             return False
         return all(placement.machine not in machines for placement in attempt.placements)
+
+    def _has_completed(self, key: AttemptKey) -> bool:
+        """Whether the attempt has completed, which is yet to be recorded: it has nothing to lose any more."""
+        attempt = self._memory.live.get(key)
+        return attempt is not None and isinstance(end_of(attempt, self._clock.now()), Completed)
 
     async def _write_way_back(
         self,

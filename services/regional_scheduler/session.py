@@ -134,10 +134,11 @@ class RegionSession:
     async def _loop_once(self) -> None:
         # 1. Observe: take in everything that came since the last look.
         self._reports.take(self.inbox.take_messages(), self._now_real_s())
-        # 2. Record what clusters reported: starts, ends, checkpoints. Then free what ended.
-        await self._recorder.record(self._now_real_s())
-        # 3. Evict for no newcomer: from machines lost and drained, of cancelled workloads. Change what runs.
+        # 2. Record what clusters reported: machines first, for what ended with its machine has lost that. Then starts, ends
+        # and checkpoints; what ended is free.
         await self._machines.take_reports(self._reports.take_machine_reports())
+        await self._recorder.record(self._now_real_s())
+        # 3. Evict for no newcomer: from machines drained, of cancelled workloads. Change what runs.
         await self._lost_tasks.take_reports(self._reports.take_lost_tasks())
         await self._machines.answer(self.inbox.take_machine_requests())
         await self._refused_changes.undo(self._reports.take_refused_changes())

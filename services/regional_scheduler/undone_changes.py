@@ -31,11 +31,15 @@ class UndoneChanges:
         """The change back to what the attempt held before its last one.
 
         None where there is none: no change is pending, it is a change back itself, or what was to be given up is another
-        one's by now.
+        one's by now, or on a machine that is to be emptied.
         """
         if attempt.change is None or attempt.change.undoes:
             return None
         back = undone(replace(attempt.change, lost=self._lost(attempt.change)), attempt.placements)
+        kept = {name_of(placement) for placement in attempt.placements}
+        returning = {placement.machine for placement in back.before if name_of(placement) not in kept}
+        if any(not self._memory.machine_state(machine).takes_work for machine in returning):
+            return None
         try:
             with self._memory.inventory.tentatively():
                 self._memory.inventory.replace_placements(attempt.key, back.before)

@@ -97,7 +97,7 @@ def test_a_round_decides_as_a_simulation_of_the_same_moment(database_url: str) -
             snapshot = await load_snapshot(connection, NOW_S)
             memory = await loaded(connection)
         with memory.inventory.tentatively():
-            actions = decided(memory, as_told(adjustable_attempts(memory)), None, NOW_S)
+            actions = decided(memory, as_told(adjustable_attempts(memory), NOW_S), None, NOW_S)
             writing = {}
             for action in actions:
                 assert isinstance(action, Retune)

@@ -152,7 +152,7 @@ def test_never_decides_a_round_otherwise_than_a_simulation(database_url: str, wo
             memory = await loaded(connection)
             attempts = adjustable_attempts(memory)
             times = await remaining_times(connection, attempts, NOW_S)
-        actions = decided(memory, as_told(attempts, times), elastic_policies()[name], NOW_S)
+        actions = decided(memory, as_told(attempts, NOW_S, times), elastic_policies()[name], NOW_S)
         # A run from a snapshot begins with a round over what runs; something else comes later, to another region.
         newcomer = TraceRow(WorkloadId("newcomer"), ADS, NOW_S + 1.0, 10.0, 1, region=RegionId("coast"))
         given_input = SimulationInput.of_snapshot(snapshot, "moment", [newcomer])

@@ -10,9 +10,11 @@ from domain.life_cycle import State
 from domain.placement_changes import LossCause, name_of
 from domain.plan import TaskName
 from services.execution.executor import AttemptPhase, AttemptStatus
+from services.regional_scheduler.adjustment_rounds import as_told
 from tests.regional_scheduler_service.test_races import FIRST
 from tests.regional_scheduler_service.test_refused_changes import (
     CLUSTER,
+    NOW_S,
     TRAIN,
     Region,
     _loaded,
@@ -154,5 +156,90 @@ def test_a_machine_that_goes_while_its_tasks_are_given_up_is_no_reason_to_leave(
         assert (region.attempt.state, region.attempt.revision) == (State.RUNNING, 2)
         await region.refuse(2)
         assert region.held == TASKS[:2], "the change back does without the machine"
+
+    in_a_region(database_url, 2, story)
+
+
+def test_a_drained_machine_with_flexible_tasks_only_costs_these(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        await region.carry_out()
+        assert await region.drain(machine) == []
+        change = region.attempt.change
+        assert change is not None
+        assert (region.attempt.state, change.cause, change.lost) == (State.RUNNING, None, ())
+        assert region.held == TASKS[:2]
+        assert await region.drain(machine) == [], "what it gives up already is nothing new"
+        assert region.attempt.revision == 2
+        async with region.database.transaction() as connection:
+            again = (await _loaded(connection)).live.get(FIRST)
+        assert again is not None
+        assert (again.revision, again.change, again.placements) == (2, change, TASKS[:2])
+        await region.carry_out()
+        assert region.attempt.change is None
+
+    in_a_region(database_url, 2, story)
+
+
+def test_what_is_drained_is_not_returned_to_when_it_cannot_be_given_up(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        await region.carry_out()
+        await region.drain(machine)
+        await region.refuse(2)
+        assert region.attempt.state is State.PREEMPTING
+
+    in_a_region(database_url, 2, story)
+
+
+def test_the_base_tasks_leave_a_drained_machine_with_the_attempt(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        await grow_on_another_machine(region)
+        await region.carry_out()
+        assert await region.drain(TASKS[0].machine) == [FIRST]
+        assert region.attempt.state is State.PREEMPTING
+
+    in_a_region(database_url, 2, story)
+
+
+def test_what_has_completed_loses_nothing_with_its_machine(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        region.attempt.reports[CLUSTER] = AttemptStatus(FIRST, AttemptPhase.COMPLETED, 2900.0, started_s=2100.0)
+        await region.lose(TASKS[0].machine)
+        assert region.attempt.eviction is None
+        region.attempt.reports[CLUSTER] = AttemptStatus(FIRST, AttemptPhase.LOST, 2900.0, started_s=2100.0)
+        await region.lose(TASKS[0].machine)
+        assert region.attempt.eviction == Eviction(EvictionCause.MACHINE_LOST)
+
+    in_a_region(database_url, 2, story)
+
+
+def test_after_each_kill_it_grows_later_also_in_a_new_session(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        assert region.attempt.may_grow_from_s == 0.0
+        for task, waits_s in ((3, 10.0), (2, 20.0)):
+            reports_lost(region, task)
+            await region.losses.take_reports([FIRST])
+            await region.carry_out()
+            assert region.attempt.may_grow_from_s == NOW_S + waits_s
+        async with region.database.transaction() as connection:
+            again = (await _loaded(connection)).live.get(FIRST)
+        assert again is not None
+        assert again.task_kills == region.attempt.task_kills
+        (told,) = as_told([again], NOW_S)
+        assert not told.may_grow
+        (told,) = as_told([again], NOW_S + 20.0)
+        assert told.may_grow
+
+    in_a_region(database_url, 4, story)
+
+
+def test_a_machine_that_is_lost_is_no_reason_to_grow_later(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        await region.carry_out()
+        await region.lose(machine)
+        await region.carry_out()
+        assert region.attempt.may_grow_from_s == 0.0
 
     in_a_region(database_url, 2, story)

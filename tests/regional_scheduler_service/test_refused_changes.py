@@ -13,7 +13,7 @@ from domain.clock import ManualClock
 from domain.events import EventKind, EvictionCause
 from domain.identifiers import JobName, MachineId
 from domain.life_cycle import State
-from domain.placement import Holding, TaskPlacement
+from domain.placement import AttemptKey, Holding, TaskPlacement
 from domain.rank import Standing
 from services.database import attempt_store, fleet_store, lease_store, placement_change_store
 from services.database.connection import AnyConnection
@@ -80,6 +80,10 @@ class Region:
 
     async def lose(self, machine: MachineId) -> None:
         await self.machines.take_reports([MachineReport(machine, up=False, reason="it burns")])
+
+    async def drain(self, machine: MachineId) -> list[AttemptKey]:
+        """What leaves for it."""
+        return await self.machines.empty({machine: "it is old"})
 
     async def carry_out(self) -> None:
         """The cluster reports the attempt as it was asked for last."""

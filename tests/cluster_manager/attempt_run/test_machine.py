@@ -168,6 +168,14 @@ def test_a_history_does_not_grow_with_every_resize(new_attempt: NewAttempt) -> N
     assert checked.run.history == (PlaceFreed(0.0), Started(0.0), Resized(8.0, ()))
 
 
+def test_a_history_does_not_grow_with_every_task_that_is_lost(new_attempt: NewAttempt) -> None:
+    checked = new_attempt()
+    checked.take(PlaceFreed(0.0), Started(0.0))
+    for number in range(5):
+        checked.take(FlexibleTasksLost(4.0 + number, ()), Resized(4.0 + number, ()))
+    assert checked.run.history[2:] == (FlexibleTasksLost(8.0, ()), Resized(8.0, ()))
+
+
 # Leaving.
 
 

@@ -145,6 +145,24 @@ def test_nothing_changes_where_all_is_as_it_should_be() -> None:
     assert world.round(LYRA) == []
 
 
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_one_that_may_not_grow_yet_keeps_what_it_has(policy: ElasticPolicy) -> None:
+    world = ElasticWorld(training=1)
+    world.run("killed", "t0*2", most=4)
+    world.attempts["killed"] = replace(world.attempts["killed"], may_grow=False)
+    assert world.told(policy) == {}
+    world.attempts["killed"] = replace(world.attempts["killed"], may_grow=True)
+    assert world.told(policy) == {"killed": "+t0 t0"}
+
+
+def test_one_that_may_not_grow_gives_to_others() -> None:
+    world = ElasticWorld(training=1)
+    world.run("long", "t0", most=3, remaining_s=400.0)
+    world.run("short", "t0*3", most=4, remaining_s=30.0)
+    world.attempts["short"] = replace(world.attempts["short"], may_grow=False)
+    assert world.told(LYRA) == {"short": "-1 2", "long": "+t0 t0"}
+
+
 def test_afs_gives_by_throughput_whatever_is_left_to_do() -> None:
     world = ElasticWorld(training=1)
     world.run("long", "t0*2", base=2, most=4, remaining_s=4000.0)
