@@ -131,6 +131,22 @@ def test_who_does_not_answer_lends_nothing_more_and_what_returns_goes_on(databas
     in_lending_service(database_url, tmp_path, scenario)
 
 
+def test_never_on_two_sides_when_inference_wants_something_else_at_every_look(
+    database_url: str, tmp_path: Path
+) -> None:
+    async def scenario(run: LiveRun, inference: ScriptedInference) -> None:
+        workloads = await begin(run, inference, 2)
+        for lent in (0, 3, 1, 4, 0, 2, 0, 4):
+            inference.needs(4 - lent)
+            await until_loans(run, lambda loans, lent=lent: loans.wanted_on_loan == lent, f"{lent} are to be lent")  # type: ignore[misc]  # bound now
+        inference.needs(4)
+        await until_loans(run, lambda loans: loans.on_loan == 0 and not loans.returning, "all are back")
+        await end(run, inference, workloads)
+        assert run.count("loaned") == run.count("reclaimed")
+
+    in_lending_service(database_url, tmp_path, scenario)
+
+
 def test_a_loan_of_more_machines_than_there_are_is_refused(database_url: str, tmp_path: Path) -> None:
     async def scenario(run: LiveRun, inference: ScriptedInference) -> None:
         workloads = await begin(run, inference, 1)
