@@ -10,6 +10,7 @@ from cluster_manager.tuning.mechanism import MachineRoom, TuningMechanism
 from cluster_manager.tuning.retunes import share_of
 from domain.fleet import Fleet, Machine
 from domain.identifiers import ANY_GPU_MODEL, GpuModel
+from domain.proportional_shares import ProportionalShares
 from domain.resources import capacity_mebibytes, capacity_millicpus
 from domain.tuned_speed import ProfilesOfJobs
 from domain.workload import JobSpecification, WorkloadSpecification
@@ -23,6 +24,7 @@ class AskedAmounts:
     """
 
     def __init__(self, mechanism: TuningMechanism, fleet: Fleet) -> None:
+        self.shares = ProportionalShares(machine for region in fleet.regions for machine in region.machines())
         self._largest: dict[GpuModel, Machine] = {}
         """By GPU model, and of all models."""
         for machine in (machine for region in fleet.regions for machine in region.machines() if machine.gpus > 0):

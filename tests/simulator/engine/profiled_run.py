@@ -35,6 +35,15 @@ def fleet_of(*gpus: int) -> Fleet:
     return Fleet((region("east", machines),))
 
 
+def unequal_fleet(*machines: tuple[int, float]) -> Fleet:
+    """Machines with so many GPUs; for each of these so many CPUs and 60 GiB."""
+    made = [
+        replace(machine(f"m{number}", gpus), cpus=cpus * gpus, memory_gib=60.0 * gpus)
+        for number, (gpus, cpus) in enumerate(machines)
+    ]
+    return Fleet((region("east", made),))
+
+
 def trained(name: str, submit_s: float, duration_s: float, model: str, gpus: int = 1) -> TraceRow:
     return TraceRow(WorkloadId(name), TenantId("t"), submit_s, duration_s, gpus, model=model)
 

@@ -15,7 +15,7 @@ from simulator.policies.policy import Policy
 from simulator.policies.registry import policies
 from simulator.validation.report import Invariant
 from tests.simulator.engine.checked_run import NO_COSTS, Record
-from tests.simulator.engine.profiled_run import fleet_of, profiled_run, trained
+from tests.simulator.engine.profiled_run import fleet_of, profiled_run, trained, unequal_fleet
 
 KNOWN = policies()
 TUNE, OPT, GREEDY = KNOWN["synergy_tune"], KNOWN["synergy_opt"], KNOWN["synergy_greedy"]
@@ -33,6 +33,13 @@ def test_a_workload_starts_with_its_best_demand_where_that_is_idle() -> None:
     run = profiled_run(TUNE, [trained("w", 0.0, 100.0, "hungry")], fleet_of(4))
     assert [cpus_told(record) for record in run.told("started")] == [[12.0]]
     assert run.ends == {"w": 25.0}
+    assert not run.told("tuned")
+
+
+def test_on_a_machine_with_more_cpus_for_each_gpu_it_starts_with_the_share_of_that() -> None:
+    asked = replace(trained("asked", 0.0, 1000.0, ""), gpus=4, cpus=4.0)
+    run = profiled_run(TUNE, [asked, trained("w", 1.0, 100.0, "hungry")], unequal_fleet((4, 3.0), (1, 6.0)))
+    assert [cpus_told(record) for record in run.told("started")] == [[4.0], [6.0]]
     assert not run.told("tuned")
 
 
@@ -152,6 +159,21 @@ def test_never_slower_than_with_the_share_under_any_order(
         ordering=ordering,
     )
     run = profiled_run(policy, rows_of(drawn), fleet_of(4, 2, 2), settings=settings)
+    assert Invariant.I7 not in run.report.violations_by_invariant
+
+
+@hypothesis_settings(max_examples=25, deadline=None)
+@given(
+    ROWS,
+    st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1.0, 3.0, 6.0])), min_size=2, max_size=4),
+    st.sampled_from([TUNE, OPT]),
+)
+def test_never_slower_than_with_the_share_on_unequal_machines(
+    drawn: list[tuple[float, float, str, int]], machines: list[tuple[int, float]], policy: Policy
+) -> None:
+    largest = max(gpus for gpus, _ in machines)
+    rows = [replace(row, gpus=min(row.gpus or 1, largest)) for row in rows_of(drawn)]
+    run = profiled_run(policy, rows, unequal_fleet(*machines), settings=EVERY_MINUTE)
     assert Invariant.I7 not in run.report.violations_by_invariant
 
 
