@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+from itertools import combinations
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
@@ -50,3 +52,23 @@ class DataSection(Schema):
         if self.emulated and self.regions:
             raise PydanticCustomError("emulated", "cannot have emulated: true and regions; leave one of them out")
         return self
+
+    @model_validator(mode="after")
+    def _a_folder_for_each_region(self) -> DataSection:
+        """Regions that share a folder share each file in it: deleting the old copy would delete the new one."""
+        folders = [(name, _folder_of(region.storage)) for name, region in sorted(self.regions.items())]
+        for (first, one), (second, other) in combinations(folders, 2):
+            if one.startswith(other) or other.startswith(one):
+                raise PydanticCustomError(
+                    "storage",
+                    "regions {first} and {second} store tables in one folder, or one in that of the other;"
+                    " give each region a folder of its own",
+                    {"first": first, "second": second},
+                )
+        return self
+
+
+def _folder_of(url: str) -> str:
+    """The URL in one way of writing, with / at its end."""
+    protocol, _, path = url.partition("://")
+    return f"{protocol}://{posixpath.normpath(path).lstrip('/')}/"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from domain.identifiers import IDENTIFIER_PATTERN
 from domain.warehouse import CopyAges, Namespaces, Partitions, Regions, Tables, WarehouseCatalog
 from formats.problems import FieldProblem, FormatError, in_quotes
 from formats.warehouse_columns import SHOWN_ROWS, Column, ColumnFile, LateNames, read_columns
@@ -22,6 +23,9 @@ from formats.warehouse_folder import read_warehouse, write_warehouse
 GREATEST_BYTES = 2**62
 """Of anything: so that sums of two still fit into what counts them."""
 MOST_DISASTER_COPIES = 10
+_NO_PATH = r"/\.{0,2}(/|$)"
+"""In a name: where tables are files it would lead out of the folder of its region, or nowhere."""
+_FILE_NAME = r"^[^./\x00-\x1f][^/\x00-\x1f]{0,254}$"
 
 _FILES: Mapping[str, Sequence[Column]] = MappingProxyType(
     {
@@ -54,6 +58,7 @@ def read_catalog_folder(folder: Path) -> WarehouseCatalog:
     table_names = names_column(warehouse.tables.names)
     tables = warehouse.tables
     partitions = _partitions(files["partitions"], table_names)
+    problems += _name_problems(table_names)
     problems += _storage_problems(warehouse.regions)
     problems += _size_problems(tables, float(warehouse.regions.storage_bytes.max()))
     if files["partitions"] is not None:
@@ -131,8 +136,12 @@ def _partitions(file: ColumnFile | None, tables: pa.Array) -> Partitions:
         nothing = np.zeros(0)
         return Partitions(nothing.astype(np.int32), (), nothing.astype(np.int64), (), nothing)
     names = file.text("partition")
-    for row in np.flatnonzero(pc.equal(names, "").to_numpy(zero_copy_only=False))[:SHOWN_ROWS]:
-        file.problem(int(row), "partition", "is empty; give the partition a name")
+    for row in np.flatnonzero(~_matches(names, _FILE_NAME))[:SHOWN_ROWS]:
+        name = names[int(row)].as_py()
+        said = (
+            f"is {in_quotes(name)}; it is named as a file: without /, no dot at the beginning" if name else "is empty"
+        )
+        file.problem(int(row), "partition", f"{said}; give the partition a name")
     table = file.indices("table", tables, "table")
     name_places = names.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     _repeated(file, table.astype(np.int64) * (len(names) + 1) + name_places, "partition", "partition of its table")
@@ -164,6 +173,23 @@ def _repeated(file: ColumnFile, keys: np.ndarray[tuple[int], np.dtype[np.int64]]
     again[first] = False
     for row in np.flatnonzero(again)[:SHOWN_ROWS]:
         file.problem(int(row), field, f"this {what} is there twice; keep one row")
+
+
+def _matches(names: pa.Array, pattern: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.asarray(pc.match_substring_regex(names, pattern).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _name_problems(tables: pa.Array) -> list[FieldProblem]:
+    """Names that no workload could give, or that are no place in a region's storage."""
+    good = _matches(tables, f"^{IDENTIFIER_PATTERN}$") & ~_matches(tables, _NO_PATH)
+    return [
+        FieldProblem(
+            f"tables row {row + 1}, table",
+            f"is {in_quotes(tables[int(row)].as_py())}; a name has 1 to 128 letters, digits and . _ : / -, begins with a"
+            " letter or digit, and no part of it between / is empty, . or ..",
+        )
+        for row in np.flatnonzero(~good)[:SHOWN_ROWS]
+    ]
 
 
 def _storage_problems(regions: Regions) -> list[FieldProblem]:

@@ -266,6 +266,14 @@ def mover_process(text: str, line: str) -> Iterator[tuple[subprocess.Popen[str],
         process.kill()
 
 
+@pytest.mark.parametrize("changes", [{"table": "../a/logs.clicks"}, {"partitions": (Partition("../../c/x", 1),)}])
+def test_no_name_leads_out_of_the_folder_of_a_region(storage: dict[str, Path], changes: dict[str, object]) -> None:
+    for task in (MoverTask.COPY, MoverTask.CLEAN, MoverTask.DELETE) if "table" in changes else (MoverTask.COPY,):
+        with pytest.raises(MoverProblem, match="is no name of a file in the storage of region"):
+            carry_out(order(storage, task, **changes), Unhurried())
+    assert files(storage, "a") == CONTENTS
+
+
 def test_a_process_does_one_order_and_dies_with_whoever_started_it(storage: dict[str, Path]) -> None:
     fast, stopped = json.dumps({"rates": [1e12]}), json.dumps({"rates": [0.0]})
     assert MoverOrder.from_json(order(storage).as_json()) == order(storage)

@@ -281,6 +281,18 @@ def _folder(folder: Path, **files: str) -> Path:
             {"partitions": f"table,partition,size_bytes\n{_TABLE},p,10\n"},
             "tables row 1, size_bytes: is 30, but the partitions have 10 bytes together",
         ),
+        (
+            {"partitions": f"table,partition,size_bytes\n{_TABLE},../p,30\n"},
+            "partitions.csv row 1, partition: is '../p'; it is named as a file",
+        ),
+        (
+            {"partitions": f"table,partition,size_bytes\n{_TABLE},.topmast-mark-1-p,30\n"},
+            "partitions.csv row 1, partition: is '.topmast-mark-1-p'; it is named as a file",
+        ),
+        (
+            {"tables": "table,size_bytes,home\nads/../../x,3,east\n", "reads": "job,table\n"},
+            "tables row 1, table: is 'ads/../../x'; a name has",
+        ),
         ({"partitions": "table,partition,size_bytes\nnothing,p,0\n"}, "partitions.csv row 1, table: there is no table"),
         (
             {"copies": f"table,region,complete_until_s\n{_OTHER},east,5\n"},

@@ -30,6 +30,15 @@ def test_an_interval_beyond_its_bounds_is_refused(tmp_path: Path, text: str, fie
     assert bound in str(refused.value)
 
 
+@pytest.mark.parametrize(("first", "second"), [("/srv/a", "/srv/./a/"), ("/srv", "/srv/a"), ("/srv/a", "/srv/b/..")])
+def test_two_regions_never_store_tables_in_one_folder(tmp_path: Path, first: str, second: str) -> None:
+    path = tmp_path / "scheduler.yaml"
+    regions = f"east: {{storage: 'file://{first}'}}, west: {{storage: 'file://{second}'}}"
+    path.write_text(f"data: {{regions: {{{regions}}}}}", encoding="utf-8")
+    with pytest.raises(FormatError, match="regions east and west store tables in one folder"):
+        load_configuration(path)
+
+
 def test_the_bounds_themselves_are_possible(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text("lease: {duration_real_s: 0.1}\nauction: {poll_real_s: 0.001}", encoding="utf-8")

@@ -38,6 +38,9 @@ class RegionFolder:
         self._root: str = root
 
     def path(self, table: str, name: str = "") -> str:
+        """Raises MoverProblem for a name that leads out of the folder."""
+        if {"", ".", ".."} & {*table.split("/")} or "/" in name:
+            raise MoverProblem(f"{name or table} is no name of a file in the storage of region {self.region}")
         folder = posixpath.join(self._root, table)
         return posixpath.join(folder, name) if name else folder
 
