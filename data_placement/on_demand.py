@@ -3,7 +3,8 @@
 Rule: in the order of the queue, a workload gets its tables in the region where it can start first: the time that the
 missing ones take over the links, and the time that it is expected to wait there for hardware. Only regions count that
 could ever run it. What is on the way for another one is on the way for it too; a region where all that it lacks is on
-the way is taken before any new copy is made, so that a choice once made stays.
+the way is taken before any new copy is made, so that a choice once made stays. A copy that is behind by more than an input
+may be is copied anew.
 
 Ignores: homes. They move by plan only, so where an input must be fresh the region that has its home is the only one.
 """
@@ -183,8 +184,6 @@ class _Choosing:
                 continue
             if each.fresh:
                 return f"{each.table} must be fresh, and its home is {table.home}, not {region}"
-            if region in table.regions:
-                return f"the copy of {each.table} in {region} is behind by too much"
             missing[each.table] = table
         new = tuple(table for name, table in missing.items() if (name, region) not in self._coming)
         needed = sum(table.size_bytes for table in new)
@@ -194,7 +193,7 @@ class _Choosing:
         for name, table in missing.items():
             seconds = self._copy_s(table, region)
             if seconds is None and (name, region) not in self._coming:
-                return f"no link with any bandwidth leads from {', '.join(table.regions)} to {region}"
+                return f"no link with any bandwidth leads from {', '.join(table.regions_up_to_date)} to {region}"
             copying_s += seconds or 0.0
         return _Candidate(region, tuple(missing), new, copying_s + possible.wait_s)
 
@@ -203,7 +202,7 @@ class _Choosing:
         key = (table.table, region)
         if key not in self._seconds:
             around = self._around
-            holders = [holder for holder in table.regions if holder in around.regions]
+            holders = [holder for holder in table.regions_up_to_date if holder in around.regions]
             try:
                 parts = route(table.size_bytes, holders, region, around.regions, around.links, self._free)
                 self._seconds[key] = seconds_of(parts, around.links)

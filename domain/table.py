@@ -24,8 +24,13 @@ class Table:
 
     @property
     def regions(self) -> tuple[RegionId, ...]:
-        """All regions that hold a complete copy, home first."""
+        """All regions that hold a copy, also one that is behind, home first."""
         return (self.home, *(region for region in self.replicas if region != self.home))
+
+    @property
+    def regions_up_to_date(self) -> tuple[RegionId, ...]:
+        """Those whose copy has everything, home first: only they can be copied from, or become the home as they are."""
+        return self.regions_within(0.0)
 
     def regions_within(self, max_age_s: float) -> tuple[RegionId, ...]:
         """The regions whose copy is behind by at most so much, home first."""

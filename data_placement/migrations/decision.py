@@ -157,7 +157,7 @@ def _why_given_up(migration: Migration, around: Surroundings) -> str:
         return f"region {migration.target} is not in the fleet any more"
     if migration.leaves is not None and table.home != migration.leaves:
         return f"the home of {migration.table} is {table.home} by now, not {migration.leaves}"
-    if migration.leaves is None and migration.target in table.regions:
+    if migration.leaves is None and migration.target in table.regions_up_to_date:
         return f"{migration.target} holds {migration.table} already"
     if migration.failures >= MOST_FAILURES:
         return f"given up after {migration.failures} tries; the last: {migration.reason}"
@@ -220,8 +220,7 @@ class _Admission:
 
     def _needed(self, migration: Migration, table: Table) -> int:
         """Beside what it has reserved already."""
-        size = 0 if migration.target in table.regions else table.size_bytes
-        return size - (migration.copy_bytes if migration.state is MigrationState.FAILED else 0)
+        return _to_copy(migration, table) - (migration.copy_bytes if migration.state is MigrationState.FAILED else 0)
 
     def _table(self, migration: Migration) -> Table:
         table = self._around.table(migration.table)
@@ -231,7 +230,7 @@ class _Admission:
 
     def _step(self, migration: Migration) -> Step:
         around, table = self._around, self._table(migration)
-        copied = 0 if migration.target in table.regions else table.size_bytes
+        copied = _to_copy(migration, table)
         needed = self._needed(migration, table)
         if copied > around.quota_bytes:
             return Wait(
@@ -252,8 +251,8 @@ class _Admission:
     def _begin(self, migration: Migration, table: Table, copied: int) -> Step:
         around = self._around
         parts: tuple[RoutePart, ...] = ()
-        if migration.target not in table.regions:
-            holders = [region for region in table.regions if region in around.regions]
+        if migration.target not in table.regions_up_to_date:
+            holders = [region for region in table.regions_up_to_date if region in around.regions]
             committed = committed_bytes(self._running)
             # A third region holds nothing in between that others of its room were promised.
             between = {region: 0.0 if region in self._claimed else left for region, left in self._free.items()}
@@ -275,6 +274,11 @@ class _Admission:
                 self._free[region] += given_back
         self._quota_left -= copied
         self._running.append(begun)
+
+
+def _to_copy(migration: Migration, table: Table) -> int:
+    """Bytes; those of the whole table too where the target has a copy that is behind, for what that lacks is not known."""
+    return 0 if migration.target in table.regions_up_to_date else table.size_bytes
 
 
 def _no_room(waiting: WaitingMove, candidates: Mapping[int, Migration]) -> str:

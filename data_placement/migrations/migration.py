@@ -106,7 +106,9 @@ def switch_problem(table: Table | None, migration: Migration) -> str:
 
 def switched_table(table: Table, migration: Migration) -> Table:
     """What the catalog says of the table once the copy is complete; where there is no `switch_problem`."""
+    lags_s = tuple(lag for lag in table.lags_s if lag[0] not in (migration.target, migration.leaves))
     if migration.leaves is None:
-        return replace(table, replicas=tuple(sorted({*table.replicas, migration.target} - {table.home})))
+        replicas = {*table.replicas, migration.target} - {table.home}
+        return replace(table, replicas=tuple(sorted(replicas)), lags_s=lags_s)
     replicas = {*table.replicas} - {migration.target, migration.leaves}
-    return replace(table, home=migration.target, replicas=tuple(sorted(replicas)))
+    return replace(table, home=migration.target, replicas=tuple(sorted(replicas)), lags_s=lags_s)

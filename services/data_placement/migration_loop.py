@@ -215,7 +215,7 @@ class MigrationLoop:
         if isinstance(step, GiveUp):
             return await advance(MigrationHappening.GIVEN_UP, changes={"reason": step.reason})
         if isinstance(step, BeginDeletion):
-            return await advance(MigrationHappening.DELETION_BEGAN, changes={"reason": ""})
+            return await migration_store.begin_deletion(connection, migration, token, now)
         if isinstance(step, Keep):
             return await advance(MigrationHappening.KEPT, changes={"reason": step.reason})
         return migration

@@ -186,6 +186,16 @@ async def switch(
     return after
 
 
+async def begin_deletion(connection: AnyConnection, migration: Migration, token: int, now: float) -> Migration:
+    """The copy that it replaces goes from now on, unless the catalog names that again since it was last looked at."""
+    await lock_revision(connection, Subject.CATALOG)
+    table = (await load_tables(connection, [migration.table])).get(migration.table)
+    if table is not None and migration.leaves in table.regions:
+        reason = f"the catalog names the copy in {migration.leaves} again"
+        return await advance(connection, migration, MigrationHappening.KEPT, token, now, {"reason": reason})
+    return await advance(connection, migration, MigrationHappening.DELETION_BEGAN, token, now, {"reason": ""})
+
+
 async def store_reasons(connection: AnyConnection, reasons: Mapping[int, str]) -> None:
     """Why migrations wait, by number; one that says the same already is not written."""
     numbers = sorted(reasons)
@@ -263,7 +273,7 @@ def _why_not(wanted: WantedMigration, table: Table | None, active: Sequence[tupl
     """Why it is passed over; empty: it is not."""
     if table is None:
         return f"table {wanted.table} is not in the catalog"
-    if wanted.leaves is None and wanted.target in table.regions:
+    if wanted.leaves is None and wanted.target in table.regions_up_to_date:
         return f"{wanted.target} holds a copy of {wanted.table} already"
     if wanted.leaves is not None and table.home != wanted.leaves:
         return f"the home of {wanted.table} is {table.home}, not {wanted.leaves}"
@@ -341,14 +351,23 @@ async def _insert(
 async def _tables_named(connection: AnyConnection, names: Sequence[TableId], *, lock: bool) -> dict[TableId, Table]:
     cursor = await connection.execute(
         """SELECT t.data_table, t.size_bytes, t.home,
-                  ARRAY(SELECT r.region FROM data_table_replicas r WHERE r.data_table = t.data_table ORDER BY r.region)
+                  ARRAY(SELECT r.region FROM data_table_replicas r WHERE r.data_table = t.data_table ORDER BY r.region),
+                  ARRAY(SELECT CASE WHEN t.last_partition_s IS NULL THEN 0
+                                    ELSE GREATEST(0, t.last_partition_s - COALESCE(r.complete_until_s, '-Infinity')) END
+                          FROM data_table_replicas r WHERE r.data_table = t.data_table ORDER BY r.region)
              FROM data_tables t WHERE t.data_table = ANY (%s) ORDER BY t.data_table"""
         + (" FOR UPDATE" if lock else ""),
         (list(names),),
     )
     return {
-        TableId(name): Table(TableId(name), size, RegionId(home), tuple(RegionId(region) for region in replicas))
-        for name, size, home, replicas in await cursor.fetchall()
+        TableId(name): Table(
+            TableId(name),
+            size,
+            RegionId(home),
+            tuple(map(RegionId, replicas)),
+            tuple((RegionId(region), lag_s) for region, lag_s in zip(replicas, lags_s, strict=True) if lag_s > 0),
+        )
+        for name, size, home, replicas, lags_s in await cursor.fetchall()
     }
 
 

@@ -58,6 +58,7 @@ async def import_catalog(
     await _require_regions(connection, warehouse.regions.names)
     await stage(connection, catalog)
     await _require_same_partitions(connection)
+    await _require_lasting_copies(connection, choices)
     new, changed, elsewhere = await _compare(connection, choices)
     dropped = 0 if choices.keep_others else await _number(connection, _COUNT_GONE)
     if new or changed or dropped:
@@ -141,6 +142,31 @@ async def _require_same_partitions(connection: AnyConnection) -> None:
             " partitions never change: give the new one another name",
         )
         for table, partition in await cursor.fetchall()
+    ]
+    if problems:
+        raise FormatError("warehouse", problems)
+
+
+_COPIES_THAT_GO = f"""
+    WITH going AS (SELECT number, data_table, CASE state WHEN 'deleting' THEN source ELSE target END AS region
+                     FROM data_migrations WHERE state IN ('deleting', 'withdrawn'))
+    SELECT g.number, g.data_table, g.region FROM going g JOIN data_staged_tables s USING (data_table)
+     WHERE (%s OR NOT EXISTS (SELECT FROM data_tables t WHERE t.data_table = g.data_table))
+       AND (s.home = g.region OR EXISTS (SELECT FROM data_staged_copies c
+                                          WHERE c.data_table = g.data_table AND c.region = g.region))
+     ORDER BY g.number LIMIT {_SHOWN}"""
+
+
+async def _require_lasting_copies(connection: AnyConnection, choices: ImportChoices) -> None:
+    """Of tables whose places the files say: what is just being deleted must not be called a copy."""
+    cursor = await connection.execute(_COPIES_THAT_GO, (choices.take_places,))
+    problems = [
+        FieldProblem(
+            "tables, home and replicas",
+            f"migration {number} is deleting what is in {region} of table {in_quotes(table)}; import again when it has"
+            " ended (`topmast data moves`), or name other regions",
+        )
+        for number, table, region in await cursor.fetchall()
     ]
     if problems:
         raise FormatError("warehouse", problems)

@@ -95,6 +95,33 @@ def test_a_move_to_a_replica_copies_nothing() -> None:
     assert there.tables[TableId("t")] == table("t", 10, B)
 
 
+def test_a_copy_that_is_behind_is_no_complete_one() -> None:
+    behind = replace(table("t", 10, A, B), lags_s=((B, 60.0),))
+    there = world(behind)
+    there.regions = [A, B, C]
+    there.enqueue(copy(1, "t", B))
+    (step,) = there.look()
+    assert isinstance(step, BeginCopy)
+    assert (step.copy_bytes, [part.path for part in step.parts]) == (10, [(A, B)])
+    finish(there)
+    assert there.tables[TableId("t")] == table("t", 10, A, B)
+    there = world(behind)
+    there.enqueue(move(1, "t", A, B))
+    (step,) = there.look()
+    assert isinstance(step, BeginCopy)
+    assert step.copy_bytes == 10
+    finish(there)
+    assert there.tables[TableId("t")] == table("t", 10, B)
+
+
+def test_nothing_is_copied_from_a_copy_that_is_behind() -> None:
+    there = world(replace(table("t", 10, A, B), lags_s=((B, 60.0),)))
+    there.links = Links({(B, C): 1.0}, 0.0)
+    there.enqueue(copy(1, "t", C))
+    (step,) = there.look()
+    assert isinstance(step, GiveUp)
+
+
 def test_full_regions_exchange_tables_through_what_is_free() -> None:
     there = world(table("t", 10, A), table("u", 10, B), table("s", 3, A), capacity={A: 15, B: 20})
     there.enqueue(move(1, "t", A, B))

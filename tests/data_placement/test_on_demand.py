@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from hypothesis import given, settings
@@ -60,6 +61,19 @@ def test_the_region_where_it_starts_first() -> None:
     (choice,) = choose_copies([awaiting("w", "t", waits={"b": 0.0, "c": 60.0})], around())
     assert isinstance(choice, Chosen)
     assert choice.region == B
+
+
+def test_a_copy_that_is_too_old_is_copied_anew_from_one_that_has_everything() -> None:
+    table = Table(TableId("t"), 1_000, A, (B, C), ((B, 9.0), (C, 90.0)))
+    inputs = (TableInput(table.table, max_age_s=60.0),)
+    waiting = AwaitingWorkload(WorkloadId("w"), 1, inputs, (PossibleRegion(C),))
+    (choice,) = choose_copies([waiting], around(tables=[table]))
+    assert isinstance(choice, Chosen)
+    assert (choice.tables, choice.start_in_s) == ((table.table,), 50.0)
+    waiting = replace(waiting, regions=(PossibleRegion(B), PossibleRegion(C)))
+    (choice,) = choose_copies([waiting], around(tables=[table]))
+    assert isinstance(choice, Chosen)
+    assert (choice.region, choice.copies) == (B, ())
 
 
 def test_one_copy_serves_all_that_wait_for_it() -> None:

@@ -103,6 +103,21 @@ def test_a_table_goes_from_one_region_to_another(storage: dict[str, Path]) -> No
     carry_out(order(storage, MoverTask.DELETE), progress)
 
 
+def test_of_a_copy_that_is_behind_only_what_it_lacks_is_copied(storage: dict[str, Path]) -> None:
+    known = partitions_of(CONTENTS)
+    behind = dict(list(CONTENTS.items())[:2])
+    for partitions in ((), known):
+        for name, content in behind.items():
+            (storage["b"] / "logs.clicks").mkdir(parents=True, exist_ok=True)
+            (storage["b"] / "logs.clicks" / name).write_bytes(content)
+        carry_out(order(storage, partitions=partitions), Unhurried())
+        carry_out(order(storage, MoverTask.CLEAN, partitions=partitions), Unhurried())
+        assert files(storage, "b") == behind
+    for task in (MoverTask.COPY, MoverTask.VERIFY, MoverTask.SETTLE):
+        carry_out(order(storage, task), Unhurried())
+    assert files(storage, "b") == CONTENTS
+
+
 def test_over_a_third_region_nothing_stays_there(storage: dict[str, Path]) -> None:
     carry_out(order(storage, MoverTask.COPY, "ab", "acb"), Unhurried())
     carry_out(order(storage, MoverTask.VERIFY, "ab", "acb"), Unhurried())

@@ -142,6 +142,47 @@ def test_a_table_that_has_grown_is_copied_again(database_url: str) -> None:
     scenario(database_url, story)
 
 
+def test_a_copy_that_the_catalog_names_again_is_not_deleted(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await enqueue(database, WantedMigration(T, B, A))
+        migration = await happens(
+            database, await only(database), MigrationHappening.COPY_BEGAN, copy_bytes=100, size_bytes=100
+        )
+        migration = await happens(database, migration, MigrationHappening.COPIED)
+        migration = await database.run(
+            partial(migration_store.switch, migration=migration, token=1, now=8.0, old_copy_stays_until_s=9.0)
+        )
+
+        async def back(connection: AnyConnection) -> None:
+            await connection.execute("UPDATE data_tables SET home = 'a' WHERE data_table = 't'")
+
+        await database.run(back)
+        after = await database.run(partial(migration_store.begin_deletion, migration=migration, token=1, now=10.0))
+        assert (after.state, after.reason) == (MigrationState.DONE, "the catalog names the copy in a again")
+
+    scenario(database_url, story)
+
+
+def test_what_is_behind_is_copied_anew(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        async def grow(connection: AnyConnection) -> None:
+            await connection.execute("UPDATE data_tables SET last_partition_s = 50 WHERE data_table = 'u'")
+            await connection.execute("UPDATE data_table_replicas SET complete_until_s = 20 WHERE data_table = 'u'")
+
+        await database.run(grow)
+        tables = await database.run(partial(migration_store.load_tables, names=[U]))
+        assert tables[U].lags_s == ((C, 30.0),)
+        assert (await enqueue(database, WantedMigration(U, C))).numbers
+        migration = await happens(database, await only(database), MigrationHappening.COPY_BEGAN, size_bytes=50)
+        migration = await happens(database, migration, MigrationHappening.COPIED)
+        await database.run(
+            partial(migration_store.switch, migration=migration, token=1, now=8.0, old_copy_stays_until_s=9.0)
+        )
+        assert (await database.run(partial(migration_store.load_tables, names=[U])))[U].lags_s == ()
+
+    scenario(database_url, story)
+
+
 def test_a_predecessor_changes_nothing(database_url: str) -> None:
     async def story(database: Database) -> None:
         await enqueue(database, WantedMigration(T, B, A))

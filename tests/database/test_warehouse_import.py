@@ -174,6 +174,32 @@ def test_known_tables_stay_where_they_are_unless_the_files_may_say_so(database_u
     asyncio.run(scenario())
 
 
+def test_no_file_calls_what_is_being_deleted_a_copy(database_url: str) -> None:
+    catalog = small()
+    name, home = catalog.warehouse.tables.names[5], int(catalog.warehouse.tables.home[5])
+    names = catalog.warehouse.regions.names
+
+    async def delete_old_home(connection: AnyConnection) -> None:
+        target = names[(home + 1) % 3]
+        await connection.execute("UPDATE data_tables SET home = %s WHERE data_table = %s", (target, name))
+        await connection.execute(
+            """INSERT INTO data_migrations (data_table, source, target, moves_home, size_bytes, state, planned_s)
+               VALUES (%s, %s, %s, true, 1, 'deleting', 0)""",
+            (name, names[home], target),
+        )
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=fleet_of(catalog)))
+            await _import(database, catalog)
+            await database.run(delete_old_home)
+            with pytest.raises(FormatError, match=f"is deleting what is in {names[home]} of table '{name}'"):
+                await _import(database, catalog, ImportChoices(take_places=True))
+            await _import(database, catalog)
+
+    asyncio.run(scenario())
+
+
 def test_tables_that_the_files_lack_go_unless_they_may_stay(database_url: str) -> None:
     catalog = small()
     without_partitions = Partitions(np.zeros(0, np.int32), [], np.zeros(0, np.int64), [], np.zeros(0))

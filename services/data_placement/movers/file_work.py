@@ -67,7 +67,7 @@ def _copy(order: MoverOrder, folders: Mapping[str, RegionFolder], progress: Prog
     partitions = _partitions(order, folders)
     for partition, path in zip(partitions, paths_of(partitions, order.parts), strict=True):
         place = next(number for number, part in enumerate(order.parts) if part.path == path)
-        if _is_there(folders[order.target], order, partition):
+        if _is_there(folders[path[0]], folders[order.target], order, partition):
             progress.there(partition.size_bytes)
             continue
         _copy_partition(order, folders, partition, path, partial(progress.passed, place))
@@ -85,13 +85,17 @@ def _partitions(order: MoverOrder, folders: Mapping[str, RegionFolder]) -> Seque
     return found
 
 
-def _is_there(target: RegionFolder, order: MoverOrder, partition: Partition) -> bool:
-    """Whether it is whole already, by its note, and as long as it should be."""
-    mark = target.read_text(order.table, mark_name(order.migration, partition.name))
-    if not mark:
+def _is_there(source: RegionFolder, target: RegionFolder, order: MoverOrder, partition: Partition) -> bool:
+    """Whether it is whole already: as long as it should be, and noted as that or the same as the source."""
+    if target.size(order.table, partition.name) != partition.size_bytes:
         return False
-    size, _ = _noted(mark)
-    return size == partition.size_bytes == target.size(order.table, partition.name)
+    mark = target.read_text(order.table, mark_name(order.migration, partition.name))
+    if mark:
+        return _noted(mark)[0] == partition.size_bytes
+    # A copy that is behind has it. Without a note, so it stays when this migration is given up.
+    algorithm = _algorithm(partition)
+    known = partition.checksum or source.checksum(order.table, partition.name, algorithm)
+    return target.checksum(order.table, partition.name, algorithm) == known
 
 
 def _copy_partition(
@@ -137,7 +141,7 @@ def _verify(order: MoverOrder, folders: Mapping[str, RegionFolder], _progress: P
     target = folders[order.target]
     for partition in _partitions(order, folders):
         mark = target.read_text(order.table, mark_name(order.migration, partition.name))
-        if not order.parts and not mark:
+        if not mark and target.size(order.table, partition.name) is not None:
             # A copy that was there before: it must be what the catalog says, or what the source has.
             source = folders[order.source]
             algorithm = _algorithm(partition)
