@@ -1,6 +1,7 @@
 """Reads a folder into the catalog or writes the catalog into one, in a process of its own: a million tables take a while.
 
-`python -m services.data_placement.folder_task REQUEST` prints one JSON object: what was done, or what is wrong.
+`python -m services.data_placement.folder_task` reads a request from standard input, for the address of a database may hold
+a password, and prints one JSON object: what was done, or what is wrong.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -49,12 +50,15 @@ class _DryRun(Exception):
 
 async def run_folder_task(request: FolderRequest) -> Mapping[str, object]:
     """What the process answers. Raises FormatError for what it refuses; cancelled, it ends the process."""
-    text = TypeAdapter(FolderRequest).dump_json(request).decode()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.data_placement.folder_task", text, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "services.data_placement.folder_task",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
-        answered, _ = await process.communicate()
+        answered, _ = await process.communicate(TypeAdapter(FolderRequest).dump_json(request))
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -105,10 +109,10 @@ _TEXTS = {
 """Names that look like numbers are names all the same."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Does what the only argument says."""
+def main() -> int:
+    """Does what standard input says."""
     configure_logging()
-    request = TypeAdapter(FolderRequest).validate_json(arguments[0])
+    request = TypeAdapter(FolderRequest).validate_json(sys.stdin.buffer.read())
     try:
         answer = asyncio.run(_answer(request))
     except FormatError as error:
@@ -118,4 +122,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -46,14 +46,14 @@ async def _run_on_ray(request: PlanRequest) -> None:
 
 async def _run_as_child(request: PlanRequest) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.data_placement.planning", request.as_text()
+        sys.executable, "-m", "services.data_placement.planning", stdin=asyncio.subprocess.PIPE
     )
     try:
-        code = await process.wait()
+        await process.communicate(request.as_json())
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
         raise
-    if code:
-        _log.warning("the process that made a plan is gone", plan=request.plan, exit_code=code)
+    if process.returncode:
+        _log.warning("the process that made a plan is gone", plan=request.plan, exit_code=process.returncode)

@@ -79,7 +79,7 @@ class Planner:
         return plan
 
     async def wait(self, at_most_real_s: float) -> None:
-        """Returns when a plan has ended, or after that time."""
+        """Returns when the next plan has ended, or after that time."""
         try:
             async with asyncio.timeout(at_most_real_s):
                 await self._ended.wait()
@@ -89,14 +89,15 @@ class Planner:
     async def _make_plans(self) -> None:
         while True:
             request = await self._asked.get()
-            self._ended.clear()
             try:
                 await run_planning(request)
                 # Where the process could not say itself what went wrong.
                 problem = "the process that made it ended without a result; the log of the service may say why"
                 await self._fenced(partial(self._abandon, problem=problem, plan=request.plan))
             finally:
+                # Whoever waits again waits for the next end: a plan whose maker lost its lease goes on running for a while.
                 self._ended.set()
+                self._ended = asyncio.Event()
 
     async def _make_daily(self) -> None:
         """Each day, also where the service was down when it was due."""

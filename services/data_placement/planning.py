@@ -1,7 +1,8 @@
 """Makes one plan, in a process of its own: reads the catalog, solves, and stores what was found for review.
 
 It speaks to the service through the plan's row in the database alone, so it does not matter who started it, nor where.
-`python -m services.data_placement.planning REQUEST` runs it; a Ray task calls `make_plan`.
+`python -m services.data_placement.planning` reads a request from standard input, for the address of a database may hold a
+password, and runs it; a Ray task calls `make_plan`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -45,12 +46,12 @@ class PlanRequest:
     choices: PlanChoices
     history_days: int
 
-    def as_text(self) -> str:
-        """As `from_text` reads it."""
-        return TypeAdapter(PlanRequest).dump_json(self).decode()
+    def as_json(self) -> bytes:
+        """As `from_json` reads it."""
+        return TypeAdapter(PlanRequest).dump_json(self)
 
     @staticmethod
-    def from_text(text: str) -> PlanRequest:
+    def from_json(text: bytes) -> PlanRequest:
         """Raises pydantic.ValidationError for what is no request."""
         return TypeAdapter(PlanRequest).validate_json(text)
 
@@ -168,11 +169,11 @@ class _Watcher:
             return
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Makes the plan of the request that is the only argument."""
-    make_plan(PlanRequest.from_text(arguments[0]))
+def main() -> int:
+    """Makes the plan of the request on standard input."""
+    make_plan(PlanRequest.from_json(sys.stdin.buffer.read()))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -25,9 +25,10 @@ from services.data_placement.warehouse_upload import receive_files
 from services.database import plan_store, table_reader
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.lease_store import LeaseLost
 from services.database.plan_store import PlanState, PlanUnderWay, StoredPlan
 from services.database.warehouse_import import ImportChoices
-from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
+from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
 from topmast.v1 import data_placement_pb2 as messages
 from topmast.v1 import data_placement_pb2_grpc
 
@@ -116,6 +117,8 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
             number = await self._planner.begin(choices)
         except PlanUnderWay as busy:
             raise PreconditionFailed("PLAN_UNDER_WAY", "plan", str(busy)) from busy
+        except LeaseLost as lost:
+            raise Unavailable("the process that places data changes at the moment; try again") from lost
         said = ("", -1.0)
         while True:
             plan = await self._snapshot(partial(plan_store.load_plan, plan=number))
