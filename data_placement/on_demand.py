@@ -11,21 +11,18 @@ Ignores: homes. They move by plan only, so where an input must be fresh the regi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from data_placement.links import Links
+from data_placement.migrations.deadlines import on_demand_deadline_s
 from data_placement.migrations.migration import Migration
 from data_placement.migrations.storage import room
 from data_placement.routing import NoRoute, route, seconds_of
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.table import Table
 from domain.workload import TableInput
-
-FIRST_DEADLINE_S = 1_800.0
-"""The soft deadline of copies for the highest priority; each lower one has twice the time of the one above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +110,6 @@ def wanted_by(choices: Iterable[Choice]) -> frozenset[tuple[TableId, RegionId]]:
     return frozenset(
         (table, choice.region) for choice in choices if isinstance(choice, Chosen) for table in choice.tables
     )
-
-
-def expected_wait_s(asked_gpus: float, supplied_gpus: float, mean_run_s: float) -> float:
-    """How long one more workload waits where so many GPUs are asked for by what runs and what is queued."""
-    if supplied_gpus <= 0:
-        return 0.0 if asked_gpus <= 0 else math.inf
-    return max(0.0, asked_gpus / supplied_gpus - 1.0) * mean_run_s
 
 
 def choose_copies(waiting: Sequence[AwaitingWorkload], around: DataSurroundings) -> list[Choice]:
@@ -211,7 +201,7 @@ class _Choosing:
         return self._seconds[key]
 
     def _chosen(self, workload: AwaitingWorkload, best: _Candidate) -> Chosen:
-        deadline_s = self._around.now + FIRST_DEADLINE_S * 2.0**workload.priority
+        deadline_s = on_demand_deadline_s(workload.priority, self._around.now)
         copies = tuple(
             CopyOnDemand(table.table, table.size_bytes, best.region, workload.priority, deadline_s)
             for table in best.new

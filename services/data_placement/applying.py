@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from data_placement.migrations.deadlines import planned_deadline_s
 from domain.identifiers import RegionId, TableId
 from services.data_placement.migration_store import WantedMigration, enqueue
 from services.database import plan_store
@@ -12,8 +13,6 @@ from topmast.v1 import data_placement_pb2 as messages
 
 _AT_ONCE = 500
 """Enqueuing so many takes some milliseconds of the loop."""
-DEADLINES_S = {0: 4 * 3600.0, 1: 12 * 3600.0}
-"""By the highest priority of a table's readers, within which time it should be there; of others, in the background."""
 
 
 async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) -> messages.ApplyPlacementPlanResponse:
@@ -36,13 +35,12 @@ async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) 
 
 
 def _wanted(plan: int, move: StoredMove, now_s: float) -> WantedMigration:
-    within_s = None if move.priority is None else DEADLINES_S.get(move.priority)
     return WantedMigration(
         TableId(move.table),
         RegionId(move.target),
         leaves=RegionId(move.source) if move.kind == "home" else None,
         priority=0 if move.priority is None else move.priority,
-        deadline_s=None if within_s is None else now_s + within_s,
+        deadline_s=planned_deadline_s(move.priority, now_s),
         plan=plan,
     )
 

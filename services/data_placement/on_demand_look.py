@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from data_placement.catalog import Catalog
+from data_placement.expected_waits import MOST_QUEUED, expected_waits_s, supplied_gpus
 from data_placement.links import Links
 from data_placement.migrations.migration import Migration
 from data_placement.migrations.storage import Storage
@@ -20,11 +21,9 @@ from data_placement.on_demand import (
     NotChosen,
     PossibleRegion,
     choose_copies,
-    expected_wait_s,
     on_the_way,
     wanted_by,
 )
-from domain.fleet import Fleet
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.life_cycle import State
 from domain.workload import WorkloadSpecification
@@ -37,10 +36,6 @@ from services.global_scheduler.surroundings import Surroundings, SurroundingsKee
 
 MOST_AWAITING = 500
 """So many workloads are looked at at a time; the others when these have their data."""
-MOST_QUEUED = 1_000
-"""So many of those that wait for room tell how long one waits in a region."""
-MEAN_RUN_S = 3_600.0
-"""Of which it is taken that what runs and waits in a region goes on."""
 
 _log = structlog.get_logger(__name__)
 
@@ -128,11 +123,8 @@ class OnDemandLook:
 
 
 def _choose(queue: _Queue, present: Surroundings, around: DataSurroundings) -> list[Choice]:
-    asked = _asked_gpus(queue, present.hosting, present.catalog)
-    supply = _supplied_gpus(present.fleet)
-    waits = {
-        region: expected_wait_s(asked.get(region, 0.0), float(supply[region]), MEAN_RUN_S) for region in sorted(supply)
-    }
+    room_in = _where_queued_could_run(queue, present.hosting, present.catalog)
+    waits = expected_waits_s(supplied_gpus(present.fleet), queue.held, room_in)
     waiting = [
         AwaitingWorkload(
             workload,
@@ -145,20 +137,18 @@ def _choose(queue: _Queue, present: Surroundings, around: DataSurroundings) -> l
     return choose_copies(waiting, around)
 
 
-def _asked_gpus(queue: _Queue, hosting: HostingRegions, catalog: Catalog) -> dict[RegionId, float]:
-    """What runs in each region, and what waits for room there; what could run in several counts in equal parts."""
-    asked: dict[RegionId, float] = {region: float(gpus) for region, gpus in queue.held.items()}
-    for _, _, specification in queue.queued:
-        able = [
-            region for region in hosting.able(specification) if not catalog.missing_tables(region, specification.tables)
-        ]
-        for region in able:
-            asked[region] = asked.get(region, 0.0) + specification.base_gpus / len(able)
-    return asked
-
-
-def _supplied_gpus(fleet: Fleet) -> dict[RegionId, int]:
-    return {
-        region.region: sum(machine.gpus for cluster in region.clusters for machine in cluster.machines())
-        for region in fleet.regions
-    }
+def _where_queued_could_run(
+    queue: _Queue, hosting: HostingRegions, catalog: Catalog
+) -> list[tuple[Sequence[RegionId], int]]:
+    """Of what waits for room: the regions that have hardware and tables for it, and its GPUs."""
+    return [
+        (
+            [
+                region
+                for region in hosting.able(specification)
+                if not catalog.missing_tables(region, specification.tables)
+            ],
+            specification.base_gpus,
+        )
+        for _, _, specification in queue.queued
+    ]

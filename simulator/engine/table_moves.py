@@ -7,8 +7,11 @@ reads the table may run in other regions from then on.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 
+from data_placement.expected_waits import MOST_QUEUED, expected_waits_s, supplied_gpus
 from data_placement.migrations.bandwidth import SECONDS_PER_DAY, day_of, share_out, transfers_of
 from data_placement.migrations.decision import (
     BeginCopy,
@@ -30,7 +33,6 @@ from data_placement.on_demand import (
     DataSurroundings,
     PossibleRegion,
     choose_copies,
-    expected_wait_s,
     on_the_way,
     wanted_by,
 )
@@ -43,7 +45,6 @@ from simulator.inputs.table_moves import TableMovesInput
 
 LOOK_AGAIN_S = 300.0
 """So often it is looked whether what read an old copy has ended."""
-MEAN_RUN_S = 3_600.0
 _NEARLY = 1.0
 """A copy of which no more than a byte is missing is complete: time is a floating-point number."""
 
@@ -58,9 +59,7 @@ class TableMoves:
         self._readers = readers
         self._start_s = start_s
         self._regions = [member.region for member in world.regions.members]
-        self._gpus = {
-            region.region: sum(machine.gpus for machine in region.machines()) for region in world.fleet.regions
-        }
+        self._gpus = supplied_gpus(world.fleet)
         self._migrations: dict[int, Migration] = {}
         self._number = 0
         self._requested = 0
@@ -142,7 +141,9 @@ class TableMoves:
     def _copy_on_demand(self, now: float) -> None:
         """For the workloads that no region can run for want of data."""
         world = self._world
-        waiting = [self._awaiting(work) for work in self._readers.awaiting()]
+        awaiting = self._readers.awaiting()
+        waits = self._expected_waits_s() if awaiting else {}
+        waiting = [self._awaiting(work, waits) for work in awaiting]
         free = Storage(self._given.capacity_bytes, self._stored).free_bytes(self._migrations.values())
         around = DataSurroundings(
             now,
@@ -170,15 +171,25 @@ class TableMoves:
                     )
                 )
 
-    def _awaiting(self, work: SimulatedWorkload) -> AwaitingWorkload:
+    def _expected_waits_s(self) -> dict[RegionId, float]:
+        """By region, as what runs and what waits for room is now."""
+        held = {
+            member.region: self._gpus[member.region] - member.inventory.idle_gpus
+            for member in self._world.regions.members
+        }
+        queued = [
+            ([self._regions[place] for place in work.eligible], work.workload.specification.base_gpus)
+            for work in islice(self._world.queue.in_order(), MOST_QUEUED)
+        ]
+        return expected_waits_s(self._gpus, held, queued)
+
+    def _awaiting(self, work: SimulatedWorkload, waits: Mapping[RegionId, float]) -> AwaitingWorkload:
         world, specification = self._world, work.workload.specification
         possible = []
         for member in world.regions.members:
             answer = member.bidder.abandons(specification)
             if answer is None or answer.missing_tables:
-                supply = self._gpus[member.region]
-                held = supply - member.inventory.idle_gpus
-                possible.append(PossibleRegion(member.region, expected_wait_s(held, supply, MEAN_RUN_S)))
+                possible.append(PossibleRegion(member.region, waits[member.region]))
         priority = world.tenants[work.tenant].priority
         return AwaitingWorkload(work.workload.workload, priority, specification.tables, tuple(possible))
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_placement.catalog import Catalog
+from data_placement.expected_waits import MEAN_RUN_S, expected_wait_s, expected_waits_s
 from data_placement.links import Links
 from data_placement.migrations.life_cycle import MigrationState
 from data_placement.migrations.migration import Migration
@@ -22,7 +23,6 @@ from data_placement.on_demand import (
     NotChosen,
     PossibleRegion,
     choose_copies,
-    expected_wait_s,
     on_the_way,
     wanted_by,
 )
@@ -119,6 +119,11 @@ def test_how_long_hardware_is_waited_for() -> None:
     assert expected_wait_s(15.0, 10.0, 100.0) == 50.0
     assert expected_wait_s(1.0, 0.0, 100.0) == math.inf
     assert expected_wait_s(0.0, 0.0, 100.0) == 0.0
+
+
+def test_what_waits_for_room_counts_in_equal_parts_where_it_could_run() -> None:
+    waits = expected_waits_s({A: 8, B: 8, C: 0}, {A: 8, C: 1}, [((A, B), 8), ((B,), 8), ((), 8)])
+    assert waits == {A: 0.5 * MEAN_RUN_S, B: 0.5 * MEAN_RUN_S, C: math.inf}
 
 
 @settings(max_examples=60, deadline=None)

@@ -51,6 +51,30 @@ def test_a_workload_gets_the_table_that_it_waits_for() -> None:
     assert [event["on_demand"] for event in found.log if event["event"] == "table_moved"] == [True]
 
 
+def test_a_table_is_not_copied_to_where_others_wait_for_room() -> None:
+    fleet = Fleet(tuple(region(name, [machine(f"{name}0", 8, V100)]) for name in ("east", "west")))
+    fleet = Fleet((*fleet.regions, region("north", [machine("n0", 8, A100)])))
+    north = RegionId("north")
+    tables = [
+        Table(CLICKS.table, 1_000, north),
+        *(Table(TableId(name), 1, RegionId(name)) for name in ("east", "west")),
+    ]
+    rows = [
+        replace(row(name, submit_s, duration_s), tables=(TableId(table),), gpu_model=V100, gpus=8)
+        for name, table, submit_s, duration_s in (
+            ("e1", "east", 0.0, 1_000.0),
+            ("w1", "west", 0.0, 1_000.0),
+            ("e2", "east", 1.0, 10.0),
+            ("reader", "clicks", 5.0, 10.0),
+        )
+    ]
+    links = Links({(north, EAST): 10.0, (north, WEST): 10.0}, 0.0)
+    found = checked_run(
+        policies()["fifo"], rows, fleet, tables=tables, table_moves=TableMovesInput(links=links, on_demand=True)
+    )
+    assert moved(found) == [(105.0, "west", "north", ["west"])]
+
+
 def test_requested_moves_happen_at_their_time() -> None:
     rows = [reads_clicks("early", 0.0, 10.0, V100), reads_clicks("late", 400.0, 10.0, A100)]
     found = run(rows, TableMovesInput([TableMoveAt(200.0, CLICKS.table, WEST)], SLOW))
