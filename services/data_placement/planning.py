@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-import psycopg
 from numpy.random import default_rng
 from pydantic import TypeAdapter
 
@@ -29,6 +28,7 @@ from formats.warehouse_folder import read_warehouse
 from services.database import catalog_store, plan_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.errors import DatabaseUnavailable
 from services.database.plan_store import StoredMove
 from services.database.warehouse_export import write_csv_files
 from services.runtime.clock_record import load_clock
@@ -80,7 +80,7 @@ async def _make_plan(request: PlanRequest) -> None:
             revision, fingerprints = await database.run(write, snapshot=True)
             await _tell(database, request.plan, "reading the catalog", 0.5)
             warehouse = await asyncio.to_thread(read_warehouse, Path(folder))
-        watcher = _Watcher(request)
+        watcher = _Watcher(request, database)
         rng = default_rng(request.choices.seed)
         found = await asyncio.to_thread(plan_by_choices, warehouse, request.choices, rng, watcher)
         if watcher.given_up:
@@ -142,8 +142,10 @@ async def _store_problem(request: PlanRequest, problem: str) -> None:
 class _Watcher:
     """Is told by the solver how far it is, in its thread; says so in the database, and when to stop."""
 
-    def __init__(self, request: PlanRequest) -> None:
+    def __init__(self, request: PlanRequest, database: Database) -> None:
         self._request = request
+        self._database = database
+        self._loop = asyncio.get_running_loop()
         self._begun_real_s = time.monotonic()
         self._told_real_s = 0.0
         self.given_up = False
@@ -157,14 +159,13 @@ class _Watcher:
         return not self.given_up and (limit_s is None or now_real_s - self._begun_real_s < limit_s)
 
     def _tell(self, what: str, done: float) -> None:
+        told = self._database.run(
+            partial(plan_store.record_progress, plan=self._request.plan, stage=what, done=done),
+            give_up_after_s=_PROGRESS_INTERVAL_REAL_S,
+        )
         try:
-            with psycopg.connect(self._request.database_url, autocommit=True) as connection:
-                cursor = connection.execute(
-                    "UPDATE data_plans SET stage = %s, done = %s WHERE plan = %s AND state = 'RUNNING'",
-                    (what, done, self._request.plan),
-                )
-                self.given_up = cursor.rowcount == 0
-        except psycopg.OperationalError:
+            self.given_up = not asyncio.run_coroutine_threadsafe(told, self._loop).result()
+        except DatabaseUnavailable:
             # Progress can be told later; the plan goes on.
             return
 
