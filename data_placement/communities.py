@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 
 from data_placement.objective.problem import PlacementProblem
-from domain.warehouse import Indices, Integers
+from domain.warehouse import Indices
 from kernels.compiled import compiled
 
 MOST_EDGES = 20_000
@@ -39,16 +39,6 @@ def communities_of(problem: PlacementProblem, seed: int) -> Indices:
     for _ in range(_SWEEPS):
         _join(problem, label, len(found))
     return _largest_first(label)
-
-
-def tables_by_community(label: Indices) -> tuple[Integers, Indices]:
-    """Starts and tables of all communities: those of community c are `tables[start[c] : start[c + 1]]`, ascending."""
-    members = np.flatnonzero(label >= 0).astype(np.int32)
-    tables = members[np.argsort(label[members], kind="stable")]
-    count = int(label.max(initial=-1)) + 1
-    start = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(label[members], minlength=count), out=start[1:])
-    return start, tables
 
 
 def _sampled_graph(problem: PlacementProblem) -> nx.Graph[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
@@ -20,7 +19,6 @@ from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Region
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
-from formats.text_stream import read_text
 from formats.yaml_document import dump_document, load_document
 
 GREATEST_AMOUNT = 100_000_000
@@ -48,11 +46,6 @@ class ClusterRequestsSchema(Schema):
 
 class RequestsSchema(Schema):
     requests: list[ClusterRequestsSchema]
-
-
-def read_requests(path: Path) -> tuple[ClusterRequests, ...]:
-    """The requests of a file, in its order; raises FormatError with every problem."""
-    return requests_from_document(load_document(read_text(path), str(path)), str(path))
 
 
 def parse_requests(text: str, source: str = "requests.yaml") -> tuple[ClusterRequests, ...]:

@@ -196,6 +196,12 @@ async def rounds_of(
     )
 
 
+async def set_up_and_load(database: Database, world: Sequence[Running]) -> RegionMemory:
+    async with database.transaction() as connection:
+        await set_up(connection, world)
+        return await loaded(connection)
+
+
 def tasks_of(memory: RegionMemory) -> dict[str, int]:
     return {str(attempt.key.workload): len(attempt.placements) for attempt in memory.live}
 
@@ -203,9 +209,7 @@ def tasks_of(memory: RegionMemory) -> dict[str, int]:
 def test_an_elastic_attempt_grows_once_and_a_new_session_knows_it(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
-            async with database.transaction() as connection:
-                await set_up(connection, GROWS)
-                memory = await loaded(connection)
+            memory = await set_up_and_load(database, GROWS)
             clock = ManualClock(NOW_S)
             rounds = await rounds_of(database, memory, clock, LyraElastic())
             await rounds.hold_due()
@@ -254,9 +258,7 @@ def test_a_round_waits_for_workloads_that_nobody_has_answered_but_not_for_long(d
 def test_nothing_is_asked_of_a_cluster_that_cannot_be_reached(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
-            async with database.transaction() as connection:
-                await set_up(connection, GROWS)
-                memory = await loaded(connection)
+            memory = await set_up_and_load(database, GROWS)
             cluster = next(iter(memory.live)).clusters[0]
             memory.closed[cluster] = {MachineId(MACHINES[0]): MachineState.UP}
             assert adjustable_attempts(memory) == []
@@ -281,9 +283,7 @@ class Repeats:
 def test_a_policy_that_is_wrong_changes_nothing_and_ends_no_session(database_url: str) -> None:
     async def scenario() -> None:
         async with Database(database_url) as database:
-            async with database.transaction() as connection:
-                await set_up(connection, GROWS)
-                memory = await loaded(connection)
+            memory = await set_up_and_load(database, GROWS)
             clock = ManualClock(NOW_S)
             rounds = await rounds_of(database, memory, clock, Repeats())
             clock.advance_to(NOW_S + ROUND_S)
@@ -299,9 +299,7 @@ MANY = [Running(1, 2, 1, 50_000.0, (0,)) for _ in range(4)]
 
 async def begin_in_parts(database: Database, clock: ManualClock) -> tuple[RegionMemory, AdjustmentRounds]:
     """Four attempts may grow, two in each part; the first part is done."""
-    async with database.transaction() as connection:
-        await set_up(connection, MANY)
-        memory = await loaded(connection)
+    memory = await set_up_and_load(database, MANY)
     rounds = await rounds_of(database, memory, clock, LyraElastic(), most_at_once=2)
     clock.advance_to(NOW_S + ROUND_S)
     assert await rounds.hold_due(), "a part is left"

@@ -9,7 +9,6 @@ import hashlib
 import posixpath
 from collections.abc import Callable, Mapping
 
-import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 
@@ -141,8 +140,3 @@ def part_name(migration: int, token: int | None = None, name: str = "") -> str:
 def mark_name(migration: int, name: str = "") -> str:
     """Of the note that says what a partition must be, once it is written."""
     return f"{OWN_PREFIX}mark-{migration}-{name}"
-
-
-def known_protocols() -> tuple[str, ...]:
-    """What a URL may begin with."""
-    return tuple(sorted(fsspec.available_protocols()))
