@@ -22,6 +22,8 @@ from domain.identifiers import MachineId
 from domain.life_cycle import State
 from domain.machine_life_cycle import MachineHappening
 from domain.machine_moves import MachineMovement, MoveState
+from domain.placement_changes import flexible_among, name_of
+from domain.plan import TaskName
 from services.configuration import ClustersConfiguration
 from services.database import event_store, lease_store, machine_move_store
 from services.database.connection import AnyConnection
@@ -35,6 +37,7 @@ from services.regional_scheduler.absent_clusters import AbsentClusters
 from services.regional_scheduler.action_requests import ActionRefused
 from services.regional_scheduler.arrivals import Arrivals
 from services.regional_scheduler.inbox import Inbox
+from services.regional_scheduler.live_attempts import LiveAttempt
 from services.regional_scheduler.machine_maintenance import MachineMaintenance
 from services.regional_scheduler.machine_states import record_machine_happening
 from services.regional_scheduler.region_memory import RegionMemory
@@ -205,7 +208,10 @@ class MachineMoves:
             self._arrivals.withdraw(workload)
 
     async def _empty_overdue(self) -> None:
-        """After its deadline what is on a machine migrates; where there is no place for it, it is evicted with its work saved."""
+        """After its deadline what is on a machine migrates; where there is no place for it, it is evicted with its work saved.
+
+        Attempts that have only flexible tasks there give these up.
+        """
         now = self._clock.now()
         overdue = [
             move
@@ -218,7 +224,11 @@ class MachineMoves:
         for move in overdue:
             for key in sorted(self._memory.live.on(move.machine)):
                 attempt = self._memory.live.get(key)
-                if attempt is not None and attempt.state is State.RUNNING:
+                if (
+                    attempt is not None
+                    and attempt.state is State.RUNNING
+                    and not _gives_up_there(attempt, move.machine)
+                ):
                     with suppress(ActionRefused):
                         await self._actions.migrate(key.workload)
             if self._has_work_that_stays(move.machine):
@@ -226,7 +236,10 @@ class MachineMoves:
 
     def _has_work_that_stays(self, machine: MachineId) -> bool:
         attempts = [self._memory.live.get(key) for key in self._memory.live.on(machine)]
-        return any(attempt is not None and attempt.state is not State.PREEMPTING for attempt in attempts)
+        return any(
+            attempt is not None and attempt.state is not State.PREEMPTING and _tasks_on(attempt, machine)
+            for attempt in attempts
+        )
 
     async def _turn_back(self) -> None:
         """Machines that are to stay after all take work again; of those that do so by other means nothing is left to do."""
@@ -325,3 +338,14 @@ class MachineMoves:
     def _cluster_of_movers(self) -> dict[MachineId, str]:
         inventory = self._memory.inventory
         return {machine: inventory.cluster_of(machine) for machine in self._moves if self._absent.knows(machine)}
+
+
+def _tasks_on(attempt: LiveAttempt, machine: MachineId) -> list[TaskName]:
+    """The tasks that it is to hold there."""
+    return [name_of(placement) for placement in attempt.placements if placement.machine == machine]
+
+
+def _gives_up_there(attempt: LiveAttempt, machine: MachineId) -> bool:
+    """Whether it can do without what it has there, or gives that up already."""
+    tasks = _tasks_on(attempt, machine)
+    return not tasks or (attempt.change is None and flexible_among(attempt.specification, tasks))

@@ -31,6 +31,13 @@ from services.regional_scheduler.requested_actions import RequestedActions
 from tests.database.small_world import A100, EAST
 from tests.regional_scheduler_service.test_machine_reports import maintenance_of
 from tests.regional_scheduler_service.test_races import dispatch_over_quota, load
+from tests.regional_scheduler_service.test_refused_changes import (
+    NOW_S,
+    Region,
+    grow_on_another_machine,
+    in_a_region,
+)
+from tests.regional_scheduler_service.test_won_scale_in import TASKS
 
 PATIENCE_REAL_S = 60.0
 EAST_A, EAST_B = ClusterId("east-a"), ClusterId("east-b")
@@ -172,3 +179,24 @@ def test_machines_that_move_stand_with_their_rack(database_url: str) -> None:
             assert [(rack.rack, len(rack.machines)) for rack in east_a.racks] == [("r0", 3), ("r1", 1)]
 
     asyncio.run(scenario())
+
+
+def test_a_machine_that_moves_costs_flexible_tasks_only(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        await region.carry_out()
+        settings = ClustersConfiguration(drain_s=0.0)
+        mover = mover_of(region.database, region.lease, region.memory, settings)
+        here = region.memory.inventory.cluster_of(machine)
+        to_cluster = EAST_A if here == EAST_B else EAST_B
+        going = MachineMovement(machine, here, to_cluster, MoveState.WAITING, NOW_S)
+        await region.database.run(partial(machine_move_store.store_moves, region=EAST, moves=[going]))
+        mover.inbox.look_at_moves = True
+        for _ in range(3):
+            await mover.moves.look()
+        assert region.memory.machine_state(machine) is MachineState.DRAINING
+        assert (region.attempt.eviction, region.held) == (None, TASKS[:2])
+        assert region.attempt.revision == 2
+        await mover.moves.close()
+
+    in_a_region(database_url, 2, story)

@@ -93,7 +93,7 @@ class RegionalSchedulerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainMachine(self, request, context):
-        """Takes no more work; what runs there is evicted with a checkpoint unless keep_running.
+        """Takes no more work; what runs there is evicted with a checkpoint, or gives up flexible tasks, unless keep_running.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

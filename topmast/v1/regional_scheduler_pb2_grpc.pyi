@@ -35,7 +35,7 @@ class RegionalSchedulerStub:
     PlanWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.PlanWorkloadRequest, _regional_scheduler_pb2.PlanWorkloadResponse]
     """What this region would bid for a workload now; changes nothing."""
     DrainMachine: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachineRequest, _regional_scheduler_pb2.DrainMachineResponse]
-    """Takes no more work; what runs there is evicted with a checkpoint unless keep_running."""
+    """Takes no more work; what runs there is evicted with a checkpoint, or gives up flexible tasks, unless keep_running."""
     UndrainMachine: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachineRequest, _regional_scheduler_pb2.UndrainMachineResponse]
     ResizeWorkload: _grpc.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]
     """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
@@ -56,7 +56,7 @@ class RegionalSchedulerAsyncStub(RegionalSchedulerStub):
     PlanWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.PlanWorkloadRequest, _regional_scheduler_pb2.PlanWorkloadResponse]  # type: ignore[assignment]
     """What this region would bid for a workload now; changes nothing."""
     DrainMachine: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.DrainMachineRequest, _regional_scheduler_pb2.DrainMachineResponse]  # type: ignore[assignment]
-    """Takes no more work; what runs there is evicted with a checkpoint unless keep_running."""
+    """Takes no more work; what runs there is evicted with a checkpoint, or gives up flexible tasks, unless keep_running."""
     UndrainMachine: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.UndrainMachineRequest, _regional_scheduler_pb2.UndrainMachineResponse]  # type: ignore[assignment]
     ResizeWorkload: _aio.UnaryUnaryMultiCallable[_regional_scheduler_pb2.ResizeWorkloadRequest, _regional_scheduler_pb2.ActionResponse]  # type: ignore[assignment]
     """Changes what a running workload of this region has. They answer when it is decided and stored; that it is carried
@@ -92,7 +92,7 @@ class RegionalSchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _regional_scheduler_pb2.DrainMachineRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_regional_scheduler_pb2.DrainMachineResponse, _abc.Awaitable[_regional_scheduler_pb2.DrainMachineResponse]]:
-        """Takes no more work; what runs there is evicted with a checkpoint unless keep_running."""
+        """Takes no more work; what runs there is evicted with a checkpoint, or gives up flexible tasks, unless keep_running."""
 
     @_abc_1.abstractmethod
     def UndrainMachine(
