@@ -106,6 +106,12 @@ def read_columns(
             )
         return None
     path = found[0]
+    if len(found) > 1:
+        other = found[1].name
+        problems.append(
+            FieldProblem(path.name, f"is there, and {other} is, too; remove the one that is not to be read")
+        )
+        return None
     try:
         if path.suffix == ".csv":
             types = {column.name: pa.string() for column in columns if column.text}
@@ -131,17 +137,35 @@ def _file_of(path: Path, table: pa.Table, columns: Sequence[Column], problems: l
             kind = pa.string() if column.text else pa.float64()
             taken[column.name] = pa.repeat(pa.scalar(column.default, kind), table.num_rows)
             continue
+        given = table[column.name].combine_chunks()
         try:
-            values = table[column.name].combine_chunks().cast(pa.string() if column.text else pa.float64())
+            # Integers beyond 2**53 become the nearest number that there is: a region without a limit stores 2**62 bytes.
+            values = given.cast(pa.string() if column.text else pa.float64(), safe=not pa.types.is_integer(given.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            problems.append(
-                FieldProblem(
-                    f"{path.name}, {column.name}", f"holds what is no {'text' if column.text else 'number'}: {error}"
-                )
+            rows = _rows_without_number(given) if pa.types.is_string(given.type) and not column.text else []
+            problems.extend(
+                FieldProblem(f"{path.name} row {row + 1}, {column.name}", f"must be a number, not {in_quotes(text)}")
+                for row, text in rows
             )
+            if not rows:
+                kind_name = "text" if column.text else "number"
+                problems.append(FieldProblem(f"{path.name}, {column.name}", f"holds what is no {kind_name}: {error}"))
             continue
         taken[column.name] = pc.fill_null(values, "") if column.text else values
     return ColumnFile(path, taken, problems) if len(taken) == len(columns) else None
+
+
+def _rows_without_number(texts: pa.Array) -> list[tuple[int, str]]:
+    """The first rows, from 0, whose text is no number, with that text."""
+    wrong: list[tuple[int, str]] = []
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            float(text or "nan")
+        except ValueError:
+            wrong.append((row, str(text)))
+            if len(wrong) == SHOWN_ROWS:
+                break
+    return wrong
 
 
 class LateNames(Sequence[str]):

@@ -67,7 +67,7 @@ def read_warehouse(folder: Path) -> Warehouse:
     if any(name not in required for name in _FILES if name not in _OPTIONAL):
         raise FormatError(str(folder), problems)
     regions = _regions(required)
-    known_regions = pa.array(regions.names)
+    known_regions = pa.array(regions.names, pa.string())
     tables = _tables(required["tables"], known_regions)
     jobs = _jobs(required["jobs"], required["reads"], required["tables"].text("table"), regions)
     if problems:

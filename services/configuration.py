@@ -154,6 +154,7 @@ def load_configuration(path: Path | None) -> Configuration:
     configuration.scan_settings(str(path))
     configuration.tuning_mechanism(str(path))
     configuration.elastic_policy(str(path))
+    configuration.data.check_storage(str(path))
     return configuration
 
 

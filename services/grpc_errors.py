@@ -87,10 +87,11 @@ class InvalidArgument(CallRefused):
 class NotFound(CallRefused):
     """NOT_FOUND with a ResourceInfo."""
 
-    def __init__(self, what: str, name: str) -> None:
+    def __init__(self, what: str, name: str, remedy: str = "") -> None:
+        named = f" {_cut(name)!r}" if name else ""
         super().__init__(
             grpc.StatusCode.NOT_FOUND,
-            f"there is no {what} {_cut(name)!r}",
+            _cut(f"there is no {what}{named}{f'; {remedy}' if remedy else ''}", _LONGEST_SENTENCE),
             [error_details_pb2.ResourceInfo(resource_type=what, resource_name=_cut(name))],
         )
 

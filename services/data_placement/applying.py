@@ -21,7 +21,7 @@ async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) 
     """
     stored = await plan_store.load_plan(connection, plan)
     if stored is None:
-        raise NotFound("plan", "any: make one" if plan is None else str(plan))
+        raise no_such_plan(plan)
     if not await plan_store.mark_applied(connection, stored.plan, now_s):
         raise PreconditionFailed("PLAN_STATE", f"plan {stored.plan}", _why_not(stored.plan, stored.state))
     moves, size, passed_over, position = 0, 0, 0, -1
@@ -55,3 +55,10 @@ def _why_not(plan: int, state: PlanState) -> str:
             return f"there is a newer plan than {plan}; look at it with `topmast data plan --live`"
         case PlanState.FAILED | PlanState.READY:
             return f"plan {plan} could not be made; make another one"
+
+
+def no_such_plan(plan: int | None) -> NotFound:
+    """For a plan by its number, or for the newest one where none was made."""
+    if plan is None:
+        return NotFound("plan", "", "topmast data plan --live makes one")
+    return NotFound("plan", str(plan))

@@ -242,7 +242,7 @@ class MigrationLoop:
                 _log.warning("a mover failed", migration=migration.number, task=task.value, reason=outcome.reason)
                 await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
                 return
-            await self._record(migration, outcome, lease, course)
+            await self._record(migration, outcome, lease)
             if task is MoverTask.VERIFY and outcome.done:
                 await self._mover.carry_out(
                     await self._order(migration, MoverTask.SETTLE, look, lease.token), Course(0)
@@ -273,7 +273,7 @@ class MigrationLoop:
             migration.size_bytes,
         )
 
-    async def _record(self, migration: Migration, outcome: MoverOutcome, lease: Lease, course: Course) -> None:
+    async def _record(self, migration: Migration, outcome: MoverOutcome, lease: Lease) -> None:
         """Writes down how a task ended."""
         now, token = self._clock.now(), lease.token
 
@@ -286,7 +286,7 @@ class MigrationLoop:
                 changes = {"failures": failures, "retry_s": retry_s, "reason": outcome.reason}
                 return await advance(MigrationHappening.TRY_FAILED, changes=changes)
             if migration.state is MigrationState.COPYING:
-                await migration_store.store_copied_bytes(connection, {migration.number: course.copied_bytes}, token)
+                await migration_store.store_copied_bytes(connection, {migration.number: migration.size_bytes}, token)
                 return await advance(MigrationHappening.COPIED)
             if migration.state is MigrationState.VERIFYING:
                 return await migration_store.switch(connection, migration, token, now, now + self._old_copy_stays_s())

@@ -14,7 +14,7 @@ import grpc
 
 from data_placement.plan_choices import PlanChoices
 from domain.clock import Clock
-from formats.problems import FieldProblem, suggestion
+from formats.problems import suggestion
 from services.data_placement import applying, capacity
 from services.data_placement.folder_task import FolderRequest, run_folder_task
 from services.data_placement.messages import plan_message, proposal_message, reader_message, table_message
@@ -157,13 +157,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
         record = await table_reader.load_table(connection, table)
         if record is None:
             alike = await table_reader.names_alike(connection, table)
-            raise InvalidArgument(
-                [
-                    FieldProblem(
-                        "table", f"there is no table {table!r}; {suggestion(table, alike, 'table of that beginning')}"
-                    )
-                ]
-            )
+            raise NotFound("table", table, suggestion(table, alike, "table of that beginning"))
         readers, count = await table_reader.load_readers(
             connection, table, self._clock.now(), self._settings.history_days
         )
@@ -202,7 +196,7 @@ def chosen(asked: messages.PlacementSettings, usual: PlanChoices) -> PlanChoices
 async def _plan_answer(connection: AnyConnection, plan: int | None, moves: int) -> messages.PlacementPlan:
     stored: StoredPlan | None = await plan_store.load_plan(connection, plan)
     if stored is None:
-        raise NotFound("plan", "any: make one" if plan is None else str(plan))
+        raise applying.no_such_plan(plan)
     return plan_message(
         stored,
         await plan_store.count_moves(connection, stored.plan),

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from data_placement.plan_choices import PRESET_NAMES, PlanChoices
 from data_placement.solvers.registry import SOLVERS
 from formats.data_section import DataSection
+from formats.problems import FieldProblem, FormatError, suggestion
 
 _is_time = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII).fullmatch
 _DAY_S = 86_400.0
@@ -49,6 +50,26 @@ class DataSettings(DataSection):
     """`review`: a daily plan waits for `topmast data apply`; `automatic`: its moves begin at once."""
     history_days: Annotated[int, Field(ge=1, le=3650)] = 7
     """Demand is the mean of so many days."""
+
+    def check_storage(self, source: str = "scheduler.yaml") -> None:
+        """Raises FormatError for storage that no mover could reach from here: fsspec, or what is installed beside it, lacks it."""
+        if not self.regions:
+            return
+        import fsspec
+
+        problems: list[FieldProblem] = []
+        for region, section in self.regions.items():
+            for protocol in section.storage.partition("://")[0].split("::"):
+                try:
+                    fsspec.get_filesystem_class(protocol)
+                except ValueError:
+                    known = [name for name in fsspec.available_protocols() if name.isalnum()]
+                    described = f"there is no storage protocol {protocol!r}; {suggestion(protocol, known, 'protocol')}"
+                    problems.append(FieldProblem(f"data.regions.{region}.storage", described))
+                except ImportError as error:
+                    problems.append(FieldProblem(f"data.regions.{region}.storage", f"cannot be reached: {error}"))
+        if problems:
+            raise FormatError(source, problems)
 
     def choices(self) -> PlanChoices:
         """How a plan is made where nobody chooses; it copies no more to new homes than may be copied in a day."""

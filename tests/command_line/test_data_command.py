@@ -71,6 +71,9 @@ def test_what_is_not_there_says_so(warehouse: Path, tmp_path: Path) -> None:
     code, output = run("explain", str(warehouse), "team000.tabel0000000")
     assert code == ExitCode.NOT_FOUND
     assert "did you mean team000.table0000000" in output
+    code, output = run("explain", str(warehouse))
+    assert code == ExitCode.USAGE
+    assert "name one of" in output
     assert run("plan", str(warehouse), "--solver", "magic")[0] == ExitCode.USAGE
 
 

@@ -105,12 +105,13 @@ def test_what_makes_no_sense_is_refused_with_its_field(database_url: str, tmp_pa
             with pytest.raises(InvalidArgumentError, match="the fleet has no region 'region02'"):
                 await data.import_folder(tmp_path / "in")
             assert [table async for table in data.tables()] == []
-            with pytest.raises(TopmastError, match="there is no table 'nothing'"):
+            with pytest.raises(NotFoundError, match="there is no table 'nothing'"):
                 await data.explain("nothing")
             with pytest.raises(TopmastError, match=r"solver.* must be one of hill_climbing"):
                 await _plan(client, PlacementChoices(solver="guess"))
-            with pytest.raises(TopmastError, match="there is no plan"):
+            with pytest.raises(NotFoundError, match=r"there is no plan; topmast data plan --live makes one"):
                 await data.apply_plan()
+            assert (await _plan(client)).all_moves == 0, "regions without a declared storage have room for everything"
             with pytest.raises(TopmastError, match=r"links\[0\].bytes_per_day"):
                 await data.declare_capacity(link_bytes_per_day={("region00", "region01"): -1.0})
             with pytest.raises(TopmastError, match=r"regions\[0\].region"):

@@ -76,7 +76,11 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         ({"jobs": "job,gpu_model\nrank,B200\n"}, "jobs.csv row 1, gpu_model: there is no GPU model 'B200'"),
         ({"jobs": "job,kind\nrank,batch\n"}, "jobs.csv row 1, kind: must be training or analytics, not 'batch'"),
         ({"supply": "region,gpu_model,gpu_hours\neast,A100,1\neast,A100,2\n"}, "there twice; keep one row"),
-        ({"supply": "region,gpu_model,gpu_hours\neast,A100,many\n"}, "gpu_hours"),
+        (
+            {"supply": "region,gpu_model,gpu_hours\neast,A100,1\nwest,A100,many\n"},
+            "supply.csv row 2, gpu_hours: must be a number, not 'many'",
+        ),
+        ({"regions": "region,storage_bytes\n"}, "regions.csv: has 0 regions; there must be 1 to"),
     ],
 )
 def test_what_is_wrong_names_the_row_and_the_remedy(
@@ -85,3 +89,16 @@ def test_what_is_wrong_names_the_row_and_the_remedy(
     with pytest.raises(FormatError) as raised:
         read_warehouse(folder_with(tmp_path, **changed))
     assert message in str(raised.value)
+
+
+def test_integers_beyond_what_a_float_holds_exactly_are_read(tmp_path: Path) -> None:
+    regions = f"region,storage_bytes\neast,{2**62}\nwest,{2**53 + 1}\n"
+    read = read_warehouse(folder_with(tmp_path, regions=regions))
+    assert read.regions.storage_bytes.tolist() == [float(2**62), float(2**53)]
+
+
+def test_a_file_in_both_formats_is_refused(tmp_path: Path) -> None:
+    write_warehouse(tmp_path, generate_warehouse(20, 2, np.random.default_rng(1)))
+    folder_with(tmp_path)
+    with pytest.raises(FormatError, match=r"tables.parquet: is there, and tables.csv is, too; remove the one"):
+        read_warehouse(tmp_path)

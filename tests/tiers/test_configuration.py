@@ -49,6 +49,10 @@ def test_the_bounds_themselves_are_possible(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        (
+            "data: {regions: {east: {storage: 'flie:///srv/tables'}}}",
+            "data.regions.east.storage: there is no storage protocol 'flie'; did you mean file",
+        ),
         ("tuning: synergy_tun", "there is no tuning synergy_tun; did you mean synergy_tune"),
         (
             "tuning: tetris_packing",

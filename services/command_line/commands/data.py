@@ -242,6 +242,8 @@ def explain_table(
     `topmast data explain TABLE` asks the service, `topmast data explain DIR TABLE` reads a folder.
     """
     if table is None:
+        if any((folder / f"tables{ending}").is_file() for ending in (".parquet", ".csv")):
+            raise typer.BadParameter(f"{folder} is a folder of tables; name one of them behind it")
         data_catalog.explain_live(str(folder), address, as_json=as_json)
         return
     from data_placement.objective.goals import V2
@@ -339,7 +341,7 @@ def _place_of(warehouse: Warehouse, table: str) -> int:
         return names.index(table)
     # Of a million names those that begin alike are near enough.
     alike = [name for name in names if name[:6] == table[:6]][:2_000]
-    note(f"there is no table {table!r}; {suggestion(table, alike or names[:2_000], 'table')}")
+    note(f"topmast: there is no table {table!r}; {suggestion(table, alike or names[:2_000], 'table')}")
     raise typer.Exit(ExitCode.NOT_FOUND)
 
 
