@@ -15,11 +15,12 @@ from data_placement.migrations.migration import Migration
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from domain.workload import Emulated, TableInput
-from formats.data_section import DataRegionSection, DataSection
+from formats.data_section import DataRegionSection
 from services.configuration import Configuration
 from services.data_placement import migration_store
 from services.data_placement.migration_store import WantedMigration
 from services.data_placement.movers.region_folders import OWN_PREFIX
+from services.data_placement.settings import DataSettings
 from services.database import catalog_store
 from services.database.channels import DATA_CHANNEL
 from services.database.connection import AnyConnection
@@ -41,7 +42,7 @@ def with_storage(folder: Path) -> Configuration:
     for name, content in CONTENTS.items():
         (speech / name).write_bytes(content)
     regions = {region: DataRegionSection(storage=f"file://{folder / region}") for region in ("east", "west")}
-    return CONFIGURATION.model_copy(update={"data": DataSection(regions=regions)})
+    return CONFIGURATION.model_copy(update={"data": DataSettings(regions=regions)})
 
 
 def files_of(folder: Path, region: str) -> dict[str, bytes]:
