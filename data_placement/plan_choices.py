@@ -19,6 +19,8 @@ NO_MOVES = "v0"
 """The preset with which nothing moves: the placement as it is (the paper's V0)."""
 PRESET_NAMES = (NO_MOVES, *PRESETS)
 _EXACT = "milp"
+MOST_SECONDS = 1e6
+"""Of a time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,10 @@ class PlanChoices:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}")
         if self.preset not in PRESET_NAMES:
             raise ValueError(f"preset must be one of {', '.join(PRESET_NAMES)}, not {self.preset!r}")
-        if self.time_limit_s is not None and not 0.0 < self.time_limit_s < math.inf:
-            raise ValueError(f"time_limit_s must be more than 0, not {self.time_limit_s}")
+        if self.time_limit_s is not None and not 0.0 < self.time_limit_s <= MOST_SECONDS:
+            raise ValueError(
+                f"time_limit_s must be more than 0 and at most {MOST_SECONDS:.0f}, not {self.time_limit_s}"
+            )
         if self.quota_bytes is not None and not 0.0 <= self.quota_bytes < math.inf:
             raise ValueError(f"quota_bytes must be 0 or more, not {self.quota_bytes}")
         if self.home_training_share is not None and not 0.0 <= self.home_training_share <= 1.0:

@@ -71,6 +71,7 @@ TRANSITIONS: MappingProxyType[tuple[MigrationState, MigrationHappening], Migrati
         (_S.SWITCHED, _H.DELETION_BEGAN): _S.DELETING,
         (_S.DELETING, _H.DELETION_BEGAN): _S.DELETING,
         (_S.SWITCHED, _H.KEPT): _S.DONE,
+        (_S.DELETING, _H.KEPT): _S.DONE,
         (_S.DELETING, _H.DELETED): _S.DONE,
     }
 )

@@ -22,13 +22,13 @@ class QueuedWorkloads:
         self._known: OrderedDict[WorkloadId, WorkloadSpecification] = OrderedDict()
 
     async def head(
-        self, connection: AnyConnection, states: Sequence[State], limit: int
+        self, connection: AnyConnection, states: Sequence[State], limit: int, passed: int = 0
     ) -> list[tuple[WorkloadId, int, WorkloadSpecification]]:
-        """Name, priority and specification of the first ones in these states, in the order of the queue."""
+        """Name, priority and specification of the first ones in these states behind so many, in the order of the queue."""
         cursor = await connection.execute(
             """SELECT workload, priority FROM queue_entries WHERE priority IS NOT NULL AND state = ANY (%s)
-                ORDER BY priority, level, (-credit), submitted_s, workload LIMIT %s""",
-            ([state.value for state in states], limit),
+                ORDER BY priority, level, (-credit), submitted_s, workload LIMIT %s OFFSET %s""",
+            ([state.value for state in states], limit, passed),
         )
         rows = [(WorkloadId(workload), int(priority)) for workload, priority in await cursor.fetchall()]
         await self._learn(connection, [workload for workload, _ in rows if workload not in self._known])

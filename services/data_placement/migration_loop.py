@@ -234,11 +234,16 @@ class MigrationLoop:
 
     async def _do(self, migration: Migration, task: MoverTask, course: Course, look: _Look, lease: Lease) -> None:
         try:
+            if task in (MoverTask.CLEAN, MoverTask.DELETE):
+                task, kept = await self._as_the_catalog_says(migration, task)
+                if kept:
+                    await self._keep(migration, lease)
+                    return
             order = await self._order(migration, task, look, lease.token)
             outcome = await self._mover.carry_out(order, course)
             if outcome.remark:
                 _log.warning("a migration leaves something behind", migration=migration.number, remark=outcome.remark)
-            if not outcome.done and task in (MoverTask.CLEAN, MoverTask.DELETE):
+            if not outcome.done and migration.state in (MigrationState.WITHDRAWN, MigrationState.DELETING):
                 _log.warning("a mover failed", migration=migration.number, task=task.value, reason=outcome.reason)
                 await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
                 return
@@ -250,9 +255,33 @@ class MigrationLoop:
         except (DatabaseUnavailable, MigrationChanged, LeaseLost) as error:
             _log.warning("what became of a migration is not recorded yet", migration=migration.number, error=str(error))
             await asyncio.sleep(_RETRY_REAL_S)
+        except Exception:  # noqa: BLE001 - whatever it is, the other migrations go on
+            # Whatever it is, it concerns one migration: the others go on, and this one does not begin anew at once.
+            _log.exception("a migration cannot be carried out now", migration=migration.number, task=task.value)
+            await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
         finally:
             self._under_way.pop(migration.number, None)
             self._look_again()
+
+    async def _as_the_catalog_says(self, migration: Migration, task: MoverTask) -> tuple[MoverTask, bool]:
+        """What may be removed now: the catalog may have been told since that the copy counts. True: nothing may."""
+        tables = await self._database.run(partial(migration_store.load_tables, names=[migration.table]), snapshot=True)
+        table = tables.get(migration.table)
+        held = () if table is None else table.regions
+        if task is MoverTask.CLEAN and migration.target in held:
+            return MoverTask.SETTLE, False
+        return task, task is MoverTask.DELETE and migration.leaves in held
+
+    async def _keep(self, migration: Migration, lease: Lease) -> None:
+        reason = f"the catalog names the copy in {migration.leaves} again"
+
+        async def record(connection: AnyConnection) -> None:
+            await assert_held(connection, lease)
+            await migration_store.advance(
+                connection, migration, MigrationHappening.KEPT, lease.token, self._clock.now(), {"reason": reason}
+            )
+
+        await self._database.run(record)
 
     async def _order(self, migration: Migration, task: MoverTask, look: _Look, token: int) -> MoverOrder:
         partitions = await self._database.run(

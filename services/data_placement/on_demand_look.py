@@ -35,7 +35,9 @@ from services.database.engine import Database
 from services.global_scheduler.surroundings import Surroundings, SurroundingsKeeper
 
 MOST_AWAITING = 500
-"""So many workloads are looked at at a time; the others when these have their data."""
+"""So many workloads are looked at at a time; the next look is at those behind them."""
+MOST_SAID = 20_000
+"""Of so many workloads it is remembered what was said of them."""
 
 _log = structlog.get_logger(__name__)
 
@@ -68,15 +70,23 @@ class OnDemandLook:
         self._surroundings = surroundings
         self._workloads = QueuedWorkloads()
         self._said: dict[WorkloadId, str] = {}
+        self._passed = 0
+        """So many of the queue were looked at before; those that get nothing hold up nobody behind them."""
 
     async def look(
         self, database: Database, migrations: Sequence[Migration], storage: Storage, links: Links, now: float
     ) -> OnDemand:
         """What is wanted now; raises DatabaseUnavailable."""
         queue = await database.run(self._load, snapshot=True)
+        if not queue.awaiting and self._passed:
+            self._passed = 0
+            queue = await database.run(self._load, snapshot=True)
         if not queue.awaiting:
             self._said.clear()
             return OnDemand()
+        is_end = len(queue.awaiting) < MOST_AWAITING
+        complete = is_end and not self._passed
+        self._passed = 0 if is_end else self._passed + MOST_AWAITING
         present = self._surroundings.present()
         around = DataSurroundings(
             now,
@@ -89,7 +99,7 @@ class OnDemandLook:
         )
         # In a thread: routes are searched in graphs. Nothing that it reads changes in place but single tables.
         choices = await asyncio.to_thread(_choose, queue, present, around)
-        self._say(choices)
+        self._say(choices, complete)
         wanted = wanted_by(choices)
         copies = tuple(
             WantedMigration(copy.table, copy.target, None, copy.priority, copy.deadline_s, on_demand=True)
@@ -97,23 +107,23 @@ class OnDemandLook:
             if isinstance(choice, Chosen)
             for copy in choice.copies
         )
-        return OnDemand(wanted, copies, complete=len(queue.awaiting) < MOST_AWAITING)
+        return OnDemand(wanted, copies, complete)
 
     async def _load(self, connection: AnyConnection) -> _Queue:
-        awaiting = await self._workloads.head(connection, (State.AWAITING_DATA,), MOST_AWAITING)
+        awaiting = await self._workloads.head(connection, (State.AWAITING_DATA,), MOST_AWAITING, self._passed)
         if not awaiting:
             return _Queue((), (), {})
         queued = await self._workloads.head(connection, (State.PENDING, State.WAITING), MOST_QUEUED)
         return _Queue(tuple(awaiting), tuple(queued), await gpus_held(connection))
 
-    def _say(self, choices: Sequence[Choice]) -> None:
+    def _say(self, choices: Sequence[Choice], complete: bool) -> None:
         """In the log, once for each workload."""
-        said: dict[WorkloadId, str] = {}
+        said: dict[WorkloadId, str] = {} if complete or len(self._said) > MOST_SAID else dict(self._said)
         for choice in choices:
             if isinstance(choice, NotChosen):
-                said[choice.workload] = choice.reason
                 if self._said.get(choice.workload) != choice.reason:
                     _log.info("no copy on demand", workload=choice.workload, reason=choice.reason)
+                said[choice.workload] = choice.reason
             else:
                 said[choice.workload] = choice.region
                 if choice.copies:

@@ -32,6 +32,10 @@ from services.tiers.side_by_side import until_one_ends
 
 DATA_LEASE = "data_placement"
 _LOOK_INTERVAL_REAL_S = 1.0
+LONGEST_PLAN_REAL_S = 4 * 3600.0
+"""A plan without a time limit is given up after so long; ..."""
+BESIDE_TIME_LIMIT_REAL_S = 1_800.0
+"""... one with a time limit after so long more: to read the catalog and to store what was found."""
 _log = structlog.get_logger(__name__)
 _Result = TypeVar("_Result")
 
@@ -90,9 +94,16 @@ class Planner:
         while True:
             request = await self._asked.get()
             try:
-                await run_planning(request)
                 # Where the process could not say itself what went wrong.
                 problem = "the process that made it ended without a result; the log of the service may say why"
+                longest_real_s = _longest_real_s(request.choices)
+                try:
+                    async with asyncio.timeout(longest_real_s):
+                        await run_planning(request)
+                except TimeoutError:
+                    problem = (
+                        f"it was not ready after {longest_real_s:g} s, and was ended; set a time limit for the solver"
+                    )
                 await self._fenced(partial(self._abandon, problem=problem, plan=request.plan))
             finally:
                 # Whoever waits again waits for the next end: a plan whose maker lost its lease goes on running for a while.
@@ -146,3 +157,7 @@ class Planner:
             raise LeaseLost(f"the lease {DATA_LEASE} is not held")
         async with fenced_transaction(self._database, lease) as connection:
             return await operation(connection)
+
+
+def _longest_real_s(choices: PlanChoices) -> float:
+    return LONGEST_PLAN_REAL_S if choices.time_limit_s is None else choices.time_limit_s + BESIDE_TIME_LIMIT_REAL_S

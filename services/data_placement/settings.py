@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from data_placement.plan_choices import PRESET_NAMES, PlanChoices
+from data_placement.plan_choices import MOST_SECONDS, PRESET_NAMES, PlanChoices
 from data_placement.solvers.registry import SOLVERS
 from formats.data_section import DataSection
 from formats.problems import FieldProblem, FormatError, suggestion
@@ -40,7 +40,7 @@ class DataSettings(DataSection):
 
     solver: Annotated[str, _one_of(tuple(SOLVERS))] = PlanChoices().solver
     preset: Annotated[str, _one_of(PRESET_NAMES)] = PlanChoices().preset
-    time_limit_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    time_limit_s: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None
     keep_to_links: bool = False
     home_training_share: Annotated[float, Field(ge=0, le=1)] | None = None
     replicas: bool = True

@@ -308,7 +308,8 @@ def test_a_process_that_is_killed_again_and_again_still_gets_there(storage: dict
     slow = json.dumps({"rates": [3e6]})
     for token in range(3):
         with mover_process(order(storage, token=token).as_json(), slow) as (process, _, output):
-            output.readline()  # something has been copied
+            while "copied" not in output.readline():
+                pass
             process.kill()
         there = {name: content for name, content in files(storage, "b").items() if not name.startswith(OWN_PREFIX)}
         assert there.items() <= CONTENTS.items()

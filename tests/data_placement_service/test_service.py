@@ -11,6 +11,7 @@ from domain.fleet import Cluster, Fleet, Machine, Rack, Region
 from domain.identifiers import ClusterId, GpuModel, MachineId, RackId, RegionId
 from formats.warehouse_folder import read_warehouse, write_warehouse
 from services.configuration import Configuration
+from services.data_placement import planner
 from services.data_placement.settings import DataSettings
 from services.runtime.in_process import run_in_process
 from topmast import AsyncClient
@@ -144,3 +145,24 @@ def test_a_plan_is_made_each_day_and_applied_by_itself_where_that_is_set(databas
     plan = asyncio.run(scenario())
     assert plan.applied_s is not None
     assert plan.asked_s % 86_400.0 >= 2.5 * 3600.0
+
+
+def test_a_plan_that_is_not_ready_in_time_is_ended_and_the_next_one_is_made(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_warehouse(tmp_path / "in", generate_warehouse(60, 3, np.random.default_rng(1)))
+    monkeypatch.setattr(planner, "LONGEST_PLAN_REAL_S", 0.001)
+
+    async def scenario() -> None:
+        running = run_in_process(database_url, _fleet(3), (), tmp_path)
+        async with running as service, AsyncClient(service.address) as client:
+            await client.data.import_folder(tmp_path / "in")
+            plan = await _plan(client)
+            assert (plan.state, plan.all_moves) == ("FAILED", 0)
+            assert plan.problem == "it was not ready after 0.001 s, and was ended; set a time limit for the solver"
+            plan = await _plan(client, PlacementChoices(time_limit_s=30.0))
+            assert (plan.state, plan.problem) == ("READY", "")
+            with pytest.raises(InvalidArgumentError, match=r"settings\.time_limit_s"):
+                await _plan(client, PlacementChoices(time_limit_s=1e9))
+
+    asyncio.run(scenario())

@@ -17,7 +17,7 @@ from domain.table import Table
 from domain.workload import Emulated, TableInput
 from formats.data_section import DataRegionSection
 from services.configuration import Configuration
-from services.data_placement import migration_store
+from services.data_placement import migration_store, on_demand_look
 from services.data_placement.migration_store import WantedMigration
 from services.data_placement.movers.region_folders import OWN_PREFIX
 from services.data_placement.settings import DataSettings
@@ -94,6 +94,27 @@ def test_a_workload_whose_table_is_in_the_wrong_region_gets_it(database_url: str
         run.check(tables=SMALL_TABLES)
         assert await table(run) == Table(SPEECH, SIZE, EAST, (WEST,))
         assert files_of(tmp_path, "west") == files_of(tmp_path, "east") == CONTENTS
+
+    in_live_service(database_url, tmp_path / "home", scenario, configuration=with_storage(tmp_path))
+
+
+def test_workloads_that_get_nothing_hold_up_nobody_behind_them(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_demand_look, "MOST_AWAITING", 1)
+
+    async def scenario(run: LiveRun) -> None:
+        await apply(run)
+        wanted = replace(one_job("w", RANKING, _SHORT, model=V100), tables=(TableInput(SPEECH),))
+        # Its home has no such GPUs, and no copy helps.
+        (never,) = await run.submit([replace(wanted, name="never", tables=(TableInput(SPEECH, fresh=True),))])
+        await run.until_event("awaiting_data", never)
+        (name,) = await run.submit([wanted])
+        await run.until_event("completed", name)
+        await run.client.cancel(never)
+        await run.follow()
+        assert run.count("table_moved") == 1
+        run.check(tables=SMALL_TABLES)
 
     in_live_service(database_url, tmp_path / "home", scenario, configuration=with_storage(tmp_path))
 

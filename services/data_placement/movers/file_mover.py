@@ -13,6 +13,8 @@ from services.data_placement.movers.mover import Course
 from services.data_placement.movers.orders import MoverOrder, MoverOutcome
 
 _BEAT_REAL_S = SILENCE_REAL_S / 5
+LONGEST_SILENCE_REAL_S = 60.0
+"""A mover that says nothing for so long is ended: it has been stopped, or its machine gives it no time."""
 _MODULE = "services.data_placement.movers.file_process"
 _LONGEST_LINE = 64 * 1024
 
@@ -20,8 +22,9 @@ _LONGEST_LINE = 64 * 1024
 class FileMover:
     """A `Mover` for regions whose storage has a URL. Rates are of the service's clock, files are copied in real time."""
 
-    def __init__(self, clock: ServiceClock) -> None:
+    def __init__(self, clock: ServiceClock, longest_silence_real_s: float = LONGEST_SILENCE_REAL_S) -> None:
         self._clock = clock
+        self._longest_silence_real_s = longest_silence_real_s
 
     async def carry_out(self, order: MoverOrder, course: Course) -> MoverOutcome:
         process = await asyncio.create_subprocess_exec(
@@ -48,8 +51,10 @@ class FileMover:
         errors = asyncio.ensure_future(process.stderr.read())
         beats = asyncio.ensure_future(_beat(process.stdin, course, 1.0 / self._clock.real_seconds(1.0)))
         try:
-            while line := await process.stdout.readline():
+            while line := await asyncio.wait_for(process.stdout.readline(), self._longest_silence_real_s):
                 message = json.loads(line)
+                if "alive" in message:
+                    continue
                 if "copied" in message:
                     course.copied_bytes = message["copied"]
                 elif "failed" in message:
@@ -59,6 +64,8 @@ class FileMover:
             status = await process.wait()
             said = (await errors).decode(errors="replace").strip().splitlines()
             return MoverOutcome(f"the mover ended with status {status}" + (f": {said[-1]}" if said else ""))
+        except TimeoutError:
+            return MoverOutcome(f"the mover said nothing for {self._longest_silence_real_s:g} s; it was ended")
         finally:
             beats.cancel()
             errors.cancel()

@@ -2,7 +2,7 @@
 
 The first line of standard input is the order. Each further one says how fast it may go, and that whoever started it is
 still in charge: when none comes for a while, or the input ends, it ends at once, whatever it is doing. It says how
-far it is, and in the end how it ended, on standard output. All lines are JSON.
+far it is, that it is alive, and in the end how it ended, on standard output. All lines are JSON.
 """
 
 from __future__ import annotations
@@ -59,10 +59,23 @@ class Pace:
             say({"copied": self._copied})
 
 
+_speaking = threading.Lock()
+
+
 def say(message: dict[str, object]) -> None:
     """A line on standard output."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    with _speaking:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+
+def end(message: dict[str, object]) -> None:
+    """The last line of all."""
+    with _speaking:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+        # The thread that listens would hold the interpreter up.
+        os._exit(0)
 
 
 class Listener:
@@ -84,6 +97,7 @@ class Listener:
 
     def _watch(self) -> None:
         while time.monotonic() - self._heard_s < SILENCE_REAL_S:
+            say({"alive": True})
             time.sleep(SILENCE_REAL_S / 10)
         os._exit(_ORPHANED)
 
@@ -96,12 +110,9 @@ def main() -> None:
     try:
         remark = carry_out(order, pace)
     except MoverProblem as problem:
-        say({"failed": str(problem)})
+        end({"failed": str(problem)})
     else:
-        say({"done": True, "remark": remark})
-    sys.stdout.flush()
-    # The thread that listens would hold the interpreter up.
-    os._exit(0)
+        end({"done": True, "remark": remark})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,204 @@
+"""What a service does with migrations when the catalog, or a mover, does something unexpected meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from data_placement.migrations.life_cycle import MigrationHappening, MigrationState
+from data_placement.migrations.migration import Migration, RoutePart
+from domain.fleet import Fleet, Region
+from domain.identifiers import GpuModel, RegionId, TableId
+from domain.table import Table
+from services.clock import SystemClock
+from services.data_placement import migration_store
+from services.data_placement.migration_loop import MigrationLoop
+from services.data_placement.migration_store import WantedMigration
+from services.data_placement.movers.file_mover import FileMover
+from services.data_placement.movers.mover import Course
+from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart
+from services.data_placement.movers.region_folders import mark_name
+from services.data_placement.moving_settings import MovingSettings
+from services.database import catalog_store, fleet_store, lease_store
+from services.database.channels import DATA_CHANNEL
+from services.database.connection import AnyConnection
+from services.database.engine import Database
+from services.database.lease_store import GLOBAL_LEASE, Lease
+from services.global_scheduler.surroundings import SurroundingsKeeper
+from tests.live.world import gpu_cluster
+
+A, B = map(RegionId, "ab")
+T = TableId("logs.t")
+CONTENT = b"january" * 100
+SIZE = len(CONTENT)
+FLEET = Fleet(tuple(Region(region, (gpu_cluster(f"{region}-gpus", GpuModel("A100"), 1),)) for region in (A, B)))
+_FILE = "2026-01.parquet"
+_COPY = RoutePart((A, B), SIZE)
+
+
+def in_folders(folder: Path) -> tuple[tuple[str, str], ...]:
+    return tuple((region, f"file://{folder / region}") for region in "ab")
+
+
+def write_both(folder: Path, note_of: int) -> None:
+    """The file in both regions; that in b was written by the migration of this number."""
+    for region in "ab":
+        table = folder / region / T
+        table.mkdir(parents=True)
+        (table / _FILE).write_bytes(CONTENT)
+    (folder / "b" / T / mark_name(note_of, _FILE)).write_text(f"{SIZE} sha256:x")
+
+
+async def place(database: Database, *tables: Table) -> None:
+    await database.run(partial(catalog_store.apply_tables, tables=tables))
+
+
+async def through(
+    database: Database, lease: Lease, wanted: WantedMigration, happenings: Sequence[MigrationHappening]
+) -> Migration:
+    """A migration to which that has happened."""
+
+    async def write(connection: AnyConnection) -> Migration:
+        await migration_store.enqueue(connection, [wanted], 1.0)
+        (migration,) = await migration_store.load_active(connection)
+        for happening in happenings:
+            changes = {"parts": (_COPY,), "copy_bytes": SIZE} if happening is MigrationHappening.COPY_BEGAN else {}
+            if happening is MigrationHappening.VERIFIED:
+                migration = await migration_store.switch(connection, migration, lease.token, 2.0, 0.0)
+            else:
+                migration = await migration_store.advance(connection, migration, happening, lease.token, 2.0, changes)
+        return migration
+
+    return await database.run(write)
+
+
+def story(
+    database_url: str, folder: Path, tell: Callable[[Database, Lease, Callable[[], Awaitable[None]]], Awaitable[None]]
+) -> None:
+    """`tell` gets a function that carries migrations out until none is left."""
+
+    async def run() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=FLEET))
+            await place(database, Table(T, SIZE, A))
+            lease = await database.run(
+                partial(
+                    lease_store.acquire, name=GLOBAL_LEASE, holder="test", address="", process_id=0, duration_s=600.0
+                )
+            )
+            assert isinstance(lease, Lease)
+            clock = SystemClock()
+            surroundings = SurroundingsKeeper(database)
+            settings = MovingSettings(in_folders(folder), on_demand=False)
+            loop = MigrationLoop(database, clock, surroundings, settings, FileMover(clock))
+
+            async def carry_out() -> None:
+                await surroundings.refresh()
+                running = asyncio.create_task(loop.run(lease))
+                async with asyncio.timeout(60.0), database.listen(DATA_CHANNEL) as subscription:
+                    while await database.run(migration_store.load_active):
+                        await subscription.wait(0.5)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+            await tell(database, lease, carry_out)
+
+    asyncio.run(run())
+
+
+def files_in(folder: Path, region: str) -> list[str]:
+    table = folder / region / T
+    return sorted(path.name for path in table.iterdir()) if table.exists() else []
+
+
+async def last_state(database: Database) -> tuple[str, str]:
+    async def load(connection: AnyConnection) -> tuple[str, str]:
+        cursor = await connection.execute("SELECT state, reason FROM data_migrations ORDER BY number DESC LIMIT 1")
+        row = await cursor.fetchone()
+        assert row is not None
+        return str(row[0]), str(row[1])
+
+    return await database.run(load)
+
+
+def test_a_copy_that_the_catalog_names_meanwhile_is_not_cleaned_away(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        migration = await through(database, lease, WantedMigration(T, B), [MigrationHappening.COPY_BEGAN])
+        write_both(tmp_path, migration.number)
+        await place(database, Table(T, SIZE, A, (B,)))
+        await carry_out()
+        assert await last_state(database) == (MigrationState.ABANDONED, "b holds logs.t already")
+        assert files_in(tmp_path, "a") == files_in(tmp_path, "b") == [_FILE]
+
+    story(database_url, tmp_path, tell)
+
+
+def test_a_copy_that_is_given_up_is_cleaned_away(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        happenings = [MigrationHappening.COPY_BEGAN, MigrationHappening.GIVEN_UP]
+        migration = await through(database, lease, WantedMigration(T, B), happenings)
+        write_both(tmp_path, migration.number)
+        await carry_out()
+        assert (files_in(tmp_path, "a"), files_in(tmp_path, "b")) == ([_FILE], [])
+
+    story(database_url, tmp_path, tell)
+
+
+def test_a_copy_that_the_catalog_names_again_is_not_deleted(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        happenings = [
+            MigrationHappening.COPY_BEGAN,
+            MigrationHappening.COPIED,
+            MigrationHappening.VERIFIED,
+            MigrationHappening.DELETION_BEGAN,
+        ]
+        migration = await through(database, lease, WantedMigration(T, B, A), happenings)
+        assert migration.state is MigrationState.DELETING
+        write_both(tmp_path, migration.number)
+
+        async def import_anew(connection: AnyConnection) -> None:
+            await connection.execute("UPDATE data_tables SET home = 'a'")
+
+        await database.run(import_anew)
+        await carry_out()
+        assert await last_state(database) == (MigrationState.DONE, "the catalog names the copy in a again")
+        assert files_in(tmp_path, "a") == [_FILE]
+
+    story(database_url, tmp_path, tell)
+
+
+def _children() -> set[int]:
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {int(process) for process in (task / "children").read_text().split()}
+    return found
+
+
+def _next_child(before: set[int]) -> int:
+    while not (new := _children() - before):
+        time.sleep(0.05)
+    (child,) = new
+    return child
+
+
+def test_a_mover_that_is_stopped_is_ended_and_it_is_said(tmp_path: Path) -> None:
+    write_both(tmp_path, 1)
+    (tmp_path / "b" / T / _FILE).unlink()
+    parts = (OrderedPart(("a", "b"), SIZE),)
+    order = MoverOrder(MoverTask.COPY, 7, 1, T, "b", "a", in_folders(tmp_path), parts, (), SIZE)
+    before = _children()
+
+    async def run() -> str:
+        # No bandwidth is granted: it goes on for ever.
+        work = asyncio.create_task(FileMover(SystemClock(), longest_silence_real_s=5.0).carry_out(order, Course(1)))
+        os.kill(await asyncio.to_thread(_next_child, before), signal.SIGSTOP)
+        outcome = await work
+        assert _children() == before
+        return outcome.reason
+
+    assert asyncio.run(run()) == "the mover said nothing for 5 s; it was ended"
