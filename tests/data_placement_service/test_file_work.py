@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from services.data_placement.movers.file_work import carry_out
 from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart, Partition, paths_of
-from services.data_placement.movers.region_folders import OWN_PREFIX, MoverProblem, RegionFolder
+from services.data_placement.movers.region_folders import OWN_PREFIX, MoverProblem, RegionFolder, part_name
 
 CONTENTS = {"2026-01.parquet": b"january" * 1_000, "2026-02.parquet": b"", "2026-03.parquet": os.urandom(3_000_000)}
 SIZE = sum(map(len, CONTENTS.values()))
@@ -190,6 +190,55 @@ def test_a_source_that_is_not_what_the_catalog_says_is_not_copied(storage: dict[
         carry_out(order(storage, partitions=expected), Unhurried())
     with pytest.raises(MoverProblem, match=r"the storage of region c has no file of logs.clicks"):
         carry_out(order(storage, MoverTask.COPY, "cb"), Unhurried())
+
+
+class Interferes(Unhurried):
+    """Does something to the source as soon as something has passed."""
+
+    def __init__(self, interfere: Callable[[], object]) -> None:
+        super().__init__()
+        self._interfere: Callable[[], object] | None = interfere
+
+    def passed(self, part: int, size: int) -> None:
+        super().passed(part, size)
+        interfere, self._interfere = self._interfere, None
+        if interfere is not None:
+            interfere()
+
+
+def test_a_source_that_changes_in_mid_copy_is_not_taken(storage: dict[str, Path]) -> None:
+    first = storage["a"] / "logs.clicks" / "2026-01.parquet"
+    changed = b"JANUARY" * 1_000
+    with pytest.raises(MoverProblem, match=r"2026-01.parquet of logs.clicks in region a changed while it was copied"):
+        carry_out(order(storage), Interferes(lambda: first.write_bytes(changed)))
+    assert "2026-01.parquet" not in files(storage, "b")
+    carry_out(order(storage), Unhurried())
+    assert files(storage, "b")["2026-01.parquet"] == changed
+
+
+def test_a_source_that_is_deleted_in_mid_copy_is_still_there_at_the_target(storage: dict[str, Path]) -> None:
+    partitions = partitions_of(CONTENTS)
+    first = storage["a"] / "logs.clicks" / "2026-01.parquet"
+    carry_out(order(storage, partitions=partitions), Interferes(first.unlink))
+    for task in (MoverTask.VERIFY, MoverTask.SETTLE):
+        carry_out(order(storage, task, partitions=partitions), Unhurried())
+    assert files(storage, "b") == CONTENTS
+
+
+def test_a_source_without_all_files_is_not_copied(storage: dict[str, Path]) -> None:
+    (storage["a"] / "logs.clicks" / "2026-01.parquet").unlink()
+    sentence = r"the files of logs.clicks in region a have 3000000 bytes, not 3007000 as the catalog says"
+    with pytest.raises(MoverProblem, match=sentence):
+        carry_out(order(storage), Unhurried())
+    assert files(storage, "b") == {}
+
+
+def test_what_earlier_tries_left_half_written_takes_no_room(storage: dict[str, Path]) -> None:
+    for token in range(5):
+        with pytest.raises(Stopped):
+            carry_out(order(storage, MoverTask.COPY, "acb", token=token), StopsAt(SIZE))
+        begun = [name for region in "bc" for name in files(storage, region) if name.startswith(part_name(7))]
+        assert len(begun) == 1
 
 
 def test_what_only_the_source_has_is_not_deleted(storage: dict[str, Path]) -> None:

@@ -65,6 +65,7 @@ def _copy(order: MoverOrder, folders: Mapping[str, RegionFolder], progress: Prog
     if not order.parts:
         return ""  # the target has a complete copy already
     partitions = _partitions(order, folders)
+    _remove_begun(order, folders)
     for partition, path in zip(partitions, paths_of(partitions, order.parts), strict=True):
         place = next(number for number, part in enumerate(order.parts) if part.path == path)
         if _is_there(folders[path[0]], folders[order.target], order, partition):
@@ -72,6 +73,14 @@ def _copy(order: MoverOrder, folders: Mapping[str, RegionFolder], progress: Prog
             continue
         _copy_partition(order, folders, partition, path, partial(progress.passed, place))
     return ""
+
+
+def _remove_begun(order: MoverOrder, folders: Mapping[str, RegionFolder]) -> None:
+    """What earlier tries left half written: it takes room that nobody has reserved, and nobody finishes it."""
+    for region in sorted({region for part in order.parts for region in part.path[1:]}):
+        for name in folders[region].own_files(order.table, order.migration):
+            if name.startswith(part_name(order.migration)):
+                folders[region].remove(order.table, name)
 
 
 def _partitions(order: MoverOrder, folders: Mapping[str, RegionFolder]) -> Sequence[Partition]:
@@ -82,6 +91,12 @@ def _partitions(order: MoverOrder, folders: Mapping[str, RegionFolder]) -> Seque
     found = source.partitions(order.table)
     if not found and order.size_bytes:
         raise MoverProblem(f"the storage of region {source.region} has no file of {order.table}")
+    size = sum(partition.size_bytes for partition in found)
+    if size != order.size_bytes:
+        raise MoverProblem(
+            f"the files of {order.table} in region {source.region} have {size} bytes, not {order.size_bytes} as the catalog"
+            " says"
+        )
     return found
 
 
@@ -111,6 +126,7 @@ def _copy_partition(
         raise MoverProblem(f"the storage of region {source.region} has no file {partition.name} of {order.table}")
     part = part_name(order.migration, order.token, partition.name)
     source_name, checksum = partition.name, ""
+    version = source.version(order.table, partition.name)
     for number, region in enumerate(path[1:]):
         # Over a third region: there it stands under the movers' own name, and goes when it has been passed on.
         count = passed if number == 0 else _not_counted
@@ -118,6 +134,10 @@ def _copy_partition(
         if number == 0:
             checksum = found
             _check_source(order, source, partition, read, found)
+            if source.version(order.table, partition.name) not in ("", version):
+                raise MoverProblem(
+                    f"{partition.name} of {order.table} in region {source.region} changed while it was copied"
+                )
         elif found != checksum:
             raise MoverProblem(f"{partition.name} of {order.table} was damaged in region {source.region}, on the way")
         if number > 0:

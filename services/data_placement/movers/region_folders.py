@@ -74,6 +74,15 @@ class RegionFolder:
         self.files.invalidate_cache(self.path(table))
         return int(self.files.size(path)) if self.files.exists(path) else None
 
+    def version(self, table: str, name: str) -> str:
+        """Another one after each change of the file; empty where there is no such file (any more)."""
+        path = self.path(table, name)
+        self.files.invalidate_cache(self.path(table))
+        try:
+            return str(self.files.checksum(path))
+        except FileNotFoundError:
+            return ""
+
     def read_text(self, table: str, name: str) -> str:
         """Empty where there is no such file."""
         path = self.path(table, name)
