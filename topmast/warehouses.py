@@ -123,7 +123,7 @@ class PlacementChoices:
 
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
-    """A plan. `state`: RUNNING, READY, APPLIED, SUPERSEDED or FAILED, then with a `problem`; `figures` as
+    """A plan. `state`: running, ready, applied, superseded or failed, then with a `problem`; `figures` as
     `topmast data plan --json` prints them; `moves` are the first of `all_moves`.
     """
 

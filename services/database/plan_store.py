@@ -19,13 +19,13 @@ LONGEST_PROBLEM = 4_000
 class PlanState(StrEnum):
     """How far a plan is."""
 
-    RUNNING = "RUNNING"
-    READY = "READY"
+    RUNNING = "running"
+    READY = "ready"
     """It waits for review."""
-    APPLIED = "APPLIED"
-    SUPERSEDED = "SUPERSEDED"
+    APPLIED = "applied"
+    SUPERSEDED = "superseded"
     """There is a newer one."""
-    FAILED = "FAILED"
+    FAILED = "failed"
 
 
 class PlanUnderWay(Exception):
@@ -68,7 +68,7 @@ _COLUMNS = "plan, state, settings, asked_s, ended_s, applied_s, stage, done, fig
 async def begin_plan(connection: AnyConnection, settings: Mapping[str, object], now_s: float) -> int:
     """The number of a new plan, which is being made from now on. Raises PlanUnderWay while another one is."""
     cursor = await connection.execute(
-        "INSERT INTO data_plans (state, settings, asked_s) VALUES ('RUNNING', %s, %s) ON CONFLICT DO NOTHING RETURNING plan",
+        "INSERT INTO data_plans (state, settings, asked_s) VALUES ('running', %s, %s) ON CONFLICT DO NOTHING RETURNING plan",
         (Jsonb(dict(settings)), now_s),
     )
     row = await cursor.fetchone()
@@ -80,8 +80,8 @@ async def begin_plan(connection: AnyConnection, settings: Mapping[str, object], 
 async def abandon_plan(connection: AnyConnection, problem: str, now_s: float, plan: int | None = None) -> None:
     """Says that the plan that is being made, or this one if it still is, will never be ready."""
     await connection.execute(
-        """UPDATE data_plans SET state = 'FAILED', problem = %s, ended_s = %s
-            WHERE state = 'RUNNING' AND plan = coalesce(%s, plan)""",
+        """UPDATE data_plans SET state = 'failed', problem = %s, ended_s = %s
+            WHERE state = 'running' AND plan = coalesce(%s, plan)""",
         (problem[:LONGEST_PROBLEM], now_s, plan),
     )
 
@@ -89,7 +89,7 @@ async def abandon_plan(connection: AnyConnection, problem: str, now_s: float, pl
 async def record_progress(connection: AnyConnection, plan: int, stage: str, done: float) -> bool:
     """Says how far it is; False: it is not to go on, for it was given up."""
     cursor = await connection.execute(
-        "UPDATE data_plans SET stage = %s, done = %s WHERE plan = %s AND state = 'RUNNING'", (stage, done, plan)
+        "UPDATE data_plans SET stage = %s, done = %s WHERE plan = %s AND state = 'running'", (stage, done, plan)
     )
     return cursor.rowcount == 1
 
@@ -108,13 +108,13 @@ async def finish_plan(
     """
     await lock_revision(connection, Subject.CATALOG)
     cursor = await connection.execute(
-        """UPDATE data_plans SET state = 'READY', figures = %s, catalog_revision = %s, ended_s = %s, stage = '', done = 1
-            WHERE plan = %s AND state = 'RUNNING'""",
+        """UPDATE data_plans SET state = 'ready', figures = %s, catalog_revision = %s, ended_s = %s, stage = '', done = 1
+            WHERE plan = %s AND state = 'running'""",
         (Jsonb(dict(figures)), revision, now_s, plan),
     )
     if cursor.rowcount != 1:
         return False
-    await connection.execute("UPDATE data_plans SET state = 'SUPERSEDED' WHERE state = 'READY' AND plan < %s", (plan,))
+    await connection.execute("UPDATE data_plans SET state = 'superseded' WHERE state = 'ready' AND plan < %s", (plan,))
     async with (
         connection.cursor() as cursor,
         cursor.copy(
@@ -189,7 +189,7 @@ async def moves_of_table(connection: AnyConnection, plan: int, table: str) -> li
 async def mark_applied(connection: AnyConnection, plan: int, now_s: float) -> bool:
     """False, and nothing is changed, when it does not wait for review."""
     cursor = await connection.execute(
-        "UPDATE data_plans SET state = 'APPLIED', applied_s = %s WHERE plan = %s AND state = 'READY'", (now_s, plan)
+        "UPDATE data_plans SET state = 'applied', applied_s = %s WHERE plan = %s AND state = 'ready'", (now_s, plan)
     )
     return cursor.rowcount == 1
 

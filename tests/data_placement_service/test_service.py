@@ -71,7 +71,7 @@ def test_a_warehouse_is_imported_planned_applied_and_exported(database_url: str,
             assert {table.namespace async for table in data.tables(namespace=space)} == {space}
             assert {table.home async for table in data.tables(region="region01")} == {"region01"}
             plan = await _plan(client)
-            assert (plan.state, plan.problem) == ("READY", "")
+            assert (plan.state, plan.problem) == ("ready", "")
             assert plan.figures["tables"] == 400
             assert plan.all_moves > 0
             assert len(plan.moves) == min(100, plan.all_moves)
@@ -138,7 +138,7 @@ def test_a_plan_is_made_each_day_and_applied_by_itself_where_that_is_set(databas
                         plan = await client.data.plan()
                     except NotFoundError:
                         plan = None
-                    if plan is not None and plan.state == "APPLIED":
+                    if plan is not None and plan.state == "applied":
                         return plan
                     await asyncio.sleep(0.1)
 

@@ -598,7 +598,7 @@ class PlacementPlan(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     state: _builtins.str
-    """RUNNING, READY, APPLIED, SUPERSEDED or FAILED."""
+    """running, ready, applied, superseded or failed."""
     asked_s: _builtins.float
     ended_s: _builtins.float
     applied_s: _builtins.float

@@ -12,7 +12,7 @@ DATA_PLANS: Final = Table(
     "data_plans",
     METADATA,
     key("plan", BigInteger, Identity()),
-    # data_placement.plan_states.PlanState.
+    # services.database.plan_store.PlanState.
     required("state", NAME),
     # As formats.placement_settings has them.
     required("settings", DOCUMENT),
@@ -29,7 +29,7 @@ DATA_PLANS: Final = Table(
     # Why there is none.
     required("problem", Text, server_default=text("''")),
     # At most one is being made at a time.
-    Index("data_plans_running", "state", unique=True, postgresql_where=text("state = 'RUNNING'")),
+    Index("data_plans_running", "state", unique=True, postgresql_where=text("state = 'running'")),
     postgresql_with=REWRITTEN,
 )
 

@@ -111,7 +111,7 @@ CREATE TABLE data_plans (
     problem TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (plan)
 ) WITH (fillfactor = 80);
-CREATE UNIQUE INDEX data_plans_running ON data_plans (state) WHERE state = 'RUNNING';
+CREATE UNIQUE INDEX data_plans_running ON data_plans (state) WHERE state = 'running';
 CREATE TABLE data_plan_moves (
     plan BIGINT NOT NULL,
     position INTEGER NOT NULL,
