@@ -100,7 +100,10 @@ def apply_plan(
     with connect(address, CHANGING_ATTEMPTS) as client:
         if not yes:
             found = client.data.plan(plan)
-            show(*plan_tables(found.figures))
+            if as_json:
+                show_json({"plan": found.plan, **found.figures})
+            else:
+                show(*plan_tables(found.figures))
             note(f"nothing was moved; topmast data apply {found.plan} --yes begins its {found.all_moves:,} moves")
             return
         done = client.data.apply_plan(plan)
