@@ -63,6 +63,12 @@ def _violations(problems: Sequence[FieldProblem]) -> list[error_details_pb2.BadR
     return violations
 
 
+def _retry_info(after_s: float) -> error_details_pb2.RetryInfo:
+    delay = duration_pb2.Duration()
+    delay.FromMilliseconds(round(after_s * 1000))
+    return error_details_pb2.RetryInfo(retry_delay=delay)
+
+
 def _cut(text: str, longest: int = _LONGEST_TEXT) -> str:
     return text if len(text) <= longest else text[:longest] + "..."
 
@@ -131,9 +137,14 @@ class Unavailable(CallRefused):
     """UNAVAILABLE with a RetryInfo: the same call may succeed a little later."""
 
     def __init__(self, sentence: str, retry_after_s: float = _RETRY_AFTER_S) -> None:
-        delay = duration_pb2.Duration()
-        delay.FromMilliseconds(round(retry_after_s * 1000))
-        super().__init__(grpc.StatusCode.UNAVAILABLE, sentence, [error_details_pb2.RetryInfo(retry_delay=delay)])
+        super().__init__(grpc.StatusCode.UNAVAILABLE, sentence, [_retry_info(retry_after_s)])
+
+
+class Exhausted(CallRefused):
+    """RESOURCE_EXHAUSTED with a RetryInfo: too much at once; the same call may succeed when others have ended."""
+
+    def __init__(self, sentence: str, retry_after_s: float = _RETRY_AFTER_S) -> None:
+        super().__init__(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, [_retry_info(retry_after_s)])
 
 
 def as_refusal(error: Exception) -> CallRefused:

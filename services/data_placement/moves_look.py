@@ -18,7 +18,7 @@ async def list_moves(
     connection: AnyConnection, state: str, table: str, limit: int, page_token: str
 ) -> messages.ListTableMovesResponse:
     """A page of them, newest first; empty filters exclude nothing."""
-    if page_token and not (page_token.isascii() and page_token.isdigit()):
+    if page_token and not (len(page_token) <= 18 and page_token.isascii() and page_token.isdigit()):
         raise InvalidArgument.of("page_token", "is none that an earlier page gave")
     cursor = await connection.execute(
         f"""SELECT {_COLUMNS} FROM data_migrations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from services.database.engine import Database
 from services.database.lease_store import LeaseLost
 from services.database.plan_store import PlanState, PlanUnderWay, StoredPlan
 from services.database.warehouse_import import ImportChoices
-from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed, Unavailable
+from services.grpc_errors import Exhausted, InvalidArgument, NotFound, PreconditionFailed, Unavailable
 from topmast.v1 import data_placement_pb2 as messages
 from topmast.v1 import data_placement_pb2_grpc
 
@@ -36,6 +37,9 @@ _PATIENCE_REAL_S = 10.0
 _LOOK_INTERVAL_REAL_S = 0.2
 """At a plan that is being made."""
 _CHUNK_BYTES = 2**20
+MOST_FOLDERS = 4
+"""Imports and exports at a time: each is a process, and a folder on the disk."""
+_RETRY_FOLDER_AFTER_S = 10.0
 _LARGEST_PAGE = 10_000
 _USUAL_PAGE = 100
 
@@ -61,6 +65,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
         self._settings = settings
         self._planner = planner
         self._require_ready = require_ready
+        self._folders = 0
 
     # ------------------------------------------------------------ the catalog
 
@@ -68,7 +73,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
         self, request: AsyncIterator[messages.ImportWarehouseRequest], context: Context
     ) -> messages.ImportWarehouseResponse:
         self._require_ready()
-        with tempfile.TemporaryDirectory(prefix="topmast-import-") as folder:
+        with self._folder("import") as folder:
             options = await receive_files(request, Path(folder))
             choices = ImportChoices(options.keep_others, options.take_places)
             answer = await run_folder_task(self._folder_request(folder, choices, dry_run=options.dry_run))
@@ -78,7 +83,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
         self, request: messages.ExportWarehouseRequest, context: Context
     ) -> AsyncIterator[messages.WarehouseFileChunk]:
         self._require_ready()
-        with tempfile.TemporaryDirectory(prefix="topmast-export-") as folder:
+        with self._folder("export") as folder:
             await run_folder_task(self._folder_request(folder, None))
             for path in await asyncio.to_thread(_files, Path(folder)):
                 with path.open("rb") as file:
@@ -170,6 +175,20 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
             proposed=[proposal_message(0 if plan is None else plan.plan, move) for move in proposed],
             moves=await moves_under_way(connection, table),
         )
+
+    @contextmanager
+    def _folder(self, what: str) -> Iterator[str]:
+        """An empty folder for one call. Raises Exhausted while MOST_FOLDERS calls have theirs."""
+        if self._folders >= MOST_FOLDERS:
+            raise Exhausted(
+                f"{MOST_FOLDERS} imports and exports are under way; try again when one has ended", _RETRY_FOLDER_AFTER_S
+            )
+        self._folders += 1
+        try:
+            with tempfile.TemporaryDirectory(prefix=f"topmast-{what}-") as folder:
+                yield folder
+        finally:
+            self._folders -= 1
 
     def _folder_request(self, folder: str, choices: ImportChoices | None, *, dry_run: bool = False) -> FolderRequest:
         return FolderRequest(self._database.url, folder, self._settings.history_days, choices, dry_run)

@@ -8,16 +8,23 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
-from services.grpc_errors import InvalidArgument
+from services.grpc_errors import Exhausted, InvalidArgument
 from topmast.v1 import data_placement_pb2 as messages
 
 _is_file_name = re.compile(r"[a-z_]{1,40}\.(parquet|csv)", re.ASCII).fullmatch
 
+LARGEST_FOLDER_BYTES = 16 * 2**30
+"""Far more than a million tables take."""
+
 
 async def receive_files(
-    requests: AsyncIterator[messages.ImportWarehouseRequest], folder: Path
+    requests: AsyncIterator[messages.ImportWarehouseRequest], folder: Path, largest_bytes: int = LARGEST_FOLDER_BYTES
 ) -> messages.ImportOptions:
-    """Writes what comes into the folder; returns the options. Raises InvalidArgument for a stream in no order."""
+    """Writes what comes into the folder; returns the options.
+
+    Raises InvalidArgument for a stream in no order, and Exhausted for one of more bytes.
+    """
+    received_bytes = 0
     options = messages.ImportOptions()
     file: BinaryIO | None = None
     name = ""
@@ -27,6 +34,9 @@ async def receive_files(
                 options = request.options
                 continue
             chunk = request.chunk
+            received_bytes += len(chunk.content)
+            if received_bytes > largest_bytes:
+                raise Exhausted(f"the folder has more than {largest_bytes:,} bytes; import it in parts (--keep-others)")
             if file is None or chunk.file != name:
                 if file is not None:
                     file.close()
