@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from domain.fleet import Fleet
 from domain.table import Table
@@ -102,11 +104,20 @@ class LiveRun:
 
     @asynccontextmanager
     async def regional(self, region: str) -> AsyncIterator[regional_scheduler_pb2_grpc.RegionalSchedulerAsyncStub]:
-        """Calls to a region's scheduler, wherever it is now."""
-        status = await self.client.status()
-        (address,) = (tier.address for tier in status.tiers if (tier.tier, tier.name) == ("regional", region))
+        """Calls to a region's scheduler, wherever it is now, as soon as it serves."""
+        address = await self._until_serving(region)
         async with grpc.aio.insecure_channel(address) as channel:
             yield regional_scheduler_pb2_grpc.RegionalSchedulerStub(channel)
+
+    async def _until_serving(self, region: str) -> str:
+        """The address; a scheduler that has just begun may not have said yet where it is."""
+        async with asyncio.timeout(PATIENCE_REAL_S):
+            while True:
+                status = await self.client.status()
+                (address,) = (tier.address for tier in status.tiers if (tier.tier, tier.name) == ("regional", region))
+                if await _serves(address):
+                    return address
+                await asyncio.sleep(0.05)
 
     def check(
         self, fleet: Fleet = FLEET, tenants: Sequence[Tenant] = TENANTS, tables: Sequence[Table] = TABLES
@@ -162,3 +173,15 @@ def in_live_service(
             await scenario(LiveRun(service, client, database))
 
     asyncio.run(run())
+
+
+async def _serves(address: str) -> bool:
+    async with grpc.aio.insecure_channel(address) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_REAL_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
