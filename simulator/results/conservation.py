@@ -89,7 +89,8 @@ def _lives(record: RunRecord) -> list[str]:
         ("attempts made room for their own workload", victims),
     )  # fmt: skip
     broken += [sentence for what, wrong in of_attempts for sentence in _about_attempts(record, what, wrong)]
-    if bool(unfinished.any()) != record.broken_off:
+    # A run may also be broken off before others are submitted, when all that were have ended.
+    if unfinished.any() and not record.broken_off:
         broken.append(
             f"the run says broken_off {record.broken_off}, but {int(unfinished.sum())} workloads have not ended"
         )

@@ -158,10 +158,10 @@ def test_a_plan_that_is_not_ready_in_time_is_ended_and_the_next_one_is_made(
         async with running as service, AsyncClient(service.address) as client:
             await client.data.import_folder(tmp_path / "in")
             plan = await _plan(client)
-            assert (plan.state, plan.all_moves) == ("FAILED", 0)
+            assert (plan.state, plan.all_moves) == ("failed", 0)
             assert plan.problem == "it was not ready after 0.001 s, and was ended; set a time limit for the solver"
             plan = await _plan(client, PlacementChoices(time_limit_s=30.0))
-            assert (plan.state, plan.problem) == ("READY", "")
+            assert (plan.state, plan.problem) == ("ready", "")
             with pytest.raises(InvalidArgumentError, match=r"settings\.time_limit_s"):
                 await _plan(client, PlacementChoices(time_limit_s=1e9))
 
