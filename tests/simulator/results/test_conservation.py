@@ -93,7 +93,10 @@ WRONG: dict[str, tuple[Callable[[RunRecord], RunRecord], str]] = {
         lambda run: attempts(run, started_s=run.attempts.started_s - 1),
         "attempts started before they were dispatched",
     ),
-    "not-over": (lambda run: replace(run, broken_off=True), "broken_off True, but 0 workloads have not ended"),
+    "not-over": (
+        lambda run: workloads(run, ended_s=changed(run.workloads.ended_s, 3, np.nan), end=changed(run.workloads.end, 3, WorkloadEnd.RUNNING)),
+        "broken_off False, but 1 workloads have not ended",
+    ),
     "itself": (
         lambda run: attempts(
             run,
