@@ -217,7 +217,7 @@ def test_nothing_more_is_lent_while_the_inference_side_is_stopped_or_dead(tmp_pa
         assert (json.loads(told)["on_loan"], json.loads(told)["cluster"]) == (4, "serving")
         unknown = topmast(service, "loans", "--cluster", "nowhere")
         assert (unknown.returncode, unknown.stdout) == (3, "")
-        assert "nowhere is no inference cluster" in unknown.stderr
+        assert "there is no inference cluster nowhere" in unknown.stderr
         for workload in workloads:
             patiently(partial(service.client.cancel, workload))
         service.until_all_ended()
