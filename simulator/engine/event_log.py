@@ -165,9 +165,9 @@ class SimulatedEvents:
         details: dict[str, JsonValue] = {"machines": machines}
         self._sink(Event(now, EventKind.LOAN_SHORT, region=region, cluster=cluster, details=details))
 
-    def run_ended(self, now: float, *, stalled: bool) -> None:
-        """The run is over, and workloads are not."""
-        self._sink(Event(now, EventKind.RUN_ENDED, details={"stalled": stalled}))
+    def run_ended(self, now: float, *, stalled: bool, not_submitted: int) -> None:
+        """The run is over, and workloads are not: some have not ended, or so many were not even submitted."""
+        self._sink(Event(now, EventKind.RUN_ENDED, details={"stalled": stalled, "not_submitted": not_submitted}))
 
     def table_moved(self, table: Table, source: RegionId, migration: Migration, now: float) -> None:
         """`table` is where it is from now on; `source` was its home."""

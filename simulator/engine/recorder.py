@@ -246,6 +246,7 @@ class Recorder:
         ended_s: float,
         broken_off: bool,
         stalled: bool,
+        not_submitted: int,
         counts: RunCounts,
         inference: Collection[MachineId],
     ) -> RunRecord:
@@ -274,6 +275,7 @@ class Recorder:
             ended_s=ended_s,
             broken_off=broken_off,
             stalled=stalled,
+            not_submitted=not_submitted,
             counts=counts,
             inference_machines=tuple(place for place, name in enumerate(self._tables.table.names) if name in inference),
         )

@@ -199,7 +199,9 @@ class Simulation:
             watcher(self._progress())
         stalled = not broken_off and world.ended < submission.workloads
         if (broken_off or stalled) and world.log is not None:
-            world.log.run_ended(world.clock.now(), stalled=stalled)
+            world.log.run_ended(
+                world.clock.now(), stalled=stalled, not_submitted=submission.workloads - submission.submitted
+            )
         return self._record(broken_off or stalled, stalled=stalled)
 
     def snapshot(self) -> Snapshot:
@@ -320,6 +322,7 @@ class Simulation:
             ended_s=world.clock.now(),
             broken_off=broken_off,
             stalled=stalled,
+            not_submitted=self._submission.workloads - self._submission.submitted,
             counts=RunCounts(
                 events=self._taken,
                 scan_passes=self._scheduling.scan_passes,

@@ -94,8 +94,9 @@ def broken_off_sentence(label: str, record: RunRecord, figures: RunFigures) -> s
             f"{duration(record.ended_s - record.started_s)} after its beginning. All figures are of what had happened until "
             "then; means over completed workloads leave them out."
         )
+    not_submitted = f" and {record.not_submitted} had not been submitted" if record.not_submitted else ""
     return (
         f"{label} was broken off {duration(record.ended_s - record.started_s)} after its beginning: "
-        f"{count_of(figures.unfinished, 'workload')} had not ended. All figures are of what had happened until then; "
+        f"{count_of(figures.unfinished, 'workload')} had not ended{not_submitted}. All figures are of what had happened until then; "
         "means over completed workloads leave out the long ones."
     )

@@ -89,10 +89,10 @@ def _lives(record: RunRecord) -> list[str]:
         ("attempts made room for their own workload", victims),
     )  # fmt: skip
     broken += [sentence for what, wrong in of_attempts for sentence in _about_attempts(record, what, wrong)]
-    # A run may also be broken off before others are submitted, when all that were have ended.
-    if unfinished.any() and not record.broken_off:
+    if record.broken_off != bool(unfinished.any() or record.not_submitted):
         broken.append(
-            f"the run says broken_off {record.broken_off}, but {int(unfinished.sum())} workloads have not ended"
+            f"the run says broken_off {record.broken_off}, but {int(unfinished.sum())} workloads have not ended and "
+            f"{record.not_submitted} were not submitted"
         )
     return broken
 

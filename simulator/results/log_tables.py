@@ -137,6 +137,7 @@ class LogTables:
         self.downs: list[tuple[int | None, float, float]] = []
         self.last_s = 0.0
         self.stalled = False
+        self.not_submitted = 0
         self.demotions = 0
         self.promotions = 0
         self.inference_machines: set[int] = set()
@@ -172,7 +173,7 @@ class LogTables:
     def record(self, *, policy: str, trace: str, seed: int) -> RunRecord:
         """The tables. There must be a workload."""
         workloads = sorted(self.workloads.values(), key=lambda row: (row.submitted_s, row.name))
-        broken_off = any(row.ended_s is None for row in workloads)
+        broken_off = self.not_submitted > 0 or any(row.ended_s is None for row in workloads)
         ended_s = self.last_s if broken_off else max(row.ended_s for row in workloads if row.ended_s is not None)
         tenants = tuple(sorted({row.tenant for row in workloads}))
         positions = {row.name: position for position, row in enumerate(workloads)}
@@ -198,6 +199,7 @@ class LogTables:
             counts=RunCounts(demotions=self.demotions, promotions=self.promotions),
             inference_machines=tuple(sorted(self.inference_machines)),
             stalled=broken_off and self.stalled,
+            not_submitted=self.not_submitted,
         )
 
     def _workload_table(self, rows: Sequence[WorkloadRow], tenants: tuple[str, ...]) -> WorkloadTable:

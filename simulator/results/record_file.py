@@ -67,6 +67,7 @@ def save_record(path: Path, record: RunRecord, notes: Mapping[str, float] | None
         "ended_s": record.ended_s,
         "broken_off": record.broken_off,
         "stalled": record.stalled,
+        "not_submitted": record.not_submitted,
         "counts": {field.name: getattr(record.counts, field.name) for field in fields(RunCounts)},
         "notes": dict(notes or {}),
     }
@@ -152,6 +153,7 @@ def _record(document: dict[str, object], columns: Columns) -> RunRecord:
         counts=RunCounts(**{str(name): _whole(count) for name, count in counts.items()}),
         inference_machines=tuple(_whole(place) for place in _list(document["inference_machines"])),
         stalled=document.get("stalled", False) is True,
+        not_submitted=_whole(document.get("not_submitted", 0)),
     )
 
 

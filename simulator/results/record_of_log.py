@@ -104,6 +104,7 @@ class _LogReader:
 
     def _run_ended(self, record: Record, _t_s: float) -> None:
         self.tables.stalled = flag_field(record, "stalled")
+        self.tables.not_submitted = whole_field(record, "not_submitted")
 
     # In the queue.
 

@@ -211,9 +211,11 @@ class RunRecord:
     ended_s: float
     """When it was over: the last end, or where it was broken off."""
     broken_off: bool
-    """True when it was stopped before the last workload had ended."""
+    """True when it was stopped before the last workload had ended, or before it was submitted."""
     counts: RunCounts
     inference_machines: tuple[int, ...] = ()
     """Positions of the machines that belong to inference clusters, in order."""
     stalled: bool = False
     """True when nothing more could happen though workloads had not ended: nobody stopped it."""
+    not_submitted: int = 0
+    """Workloads that were still to be submitted when it was stopped; they are in no table."""

@@ -426,6 +426,7 @@ class LogChecker:
 
     def _run_ended(self, record: Record, _t_s: float) -> None:
         flag_field(record, "stalled")
+        whole_field(record, "not_submitted")
 
     # What several kinds have in common.
 

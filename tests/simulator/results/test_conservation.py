@@ -97,6 +97,8 @@ WRONG: dict[str, tuple[Callable[[RunRecord], RunRecord], str]] = {
         lambda run: workloads(run, ended_s=changed(run.workloads.ended_s, 3, np.nan), end=changed(run.workloads.end, 3, WorkloadEnd.RUNNING)),
         "broken_off False, but 1 workloads have not ended",
     ),
+    "over": (lambda run: replace(run, broken_off=True), "broken_off True, but 0 workloads have not ended and 0 were"),
+    "not-all-submitted": (lambda run: replace(run, not_submitted=2), "broken_off False, but 0 workloads have not ended and 2"),
     "itself": (
         lambda run: attempts(
             run,

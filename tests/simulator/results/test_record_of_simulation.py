@@ -79,7 +79,16 @@ def test_a_log_shows_the_run_that_it_is_of(
     reported = _with_standing_of_those_never_dispatched(reported, record)
     assert violated_laws(record) == violated_laws(reported) == []
     assert len(record.attempts) >= 50
-    for name in ("started_s", "ended_s", "broken_off", "stalled", "regions", "region_gpus", "machine_down"):
+    for name in (
+        "started_s",
+        "ended_s",
+        "broken_off",
+        "stalled",
+        "not_submitted",
+        "regions",
+        "region_gpus",
+        "machine_down",
+    ):
         assert getattr(reported, name) == getattr(record, name), name
     assert _columns(reported.workloads) == _columns(record.workloads)
     assert _attempts(reported) == _attempts(record)
@@ -109,6 +118,26 @@ def test_a_run_in_which_nothing_more_can_happen_was_not_broken_off(generator: np
     said = broken_off_sentence("fifo", record, figures_of(record))
     assert "1 workload had not ended when nothing more could happen" in said
     assert "broken off" not in said
+
+
+def test_a_run_is_broken_off_though_all_that_were_submitted_have_ended(generator: np.random.Generator) -> None:
+    rows = [replace(row, gpus=1, duration_s=600.0) for row in rows_at_random(generator, 5)]
+    late = replace(rows[-1], workload_id=WorkloadId("late"), submit_s=200_000.0)
+    log: list[Record] = []
+    record = simulate(
+        SimulationInput("late", [*rows, late], FLEET, TENANTS),
+        policy_called("fifo"),
+        SimulationSettings(stop_after_s=100_000.0),
+        1,
+        sink=lambda event: log.append(event.as_json()),
+    )
+    assert (record.broken_off, record.stalled, record.not_submitted) == (True, False, 1)
+    assert violated_laws(record) == []
+    assert log[-1]["not_submitted"] == 1
+    reported = record_of_log(log, FLEET)
+    assert (reported.broken_off, reported.not_submitted, reported.ended_s) == (True, 1, record.ended_s)
+    said = broken_off_sentence("fifo", record, figures_of(record))
+    assert "0 workloads had not ended and 1 had not been submitted" in said
 
 
 def _with_standing_of_those_never_dispatched(reported: RunRecord, record: RunRecord) -> RunRecord:
