@@ -40,21 +40,50 @@ def next_step(arrays: RoundArrays, job: int, option: int, prices: Reals, step: R
 
 
 @compiled_part
+def put_in_tree(tree: Integers, rates: Reals, place: int) -> None:
+    """Plays the matches of a place again, whose rate has changed: tree[1] is the place of the greatest rate, the first of equals.
+
+    Leaves are tree[len(tree) // 2 + place]; each node above is the better of its two.
+    """
+    node = (len(tree) // 2 + place) // 2
+    while node >= 1:
+        left, right = tree[2 * node], tree[2 * node + 1]
+        tree[node] = right if rates[right] > rates[left] else left
+        node //= 2
+
+
+@compiled_part
 def ideal_options(
-    arrays: RoundArrays, order: Integers, prices: Reals, left: Integers, ideal: Integers, ahead: Integers, rates: Reals
+    arrays: RoundArrays,
+    order: Integers,
+    prices: Reals,
+    left: Integers,
+    ideal: Integers,
+    ahead: Integers,
+    rates: Reals,
+    tree: Integers,
 ) -> None:
-    """Fills `ideal` for the jobs in the order, taking from `left` what they hold more than their base."""
-    step = rates[len(order) :]
+    """Fills `ideal` for the jobs in the order, taking from `left` what they hold more than their base.
+
+    `ahead`, `rates` and `tree` are for its own use: the first has a place for each job, the second for each leaf of the
+    tree and one more.
+    """
+    leaves = len(tree) // 2
+    step = rates[leaves:]
+    for place in range(leaves):
+        tree[leaves + place] = place
+        rates[place] = 0.0
     for place in range(len(order)):
         ideal[order[place]] = 0
         ahead[place] = next_step(arrays, order[place], 0, prices, step)
         rates[place] = step[0]
+    for node in range(leaves - 1, 0, -1):
+        one, other = tree[2 * node], tree[2 * node + 1]
+        tree[node] = other if rates[other] > rates[one] else one
     while True:
-        best = NOWHERE
-        for place in range(len(order)):
-            if ahead[place] != NOWHERE and (best == NOWHERE or rates[place] > rates[best]):
-                best = place
-        if best == NOWHERE:
+        # A step that there is has a rate above 0.
+        best = tree[1]
+        if not rates[best] > 0.0:
             return
         job = order[best]
         row = arrays.first[job]
@@ -62,13 +91,14 @@ def ideal_options(
         cpus = arrays.gpus[job] * (arrays.options[new, CPU] - arrays.options[old, CPU])
         memory = arrays.gpus[job] * (arrays.options[new, MEMORY] - arrays.options[old, MEMORY])
         if cpus > left[CPU] or memory > left[MEMORY]:
-            ahead[best] = NOWHERE
-            continue
-        left[CPU] -= cpus
-        left[MEMORY] -= memory
-        ideal[job] = ahead[best]
-        ahead[best] = next_step(arrays, job, ideal[job], prices, step)
-        rates[best] = step[0]
+            rates[best] = 0.0
+        else:
+            left[CPU] -= cpus
+            left[MEMORY] -= memory
+            ideal[job] = ahead[best]
+            ahead[best] = next_step(arrays, job, ideal[job], prices, step)
+            rates[best] = step[0]
+        put_in_tree(tree, rates, best)
 
 
 @compiled_part
@@ -113,7 +143,11 @@ def place_balanced(arrays: RoundArrays, order: Integers, targets: Integers, pric
             base = arrays.options[arrays.first[job], resource]
             left[resource] -= arrays.gpus[job] * base
             least[resource] = base if job == order[0] else min(least[resource], base)
-    ideal_options(arrays, order, prices, left, targets, np.zeros(len(order), np.int64), np.zeros(len(order) + 1))
+    leaves = 1
+    while leaves < len(order):
+        leaves *= 2
+    tree, rates = np.zeros(2 * leaves, np.int64), np.zeros(leaves + 1)
+    ideal_options(arrays, order, prices, left, targets, np.zeros(len(order), np.int64), rates, tree)
     surplus = np.zeros(len(order))
     for place in range(len(order)):
         job = order[place]

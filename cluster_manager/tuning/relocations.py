@@ -163,34 +163,6 @@ def gpus_of_masks(arrays: RoundArrays, jobs: Integers, count: int, gpus: Integer
 
 
 @compiled_part
-def find_kinds(arrays: RoundArrays, kinds: Integers) -> None:
-    """Fills in for each job the first that asks for the same: to exchange the one is to exchange the other."""
-    for job in range(len(kinds)):
-        kinds[job] = job
-        for earlier in range(job):
-            if kinds[earlier] == earlier and are_alike(arrays, job, earlier):
-                kinds[job] = earlier
-                break
-
-
-@compiled_part
-def are_alike(arrays: RoundArrays, job: int, other: int) -> bool:
-    """Whether two jobs ask for as many GPUs, and have the same options."""
-    if arrays.gpus[job] != arrays.gpus[other] or arrays.option_count[job] != arrays.option_count[other]:
-        return False
-    row, other_row = arrays.first[job], arrays.first[other]
-    if row == other_row:
-        return True
-    for option in range(arrays.option_count[job]):
-        if arrays.speeds[row + option] != arrays.speeds[other_row + option]:
-            return False
-        for resource in range(2):
-            if arrays.options[row + option, resource] != arrays.options[other_row + option, resource]:
-                return False
-    return True
-
-
-@compiled_part
 def is_first_of_its_kind(kinds: Integers, jobs: Integers, mask: int, count: int) -> bool:
     """Whether no other mask, which comes earlier, stands for jobs of the same kinds."""
     for place in range(count):
@@ -298,13 +270,14 @@ def best_exchange(
 
 @compiled
 def relocate(arrays: RoundArrays, prices: Reals, one: Side, other: Side, kinds: Integers, left: Integers) -> None:
-    """Searches from where all jobs are, for so many trials as are left."""
-    find_kinds(arrays, kinds)
+    """Searches from where all jobs are, for so many trials as are left. `kinds` are those of `kinds_of`."""
     changed = True
     while changed and left[0] > 0:
         changed = False
         for machine in range(len(arrays.free)):
             for second in range(len(arrays.free)):
+                if left[0] <= 0:
+                    return
                 count = movable(arrays, machine, one.jobs, one.room)
                 # The first is the one that is short of something.
                 if not wants_more(arrays, one.jobs, count) or count > MOST_EXCHANGED:
@@ -326,7 +299,26 @@ def relocated(arrays: RoundArrays, prices: Reals, trials: int = MOST_TRIALS) -> 
     """Searches from where all jobs are, for so many trials at most."""
     most = max(1, arrays.member.shape[1])
     sides = [_side(most) for _ in range(2)]
-    relocate(arrays, prices, sides[0], sides[1], np.zeros(len(arrays.gpus), np.int64), np.array([trials]))
+    relocate(arrays, prices, sides[0], sides[1], kinds_of(arrays), np.array([trials]))
+
+
+def kinds_of(arrays: RoundArrays) -> Integers:
+    """[job] the first that asks for as many GPUs and has the same options: to exchange the one is to exchange the other."""
+    alike: dict[tuple[bytes, bytes], int] = {}
+    of_row: dict[tuple[int, int], int] = {}
+    known: dict[tuple[int, int], int] = {}
+    kinds = []
+    for job, (gpus, first, count) in enumerate(
+        zip(arrays.gpus.tolist(), arrays.first.tolist(), arrays.option_count.tolist(), strict=True)
+    ):
+        options = of_row.get((first, count))
+        if options is None:
+            rows = slice(first, first + count)
+            # Adding 0 makes one zero of both.
+            content = (arrays.options[rows].tobytes(), (arrays.speeds[rows] + 0.0).tobytes())
+            options = of_row[first, count] = alike.setdefault(content, len(alike))
+        kinds.append(known.setdefault((gpus, options), job))
+    return np.array(kinds, np.int64)
 
 
 def _side(most: int) -> Side:
