@@ -44,7 +44,13 @@ class PackingDemands:
         fits = (free >= asked).all(axis=1)
         if not fits.any():
             return None
-        return float(((free[fits] / self._largest) @ (asked / self._largest)).max())
+        return float(self.alignments(asked, free[fits]).max())
+
+    def alignments(self, asked: Reals, free: Integers) -> Reals:
+        """[machine] the inner products. Each is the same number whatever other machines there are."""
+        parts = (free / self._largest) * (asked / self._largest)
+        summed: Reals = parts[:, 0] + parts[:, 1] + parts[:, 2]
+        return summed
 
     def asked(self, job: JobSpecification) -> Reals:
         """What a task asks for; what it leaves open is its GPUs' part of all that there is."""
@@ -73,3 +79,9 @@ def packing_scores(aligned: Sequence[float | None], work_left: Sequence[float]) 
         (NOT_ALIGNED if alignment is None else alignment) - weight * left
         for alignment, left in zip(aligned, work_left, strict=True)
     ]
+
+
+def place_of_next(aligned: Sequence[float | None], work_left: Sequence[float]) -> int:
+    """Which of those that wait starts next: the one of the greatest score, of equals the first. There must be one."""
+    scores = packing_scores(aligned, work_left)
+    return max(range(len(scores)), key=scores.__getitem__)

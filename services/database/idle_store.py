@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from cluster_manager.tuning.predicted_room import FreeMachine
 from domain.fleet import MachineState
-from domain.identifiers import GpuModel, RegionId
+from domain.identifiers import ClusterId, GpuModel, RegionId
 from domain.resources import capacity_mebibytes, capacity_millicpus
 from services.database.connection import AnyConnection
 
 _FREE = """
-    SELECT DISTINCT c.region, m.gpu_model, m.gpus, m.cpus, m.memory_gib,
+    SELECT c.region, m.cluster, m.gpu_model, m.gpus, m.cpus, m.memory_gib,
            coalesce(h.gpus, 0), coalesce(h.millicpus, 0), coalesce(h.mebibytes, 0)
-      FROM machines m JOIN clusters c USING (cluster)
+      FROM machines m JOIN clusters c USING (cluster) JOIN regions r USING (region)
       LEFT JOIN (SELECT p.machine, sum(cardinality(p.gpu_indices)) AS gpus, sum(p.millicpus) AS millicpus,
                         sum(p.mebibytes) AS mebibytes
                    FROM placements p JOIN attempts a USING (workload, attempt)
                   WHERE a.ended_s IS NULL GROUP BY p.machine) h USING (machine)
      WHERE m.state = ANY(%s)
-     ORDER BY 1, 2, 3, 4, 5, 6, 7, 8"""
-
-
-class FreeMachine(NamedTuple):
-    """What at least one machine of a region has free."""
-
-    region: RegionId
-    gpu_model: GpuModel
-    gpus: int
-    millicpus: int
-    mebibytes: int
+     ORDER BY r.position, c.region, c.position, m.cluster, m.position, m.machine"""
 
 
 async def free_machines(connection: AnyConnection) -> tuple[FreeMachine, ...]:
-    """Each different amount once, sorted. What attempts hold that are leaving is not free yet."""
+    """Every machine, in the order of the fleet. What attempts hold that are leaving is not free yet."""
     states = [state.value for state in MachineState if state.takes_work]
     cursor = await connection.execute(_FREE, (states,))
-    free = {
-        FreeMachine(
-            RegionId(region),
-            GpuModel(model),
-            gpus - int(held_gpus),
-            capacity_millicpus(cpus) - int(millicpus),
-            capacity_mebibytes(memory_gib) - int(mebibytes),
-        )
-        for region, model, gpus, cpus, memory_gib, held_gpus, millicpus, mebibytes in await cursor.fetchall()
-    }
-    return tuple(sorted(free))
+    return tuple(
+        [
+            FreeMachine(
+                RegionId(region),
+                ClusterId(cluster),
+                GpuModel(model),
+                gpus - int(held_gpus),
+                capacity_millicpus(cpus) - int(millicpus),
+                capacity_mebibytes(memory_gib) - int(mebibytes),
+            )
+            for region, cluster, model, gpus, cpus, memory_gib, held_gpus, millicpus, mebibytes in await cursor.fetchall()
+        ]
+    )

@@ -14,13 +14,13 @@ from functools import partial
 import numpy as np
 from sqlalchemy import select
 
-from cluster_manager.capacity.tables import Reals
 from cluster_manager.cells.declared import declarations_of, matched
 from cluster_manager.tuning.mechanism import TuningMechanism
 from cluster_manager.tuning.packing_demands import PackingDemands
 from cluster_manager.tuning.packing_order import PACKING_ORDERS, PackedWorkload, PackingOrder
+from cluster_manager.tuning.predicted_room import FreeMachine, PackedJob, PackedKind, PredictedRoom
 from domain.fleet import Fleet
-from domain.identifiers import ANY_GPU_MODEL, GpuModel, RegionId, WorkloadId
+from domain.identifiers import RegionId, WorkloadId
 from domain.tenant import Tenant
 from domain.workload import WorkloadSpecification
 from global_scheduler.knowledge import OracleNeeded
@@ -31,7 +31,6 @@ from services.database import fleet_store, idle_store, tenant_store
 from services.database.connection import AnyConnection
 from services.database.core_statements import any_of, execute
 from services.database.engine import Database
-from services.database.idle_store import FreeMachine
 from services.database.revision_store import Revisions, load_revisions
 from services.database.sensitivity_store import StoredProfile, load_since
 from services.database.tables.workloads import WORKLOADS
@@ -47,18 +46,6 @@ def live_packing_order(mechanism: TuningMechanism | None, database: Database) ->
     return LivePackingOrder(mechanism, PACKING_ORDERS[mechanism.name], database)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Of workloads that ask for the same in the same regions."""
-
-    asked: Reals
-    """By a task of the first job."""
-    gpu_model: GpuModel
-    """Of the first job."""
-    regions: frozenset[RegionId]
-    """That could host them."""
-
-
 @dataclass(slots=True)
 class _Known:
     """What holds for as long as nothing else is applied."""
@@ -67,8 +54,10 @@ class _Known:
     asks: StaticAsks
     demands: PackingDemands
     regions: tuple[EmptyRegion, ...]
+    gpus: Mapping[RegionId, int]
+    """Of all machines of each region."""
     profiles: ProfileBook
-    kinds: dict[Hashable, _Kind] = field(default_factory=dict)
+    kinds: dict[Hashable, PackedKind] = field(default_factory=dict)
     workloads: dict[WorkloadId, PackedWorkload] = field(default_factory=dict)
 
 
@@ -136,9 +125,8 @@ class LivePackingOrder:
         waiting = [known.workloads[workload] for workload in pending.workloads]
         known.workloads = dict(zip(pending.workloads, waiting, strict=True))
         remaining_s = np.zeros(len(waiting)) if pending.estimates is None else pending.estimates.remaining_s
-        kinds = dict.fromkeys([one.kind for one in waiting])
-        alignments = {kind: _alignment(known, known.kinds[kind], look.free) for kind in kinds}
-        numbers = self._order.credits(waiting, remaining_s, alignments.__getitem__)
+        room = PredictedRoom(known.demands, known.kinds, look.free, known.gpus)
+        numbers = self._order.credits(waiting, remaining_s, room)
         return dict(zip(pending.workloads, numbers.tolist(), strict=True))
 
 
@@ -154,6 +142,7 @@ def _known_of(applied: _Applied, mechanism: TuningMechanism) -> _Known:
         StaticAsks(mechanism, fleet),
         PackingDemands(machine for region in fleet.regions for machine in region.machines()),
         tuple([EmptyRegion(region) for region in fleet.regions]),
+        {region.region: sum(machine.gpus for machine in region.machines()) for region in fleet.regions},
         ProfileBook(applied.profiles),
     )
 
@@ -167,8 +156,8 @@ def _take_workloads(known: _Known, specifications: Sequence[tuple[WorkloadId, by
         shape = tuple([(job.tasks, job.resources, job.affinity) for job in asked.jobs])
         kind = (shape, regions)
         if kind not in known.kinds:
-            first = asked.jobs[0]
-            known.kinds[kind] = _Kind(known.demands.asked(first), first.resources.gpu_model, regions)
+            jobs = [PackedJob(known.demands.asked(job), job.tasks, job.resources.gpu_model) for job in asked.jobs]
+            known.kinds[kind] = PackedKind(tuple(jobs), regions)
         share, size = known.demands.dominant_share(asked), known.demands.size(asked)
         known.workloads[workload] = PackedWorkload(kind, share, size)
 
@@ -177,12 +166,3 @@ def _hosts(regions: Sequence[EmptyRegion], specification: WorkloadSpecification)
     """The regions that it allows and that could host it, whatever tables they have."""
     allowed = [one for one in regions if not specification.regions or one.region in specification.regions]
     return frozenset([one.region for one in allowed if one.refusal(specification) is None])
-
-
-def _alignment(known: _Known, kind: _Kind, free: Sequence[FreeMachine]) -> float | None:
-    there = [
-        (machine.gpus, machine.millicpus, machine.mebibytes)
-        for machine in free
-        if machine.region in kind.regions and kind.gpu_model in (ANY_GPU_MODEL, machine.gpu_model)
-    ]
-    return known.demands.alignment(kind.asked, np.array(there, np.int64).reshape(-1, 3))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster_manager.tuning.packing_demands import packing_scores
+from cluster_manager.tuning.packing_demands import place_of_next
 from cluster_manager.tuning.tetris_packing import TetrisPacking
 from global_scheduler.ordering.fifo import FifoOrdering
 from simulator.policies.allocation import QueuePass
@@ -30,9 +30,7 @@ class GreatestAlignment:
         while heads := queue_pass.heads():
             aligned = [queue_pass.alignment(work) for work in heads]
             work_left = [queue_pass.run_time_s(work) * queue_pass.size(work) for work in heads]
-            scores = packing_scores(aligned, work_left)
-            # Of equals the first in the queue.
-            queue_pass.start(heads[max(range(len(heads)), key=scores.__getitem__)])
+            queue_pass.start(heads[place_of_next(aligned, work_left)])
 
 
 TETRIS_PACKING = Policy(

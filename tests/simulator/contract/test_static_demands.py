@@ -109,10 +109,11 @@ MIXED = (1, 1, 2, 4)
         ("synergy_greedy", 2, (4, 4, 2), MIXED),
         ("drf_packing", 1, (4, 4, 2), MIXED),
         ("drf_packing", 2, (4, 4, 2), MIXED),
-        # A scan pass scores what waits once, a simulation after every start: the same where one starts at a time.
         ("tetris_packing", 1, (1,), (1,)),
-        ("tetris_packing", 2, (1,), (1,)),
-        ("tetris_packing", 2, (4, 4, 2), MIXED),
+        *(("tetris_packing", seed, (4, 4, 2), MIXED) for seed in range(1, 6)),
+        # Gangs of two tasks, and many machines: several start in one pass.
+        ("tetris_packing", 6, (4, 4, 2), (*MIXED, 8)),
+        ("tetris_packing", 7, (4, 4, 4, 2, 2, 1), MIXED),
     ],
 )
 def test_a_service_starts_what_a_simulation_starts(
