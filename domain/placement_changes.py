@@ -63,18 +63,19 @@ def without_lost(
     placements: Sequence[TaskPlacement],
     change: PlacementChange | None,
     lost: Collection[TaskName],
-    cause: LossCause,
+    cause: LossCause | None,
     *,
     waits: bool = False,
 ) -> tuple[tuple[TaskPlacement, ...], PlacementChange]:
-    """What an attempt goes on with that has lost flexible tasks, and the change to that.
+    """What an attempt goes on with that has lost flexible tasks, or gives them up without a cause, and the change to that.
 
     `placements` is what it was to hold. A change that is not carried out yet is taken up in the new one; of one that still
     waits for what it gets (`waits`) only what it gives up, for those that are left cannot wait.
     """
     wanted = kept(change.before, placements) if change is not None and waits else tuple(placements)
     after = tuple([placement for placement in wanted if name_of(placement) not in lost])
-    names = tuple(sorted(lost))
+    # What is given up was there until then, and a change back may have it again.
+    names = tuple(sorted(lost)) if cause is not None else ()
     if change is None:
         gone = tuple([placement for placement in placements if name_of(placement) in lost])
         return after, PlacementChange(ChangeKind.RESIZED, tuple(placements), gone, lost=names, cause=cause)
@@ -88,7 +89,7 @@ def without_lost(
         () if waits else change.waits_for,
         change.undoes,
         tuple(sorted({*change.lost, *names})),
-        cause,
+        cause or change.cause,
     )
 
 

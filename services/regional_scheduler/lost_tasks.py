@@ -1,7 +1,8 @@
 """Elastic attempts that have lost flexible tasks go on without them: a change of placements that nobody has decided (Lyra §5.2).
 
-It goes the way of every change: written with a number, asked of the clusters, free when they have carried it out. Only it
-may take the place of one that is not carried out yet, for what is left of the gang stands still until it is.
+It goes the way of every change: written with a number, asked of the clusters, free when they have carried it out. It may
+take the place of one that is not carried out yet, for what is left of the gang stands still until it is; and so may what gives
+up flexible tasks on a machine that is drained, for the attempt would have to leave as a whole otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from cluster_manager.attempt_run.actions import GoOnWithout
 from cluster_manager.attempt_run.events import FlexibleTasksLost
 from cluster_manager.attempt_run.machine import step
-from cluster_manager.attempt_run.run import AttemptRun
+from cluster_manager.attempt_run.run import AttemptRun, Phase
 from domain.clock import Clock
 from domain.identifiers import MachineId
 from domain.life_cycle import State
@@ -40,6 +41,8 @@ class GoingOn:
     run: AttemptRun
     placements: tuple[TaskPlacement, ...]
     change: PlacementChange
+    killed: bool = False
+    """Whether tasks of it were killed, so that it grows later (`LiveAttempt.task_kills`)."""
 
 
 class LostTasks:
@@ -75,6 +78,16 @@ class LostTasks:
         lost = [name_of(placement) for placement in attempt.placements if placement.machine in machines]
         return self.after_loss(attempt, lost, LossCause.MACHINE_LOST)
 
+    def giving_up(self, attempt: LiveAttempt, machines: Collection[MachineId]) -> GoingOn | None:
+        """What the attempt, which runs and has a change that is not carried out yet, goes on with when it gives up what it
+        has on these machines; None when it cannot."""
+        names = [name_of(placement) for placement in attempt.placements if placement.machine in machines]
+        if attempt.run.phase is not Phase.RUNNING or not names or not flexible_among(attempt.specification, names):
+            return None
+        waits = self._memory.live.change_waits(attempt)
+        placements, change = without_lost(attempt.placements, attempt.change, names, None, waits=waits)
+        return GoingOn(attempt, attempt.run, placements, change)
+
     def after_loss(self, attempt: LiveAttempt, lost: Collection[TaskName], cause: LossCause) -> GoingOn | None:
         """The same for these tasks."""
         if not lost or attempt.state is not State.RUNNING or not flexible_among(attempt.specification, lost):
@@ -84,7 +97,7 @@ class LostTasks:
             return None
         waits = self._memory.live.change_waits(attempt)
         placements, change = without_lost(attempt.placements, attempt.change, lost, cause, waits=waits)
-        return GoingOn(attempt, run, placements, change)
+        return GoingOn(attempt, run, placements, change, cause is LossCause.TASK_LOST)
 
     async def write(self, connection: AnyConnection, one: GoingOn) -> None:
         """Writes it; after the commit `begin` does the same to memory. Raises SessionOver when the database knows the attempt
@@ -106,7 +119,7 @@ class LostTasks:
         """What was written counts in memory too."""
         attempt = one.attempt
         attempt.run = one.run
-        if one.change.cause is LossCause.TASK_LOST:
+        if one.killed:
             attempt.task_kills = attempt.task_kills.once_more(self._clock.now())
         self._memory.inventory.replace_placements(attempt.key, one.placements)
         waiting = self._memory.live.begin_change(attempt.key, one.placements, one.change)

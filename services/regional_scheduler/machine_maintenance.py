@@ -55,7 +55,7 @@ class _Staying:
     undone: Sequence[tuple[LiveAttempt, PlacementChange]] = ()
     """With the change by which they go on with what they hold elsewhere."""
     going_on: Sequence[GoingOn] = ()
-    """They lose flexible tasks only."""
+    """They lose flexible tasks only, or give them up while another change of theirs is not carried out yet."""
     giving_up: Sequence[ScaleIn] = ()
     """They give up flexible tasks."""
     untouched: frozenset[AttemptKey] = frozenset()
@@ -208,7 +208,8 @@ class MachineMaintenance:
         rest = sorted(others - untouched)
         if happening is MachineHappening.FAILED:
             return _Staying(undone, going_on=self._going_on(rest, machines), untouched=frozenset(untouched))
-        return _Staying(undone, giving_up=self._giving_up(rest, machines), untouched=frozenset(untouched))
+        replaced = self._giving_up_besides(rest, machines)
+        return _Staying(undone, replaced, self._giving_up(rest, machines), frozenset(untouched))
 
     async def _write_staying(
         self,
@@ -262,10 +263,7 @@ class MachineMaintenance:
         return [one for attempt in attempts if (one := self._lost_tasks.on_machines(attempt, machines)) is not None]
 
     def _giving_up(self, there: Iterable[AttemptKey], machines: Collection[MachineId]) -> list[ScaleIn]:
-        """What those of these running attempts give up that have flexible tasks only on these machines, which are drained.
-
-        One whose last change is not carried out yet cannot be changed, and leaves as a whole.
-        """
+        """What those of these running attempts give up that have flexible tasks only on these machines, which are drained."""
         giving_up: list[ScaleIn] = []
         for key in there:
             attempt = self._memory.live.get(key)
@@ -275,6 +273,12 @@ class MachineMaintenance:
             if flexible_among(attempt.specification, names):
                 giving_up.append(ScaleIn(key, names))
         return giving_up
+
+    def _giving_up_besides(self, there: Iterable[AttemptKey], machines: Collection[MachineId]) -> list[GoingOn]:
+        """The same for those whose last change is not carried out yet: it is part of the one by which they give them up."""
+        attempts = [attempt for key in there if (attempt := self._memory.live.get(key)) is not None]
+        changing = [attempt for attempt in attempts if attempt.change is not None]
+        return [one for attempt in changing if (one := self._lost_tasks.giving_up(attempt, machines)) is not None]
 
     def _writes_of(self, giving_up: Sequence[ScaleIn]) -> PlannedWrites:
         writing = PlanWriting(self._memory.region.region, self._memory.live, self._clock.now())

@@ -181,6 +181,50 @@ def test_a_drained_machine_with_flexible_tasks_only_costs_these(database_url: st
     in_a_region(database_url, 2, story)
 
 
+def test_a_drained_machine_costs_flexible_tasks_only_while_others_are_given_up(database_url: str) -> None:
+    """It was to shrink from four tasks to three, the other two of which are on the machine that is drained."""
+
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        await region.carry_out()
+        await region.resize(3)
+        assert await region.drain(machine) == []
+        change = region.attempt.change
+        assert change is not None
+        assert (region.attempt.state, region.attempt.revision) == (State.RUNNING, 3)
+        assert (change.cause, change.lost) == (None, ())
+        assert sorted(name_of(placement).task for placement in change.released) == [2, 3]
+        assert region.held == TASKS[:2]
+        assert region.attempt.task_kills.times == 0
+        async with region.database.transaction() as connection:
+            again = (await _loaded(connection)).live.get(FIRST)
+        assert again is not None
+        assert (again.revision, again.change, again.placements) == (3, change, TASKS[:2])
+        assert await region.drain(machine) == []
+        assert region.attempt.revision == 3
+        await region.carry_out()
+        assert region.attempt.change is None
+        assert not region.memory.live.on(machine)
+
+    in_a_region(database_url, 2, story)
+
+
+def test_a_kill_counts_once_although_a_drain_follows_it(database_url: str) -> None:
+    async def story(region: Region) -> None:
+        machine = await grow_on_another_machine(region)
+        await region.carry_out()
+        reports_lost(region, 3)
+        await region.losses.take_reports([FIRST])
+        await region.drain(machine)
+        change = region.attempt.change
+        assert change is not None
+        assert (change.cause, change.lost) == (LossCause.TASK_LOST, (TaskName(TRAIN, 3),))
+        assert region.held == TASKS[:2]
+        assert region.attempt.task_kills.times == 1
+
+    in_a_region(database_url, 2, story)
+
+
 def test_what_is_drained_is_not_returned_to_when_it_cannot_be_given_up(database_url: str) -> None:
     async def story(region: Region) -> None:
         machine = await grow_on_another_machine(region)
