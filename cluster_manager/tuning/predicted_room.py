@@ -196,7 +196,8 @@ class PredictedRoom:
         if not asked.any():
             return np.full(len(self._amounts), job.tasks, np.int64)
         tasks = (self._amounts[:, asked] // job.asked[asked]).min(axis=1)
-        return np.clip(tasks, 0, job.tasks).astype(np.int64)
+        clipped: Integers = np.clip(tasks, 0, job.tasks).astype(np.int64)
+        return clipped
 
     def _load_by_region(self) -> dict[RegionId, float]:
         """The share of each region's GPUs that is in use."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import pytest
@@ -55,11 +55,13 @@ def machine(gpus: int, cpus: float, memory_gib: float = 500.0, region: str = "e"
 
 
 def room_of(kinds: Mapping[str, PackedKind], *free: FreeMachine) -> PredictedRoom:
-    return PredictedRoom(DEMANDS, dict(kinds), free, {RegionId("e"): 8, RegionId("w"): 8})
+    named: dict[Hashable, PackedKind] = {**kinds}
+    return PredictedRoom(DEMANDS, named, free, {RegionId("e"): 8, RegionId("w"): 8})
 
 
 def order_of(numbers: Reals) -> list[int]:
-    return np.argsort(-numbers, kind="stable").tolist()
+    order: list[int] = np.argsort(-numbers, kind="stable").tolist()
+    return order
 
 
 def test_drf_goes_by_dominant_shares() -> None:
