@@ -55,9 +55,7 @@ def machine(gpus: int, cpus: float, memory_gib: float = 500.0, region: str = "e"
 
 
 def room_of(kinds: Mapping[str, PackedKind], *free: FreeMachine) -> PredictedRoom:
-    named: dict[Hashable, PackedKind] = {}
-    for name, kind in kinds.items():
-        named[name] = kind
+    named: dict[Hashable, PackedKind] = {name: kind for name, kind in kinds.items()}  # noqa: C416  # other types of keys
     return PredictedRoom(DEMANDS, named, free, {RegionId("e"): 8, RegionId("w"): 8})
 
 
