@@ -37,10 +37,22 @@ class Catalog:
 
     A region holds a table when it has a complete copy, home or replica; where the input must be fresh only the
     home region does, since replicas may be behind (MAST §3.1), and where it may be so and so old, those replicas that are
-    behind by no more. A table that is not in the catalog is held nowhere.
+    behind by no more. What reads no more than the newest partitions can do with a region that holds those. A table
+    that is not in the catalog is held nowhere.
     """
 
-    __slots__ = ("_free_rows", "_lags", "_number_of", "_places", "_rows", "_sizes", "_where", "hints", "revision")
+    __slots__ = (
+        "_free_rows",
+        "_lags",
+        "_newest_held",
+        "_number_of",
+        "_places",
+        "_rows",
+        "_sizes",
+        "_where",
+        "hints",
+        "revision",
+    )
 
     def __init__(self, tables: Iterable[Table] = (), revision: int = 0) -> None:
         """`revision`: grows with every change of the catalog that was stored; 0 for one that never was."""
@@ -55,6 +67,7 @@ class Catalog:
         self._places: list[_Places] = []
         self._number_of: dict[tuple[RegionId, ...], int] = {}
         self._lags: dict[int, tuple[tuple[RegionId, float], ...]] = {}
+        self._newest_held: dict[int, tuple[tuple[RegionId, int], ...]] = {}
         for table in tables:
             self.record(table)
 
@@ -73,6 +86,7 @@ class Catalog:
     def record(self, table: Table) -> None:
         """Enters a table, or replaces what was known of it (a replica came or went, the home moved)."""
         self.enter(table.table, table.size_bytes, table.home, table.replicas, table.lags_s)
+        self.enter_newest_held(table.table, table.newest_held)
 
     def enter(
         self,
@@ -82,7 +96,7 @@ class Catalog:
         replicas: Sequence[RegionId],
         lags_s: tuple[tuple[RegionId, float], ...] = (),
     ) -> None:
-        """As `record`, without the object."""
+        """As `record`, without the object, for a table of which no region holds partitions alone."""
         shard = self._shard(name)
         row = shard.get(name)
         where = self._place_number(home, replicas)
@@ -95,6 +109,17 @@ class Catalog:
             self._lags[row] = lags_s
         else:
             self._lags.pop(row, None)
+        self._newest_held.pop(row, None)
+
+    def enter_newest_held(self, name: TableId, newest_held: tuple[tuple[RegionId, int], ...]) -> None:
+        """Says which regions hold no copy of the table, but so many of its newest partitions; unknown tables are ignored."""
+        row = self._shard(name).get(name)
+        if row is None:
+            return
+        if newest_held:
+            self._newest_held[row] = newest_held
+        else:
+            self._newest_held.pop(row, None)
 
     def forget(self, table: TableId) -> None:
         """Removes a dropped table; unknown ones are ignored."""
@@ -102,6 +127,7 @@ class Catalog:
         if row is not None:
             self._where[row] = _FREE
             self._lags.pop(row, None)
+            self._newest_held.pop(row, None)
             self._free_rows.append(row)
 
     def table(self, table: TableId) -> Table | None:
@@ -118,9 +144,13 @@ class Catalog:
         places = self._places[self._where[row]]
         if table_input.fresh:
             return places.at_home
+        holding = places.regions
         if table_input.max_age_s is not None and row in self._lags:
-            return self._table(table, row).regions_within(table_input.max_age_s)
-        return places.regions
+            holding = self._table(table, row).regions_within(table_input.max_age_s)
+        newest = table_input.newest_partitions
+        if newest is not None and row in self._newest_held:
+            return (*holding, *(region for region, held in self._newest_held[row] if held >= newest))
+        return holding
 
     def missing_tables(self, region: RegionId, inputs: Iterable[TableInput]) -> tuple[TableId, ...]:
         """Those of the inputs that cannot be read in this region, each once, in the order of the inputs."""
@@ -142,7 +172,8 @@ class Catalog:
 
     def _table(self, name: TableId, row: int) -> Table:
         places = self._places[self._where[row]]
-        return Table(name, self._sizes[row], places.home, places.replicas, self._lags.get(row, ()))
+        lags_s, newest_held = self._lags.get(row, ()), self._newest_held.get(row, ())
+        return Table(name, self._sizes[row], places.home, places.replicas, lags_s, newest_held)
 
     def _new_row(self) -> int:
         if self._free_rows:

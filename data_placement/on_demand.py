@@ -2,7 +2,7 @@
 
 Rule: in the order of the queue, a workload gets its tables in the region where it can start first: the time that the
 missing ones take over the links, and the time that it is expected to wait there for hardware. Only regions count that
-could ever run it. What is on the way for another one is on the way for it too; a region where all that it lacks is on
+could ever run it. Of a table of which a workload reads no more than the newest partitions those are copied. What is on the way for another one is on the way for it too; a region where all that it lacks is on
 the way is taken before any new copy is made, so that a choice once made stays. A copy that is behind by more than an input
 may be is copied anew.
 
@@ -17,11 +17,13 @@ from typing import TypeAlias
 
 from data_placement.links import Links
 from data_placement.migrations.deadlines import on_demand_deadline_s
-from data_placement.migrations.migration import Migration
+from data_placement.migrations.life_cycle import MigrationState
+from data_placement.migrations.migration import Migration, newest_to_copy, wider
 from data_placement.migrations.storage import room
 from data_placement.routing import NoRoute, route, seconds_of
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.table import Table
+from domain.table_partitions import TablePartitions
 from domain.workload import TableInput
 
 
@@ -49,9 +51,12 @@ class CopyOnDemand:
 
     table: TableId
     size_bytes: int
+    """That the target lacks."""
     target: RegionId
     priority: int
     deadline_s: float
+    newest_partitions: int | None = None
+    """So many of the newest partitions; None: the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ class DataSurroundings:
     """Of regions with a limit: beside what is stored and what copies under way have reserved."""
     on_the_way: Mapping[tuple[TableId, RegionId], Migration] = field(default_factory=dict)
     """Copies and moves that have not switched yet, by what they bring where."""
+    partitions: Callable[[TableId], TablePartitions | None] = field(default=lambda _table: None)
+    """Of tables that are read, or copied, in part; None: not known, or there are none."""
 
 
 def on_the_way(migrations: Iterable[Migration]) -> dict[tuple[TableId, RegionId], Migration]:
@@ -118,10 +125,22 @@ def choose_copies(waiting: Sequence[AwaitingWorkload], around: DataSurroundings)
 
 
 @dataclass(frozen=True, slots=True)
+class _Missing:
+    """What a workload lacks of a table in a region."""
+
+    table: Table
+    newest: int | None
+    """So many of the newest partitions; None: the whole table."""
+    size_bytes: int
+    is_new: bool
+    """Nothing that brings it is on the way."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Candidate:
     region: RegionId
     tables: tuple[TableId, ...]
-    new: tuple[Table, ...]
+    new: tuple[_Missing, ...]
     start_in_s: float
 
     @property
@@ -135,12 +154,16 @@ class _Choosing:
     def __init__(self, around: DataSurroundings) -> None:
         self._around = around
         self._free = dict(around.free_bytes)
-        for migration in around.on_the_way.values():
+        self._coming = dict[tuple[TableId, RegionId], int | None]()
+        """By table and region how many of the newest partitions are on the way; None: all of them."""
+        for key, migration in around.on_the_way.items():
+            self._coming[key] = migration.newest_partitions
             # Planned ones have reserved nothing yet, but will.
             if migration.target in self._free and not migration.reserved():
-                self._free[migration.target] -= migration.size_bytes
-        self._coming = {key: migration.size_bytes for key, migration in around.on_the_way.items()}
-        self._seconds: dict[tuple[TableId, RegionId], float | None] = {}
+                self._free[migration.target] -= self._lacking_bytes(
+                    around.table(migration.table), migration.size_bytes, migration.target, migration.newest_partitions
+                )
+        self._seconds: dict[tuple[TableId, RegionId, int | None], float | None] = {}
 
     def choose(self, waiting: Sequence[AwaitingWorkload]) -> list[Choice]:
         return [self._choose(workload) for workload in waiting]
@@ -167,34 +190,61 @@ class _Choosing:
     def _candidate(self, workload: AwaitingWorkload, possible: PossibleRegion) -> _Candidate | str:
         """What it takes there, or a sentence that says why it is impossible."""
         region = possible.region
-        missing: dict[TableId, Table] = {}
+        missing: list[_Missing] = []
         for each in workload.inputs:
             table = self._around.table(each.table)
             if table is None or region in self._around.holding(each):
                 continue
             if each.fresh:
                 return f"{each.table} must be fresh, and its home is {table.home}, not {region}"
-            missing[each.table] = table
-        new = tuple(table for name, table in missing.items() if (name, region) not in self._coming)
-        needed = sum(table.size_bytes for table in new)
+            missing.append(self._missing(table, region, each.newest_partitions))
+        new = tuple(each for each in missing if each.is_new)
+        needed = sum(each.size_bytes for each in new)
         if needed > room(self._free, region):
             return f"{region} has no room for {needed} bytes more"
         copying_s = 0.0
-        for name, table in missing.items():
-            seconds = self._copy_s(table, region)
-            if seconds is None and (name, region) not in self._coming:
-                return f"no link with any bandwidth leads from {', '.join(table.regions_up_to_date)} to {region}"
+        for lacked in missing:
+            seconds = self._copy_s(lacked, region)
+            if seconds is None and lacked.is_new:
+                return f"no link with any bandwidth leads from {', '.join(lacked.table.regions_up_to_date)} to {region}"
             copying_s += seconds or 0.0
-        return _Candidate(region, tuple(missing), new, copying_s + possible.wait_s)
+        return _Candidate(region, tuple(each.table.table for each in missing), new, copying_s + possible.wait_s)
 
-    def _copy_s(self, table: Table, region: RegionId) -> float | None:
-        """Seconds that the table takes there over links that are idle; None: it cannot get there."""
-        key = (table.table, region)
+    def _missing(self, table: Table, region: RegionId, newest: int | None) -> _Missing:
+        newest = newest_to_copy(table, region, newest)
+        return _Missing(
+            table,
+            newest,
+            self._lacking_bytes(table, table.size_bytes, region, newest),
+            not self._is_coming(table.table, region, newest),
+        )
+
+    def _is_coming(self, table: TableId, region: RegionId, newest: int | None) -> bool:
+        """Also when fewer partitions are under way: more can be asked for when those are there."""
+        key = (table, region)
+        if key not in self._coming:
+            return False
+        under_way = self._around.on_the_way.get(key)
+        if under_way is not None and under_way.state is not MigrationState.PLANNED:
+            return True
+        return wider(self._coming[key], newest) == self._coming[key]
+
+    def _lacking_bytes(self, table: Table | None, otherwise_bytes: int, region: RegionId, newest: int | None) -> int:
+        """Bytes of the newest partitions that the region lacks; of the whole table where nothing is known of them."""
+        known = None if table is None else self._around.partitions(table.table)
+        if table is None or known is None or known.size_bytes != table.size_bytes:
+            return otherwise_bytes
+        return known.missing_bytes(region, newest)
+
+    def _copy_s(self, missing: _Missing, region: RegionId) -> float | None:
+        """Seconds that it takes to get there over links that are idle; None: it cannot."""
+        table = missing.table
+        key = (table.table, region, missing.newest)
         if key not in self._seconds:
             around = self._around
             holders = [holder for holder in table.regions_up_to_date if holder in around.regions]
             try:
-                parts = route(table.size_bytes, holders, region, around.regions, around.links, self._free)
+                parts = route(missing.size_bytes, holders, region, around.regions, around.links, self._free)
                 self._seconds[key] = seconds_of(parts, around.links)
             except NoRoute:
                 self._seconds[key] = None
@@ -203,11 +253,11 @@ class _Choosing:
     def _chosen(self, workload: AwaitingWorkload, best: _Candidate) -> Chosen:
         deadline_s = on_demand_deadline_s(workload.priority, self._around.now)
         copies = tuple(
-            CopyOnDemand(table.table, table.size_bytes, best.region, workload.priority, deadline_s)
-            for table in best.new
+            CopyOnDemand(each.table.table, each.size_bytes, best.region, workload.priority, deadline_s, each.newest)
+            for each in best.new
         )
-        for table in best.new:
-            self._coming[table.table, best.region] = table.size_bytes
+        for each in best.new:
+            self._coming[each.table.table, best.region] = each.newest
             if best.region in self._free:
-                self._free[best.region] -= table.size_bytes
+                self._free[best.region] -= each.size_bytes
         return Chosen(workload.workload, best.region, best.tables, best.start_in_s, copies)

@@ -26,9 +26,12 @@ class ProposedMove:
     kind: str
     """HOME: the target becomes the home and the source gives up its copy; COPY: the target gets one more."""
     size_bytes: int
+    """Of the table, or of the part of it that is copied."""
     priority: int | None
     """The highest of its readers' (0 is the highest of all); None: nobody reads it."""
     reason: str
+    newest_share: float | None = None
+    """A COPY of the newest partitions alone, which are this part of the table's bytes; None: of all of it."""
 
 
 def figures_document(
@@ -100,20 +103,36 @@ def proposed_moves(warehouse: Warehouse, found: PlacementPlan) -> Iterator[Propo
         & ~(np.int64(1) << tables.home.astype(np.int64))
         & ~(np.int64(1) << home)
     )
-    wanted = np.flatnonzero(new)
+    parts = _new_parts(warehouse, found)
+    wanted = np.flatnonzero((new != 0) | (parts > 0.0).any(axis=1))
     for table in wanted[np.lexsort((wanted, -readers[wanted], priority[wanted]))].tolist():
         for region in range(len(names)):
-            if new[table] >> region & 1:
-                count = int(readers[table])
-                yield ProposedMove(
-                    tables.names[table],
-                    names[int(tables.home[table])],
-                    names[region],
-                    COPY,
-                    int(tables.size_bytes[table]),
-                    _priority(warehouse, int(priority[table])),
-                    f"one more copy beside the home {names[int(home[table])]}; {count} jobs read it",
-                )
+            share = float(parts[table, region])
+            if not new[table] >> region & 1 and share == 0.0:
+                continue
+            is_whole, size = bool(new[table] >> region & 1), int(tables.size_bytes[table])
+            what = "one more copy" if is_whole else f"a copy of the newest {share:.0%}"
+            yield ProposedMove(
+                tables.names[table],
+                names[int(tables.home[table])],
+                names[region],
+                COPY,
+                size if is_whole else math.ceil(share * size),
+                _priority(warehouse, int(priority[table])),
+                f"{what} beside the home {names[int(home[table])]}; {int(readers[table])} jobs read it",
+                None if is_whole else share,
+            )
+
+
+def _new_parts(warehouse: Warehouse, found: PlacementPlan) -> Floats:
+    """(T, R) the part of the table's bytes that a region is to hold as its newest partitions alone; 0: none."""
+    parts = found.replicas.parts
+    if parts is None:
+        return np.zeros((warehouse.tables.count, warehouse.regions.count))
+    region = np.arange(warehouse.regions.count)
+    home = found.solution.home.astype(np.int64)[:, None] == region
+    copied = (found.replicas.masks[:, None] >> region & 1) > 0
+    return np.where(home | copied, 0.0, parts.held)
 
 
 def move_reason(found: PlacementPlan, place: int) -> str:

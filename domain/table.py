@@ -21,6 +21,8 @@ class Table:
     lags_s: tuple[tuple[RegionId, float], ...] = ()
     """How far replicas are behind: the newest partition of the home is so much younger than the last one up to which
     the replica has all; infinite where nobody knows. Those that are not named have everything."""
+    newest_held: tuple[tuple[RegionId, int], ...] = ()
+    """Regions that hold no copy of the table, but so many of its newest partitions without a gap (MAST §3.5)."""
 
     @property
     def regions(self) -> tuple[RegionId, ...]:
@@ -31,6 +33,10 @@ class Table:
     def regions_up_to_date(self) -> tuple[RegionId, ...]:
         """Those whose copy has everything, home first: only they can be copied from, or become the home as they are."""
         return self.regions_within(0.0)
+
+    def holds_newest(self, region: RegionId, newest: int) -> bool:
+        """Whether a region that holds no copy of the table holds so many of its newest partitions."""
+        return dict(self.newest_held).get(region, 0) >= newest
 
     def regions_within(self, max_age_s: float) -> tuple[RegionId, ...]:
         """The regions whose copy is behind by at most so much, home first."""

@@ -80,12 +80,15 @@ class JobSpecification:
 class TableInput:
     """A table that the workload reads. With `fresh` only the table's home region will do (MAST §3.1).
 
-    Otherwise copies that are behind the home by more than `max_age_s` will not do; None: all others do.
+    Otherwise copies that are behind the home by more than `max_age_s` will not do; None: all others do. What reads no more
+    than the newest partitions can do with a copy of those (MAST §3.5).
     """
 
     table: TableId
     fresh: bool = False
     max_age_s: float | None = None
+    newest_partitions: int | None = None
+    """It reads so many of the newest partitions at most; None: the whole table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """By what recurring workloads are recognised: who submits them, what they run and what they read (MAST §3.1).
 
 Rule: the tenant, the program of each job with its material arguments (domain.job_fingerprint; an emulated job is known by
-its workload's name), its tasks and GPUs, and the tables. A run of another day is the same workload.
+its workload's name), its tasks and GPUs, and the tables with how much of them it reads. A run of another day is the same workload.
 """
 
 from __future__ import annotations
@@ -24,5 +24,10 @@ def workload_fingerprint(specification: WorkloadSpecification) -> str | None:
         for job in specification.jobs
     ]
     tables = sorted({str(table.table) for table in specification.tables})
-    described = json.dumps([str(specification.tenant), jobs, tables])
-    return PREFIX + hashlib.sha256(described.encode()).hexdigest()[:16]
+    described: list[object] = [str(specification.tenant), jobs, tables]
+    parts = sorted(
+        {(str(each.table), each.newest_partitions) for each in specification.tables if each.newest_partitions}
+    )
+    if parts:
+        described.append(parts)
+    return PREFIX + hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]

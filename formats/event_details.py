@@ -35,6 +35,8 @@ def loss_details(cause: LossCause | None, lost: Sequence[TaskName]) -> dict[str,
 
 def _table_details(table: TableInput) -> dict[str, JsonValue]:
     bound: dict[str, JsonValue] = {} if table.max_age_s is None else {"max_age_s": table.max_age_s}
+    if table.newest_partitions is not None:
+        bound["newest_partitions"] = table.newest_partitions
     return {"table": table.table, "fresh": table.fresh, **bound}
 
 

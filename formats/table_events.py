@@ -8,9 +8,18 @@ from domain.table import Table
 
 
 def table_moved_details(
-    table: Table, source: RegionId, copied_bytes: int, *, moves_home: bool, on_demand: bool
+    table: Table,
+    source: RegionId,
+    copied_bytes: int,
+    *,
+    moves_home: bool,
+    on_demand: bool,
+    newest_partitions: int | None = None,
 ) -> dict[str, JsonValue]:
-    """Of `table_moved`: where the table is from now on, and where its home was before."""
+    """Of `table_moved`: where the table is from now on, and where its home was before. `newest_partitions`: so many were
+    copied, and not all.
+    """
+    parts: dict[str, JsonValue] = {} if newest_partitions is None else {"newest_partitions": newest_partitions}
     return {
         "table": table.table,
         "source": source,
@@ -19,4 +28,5 @@ def table_moved_details(
         "replicas": [*table.replicas],
         "bytes": copied_bytes,
         "on_demand": on_demand,
+        **parts,
     }

@@ -46,7 +46,11 @@ _FILES: Mapping[str, Sequence[Column]] = MappingProxyType(
             Column("application", text=True, default=""),
             Column("weight", text=False, default=1.0),
         ),
-        "reads": (Column("job", text=True), Column("table", text=True)),
+        "reads": (
+            Column("job", text=True),
+            Column("table", text=True),
+            Column("newest_share", text=False, default=1.0),
+        ),
         "quotas": (Column("application", text=True), Column("region", text=True), Column("cpu_hours", text=False)),
         "links": (Column("source", text=True), Column("target", text=True), Column("bytes_per_day", text=False)),
     }
@@ -164,7 +168,7 @@ def _jobs(file: ColumnFile, reads: ColumnFile, tables: pa.Array, regions: Region
     ranked = file.numbers("priority", greatest=GREATEST_PRIORITY)
     priorities = np.unique(ranked)
     rank = np.searchsorted(priorities, ranked).astype(np.int32)
-    start, pairs = _pairs(reads, names, tables)
+    start, pairs, newest_share = _pairs(reads, names, tables)
     return Jobs(
         names=LateNames(names),
         training=np.asarray(pc.equal(kinds, TRAINING).to_numpy(zero_copy_only=False), np.bool_),
@@ -179,17 +183,29 @@ def _jobs(file: ColumnFile, reads: ColumnFile, tables: pa.Array, regions: Region
         weight=file.numbers("weight"),
         table_start=start,
         tables=pairs,
+        newest_share=newest_share,
     )
 
 
-def _pairs(reads: ColumnFile, jobs: pa.Array, tables: pa.Array) -> tuple[Integers, Indices]:
-    """Which tables each job reads; a pair that comes twice counts once."""
+def _pairs(reads: ColumnFile, jobs: pa.Array, tables: pa.Array) -> tuple[Integers, Indices, Floats | None]:
+    """Which tables each job reads, and which newest part of them (None: all of all); a pair that comes twice counts once,
+    with the larger part.
+    """
     job = reads.indices("job", jobs, "job").astype(np.int64)
     table = reads.indices("table", tables, "table").astype(np.int64)
-    combined = np.unique(job * max(1, len(tables)) + table) if len(tables) else np.zeros(0, np.int64)
+    share = reads.numbers("newest_share", greatest=1.0)
+    for row in np.flatnonzero(share <= 0.0)[:SHOWN_ROWS]:
+        reads.problem(int(row), "newest_share", "must be more than 0; leave the row out where nothing is read")
+    numbered = job * max(1, len(tables)) + table if len(tables) else np.zeros(0, np.int64)
+    is_partial = bool((share < 1.0).any())
+    combined, first = np.unique(numbered, return_inverse=True) if is_partial else (np.unique(numbered), None)
+    newest_share = None
+    if first is not None:
+        newest_share = np.zeros(len(combined))
+        np.maximum.at(newest_share, first, share[: len(first)])
     start = np.zeros(len(jobs) + 1, np.int64)
     np.cumsum(np.bincount(combined // max(1, len(tables)), minlength=len(jobs)), out=start[1:])
-    return start, (combined % max(1, len(tables))).astype(np.int32)
+    return start, (combined % max(1, len(tables))).astype(np.int32), newest_share
 
 
 def write_warehouse(folder: Path, warehouse: Warehouse) -> None:
@@ -237,6 +253,8 @@ def _columns_of(warehouse: Warehouse) -> dict[str, pa.Table]:
             }
         ),
     }
+    if jobs.newest_share is not None:
+        found["reads"] = found["reads"].append_column("newest_share", pa.array(jobs.newest_share))
     if regions.cpu_hours is not None:
         found["quotas"] = _list_of(
             regions.cpu_hours, ("application", regions.applications), ("region", regions.names), "cpu_hours"

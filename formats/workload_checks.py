@@ -32,6 +32,7 @@ GREATEST_JOBS = 100
 GREATEST_TASKS = 100_000
 """Of one job, and of all jobs of a workload together."""
 GREATEST_TABLES = 1_000
+GREATEST_PARTITIONS = 1_000_000
 GREATEST_AGE_S = 10 * 366 * 86_400.0
 GREATEST_REGIONS = 1_000
 GREATEST_LABELS = 64
@@ -80,6 +81,7 @@ def check_workload(
         paths = [f"tables[{index}].table" for index in range(len(names))]
         _check_references(names, paths, "tables", GREATEST_TABLES, tables, "table", problems)
         _check_ages(specification.tables, problems)
+        _check_newest_partitions(specification.tables, problems)
     if specification.regions:
         paths = [f"regions[{index}]" for index in range(len(specification.regions))]
         _check_references(specification.regions, paths, "regions", GREATEST_REGIONS, regions, "region", problems)
@@ -233,6 +235,18 @@ def _check_ages(tables: tuple[TableInput, ...], problems: list[FieldProblem]) ->
             )
         else:
             _check_number(table.max_age_s, path, 0.0, GREATEST_AGE_S, problems)
+
+
+def _check_newest_partitions(tables: tuple[TableInput, ...], problems: list[FieldProblem]) -> None:
+    for index, table in enumerate(tables[:GREATEST_TABLES]):
+        newest = table.newest_partitions
+        if newest is not None and not 1 <= newest <= GREATEST_PARTITIONS:
+            problems.append(
+                FieldProblem(
+                    f"tables[{index}].newest_partitions",
+                    f"is {newest}; it must be from 1 to {GREATEST_PARTITIONS}, or left out for the whole table",
+                )
+            )
 
 
 def _check_command(arguments: tuple[str, ...], path: str, problems: list[FieldProblem]) -> None:

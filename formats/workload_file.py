@@ -76,6 +76,7 @@ class TableInputSchema(Schema):
     table: str
     fresh: bool = False
     max_age_s: float | None = None
+    newest_partitions: int | None = None
 
 
 class RetrySchema(Schema):
@@ -128,7 +129,10 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
         name=schema.name,
         tenant=TenantId(schema.tenant),
         jobs=tuple(_job(job) for job in schema.jobs),
-        tables=tuple(TableInput(TableId(table.table), table.fresh, table.max_age_s) for table in schema.tables),
+        tables=tuple(
+            TableInput(TableId(table.table), table.fresh, table.max_age_s, table.newest_partitions)
+            for table in schema.tables
+        ),
         regions=tuple(RegionId(region) for region in schema.regions),
         labels=tuple(sorted(schema.labels.items())),
         retry=RetryPolicy(schema.retry.max_retries, float(schema.retry.backoff_s), float(schema.retry.backoff_cap_s)),
@@ -142,6 +146,8 @@ def workload_from_document(document: object, source: str = "workload") -> Worklo
 
 def _table_document(table: TableInput) -> dict[str, object]:
     bound: dict[str, object] = {} if table.max_age_s is None else {"max_age_s": table.max_age_s}
+    if table.newest_partitions is not None:
+        bound["newest_partitions"] = table.newest_partitions
     return {"table": str(table.table), "fresh": table.fresh} | bound
 
 

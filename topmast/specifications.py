@@ -106,12 +106,13 @@ class JobSpecification:
 @dataclass(frozen=True, slots=True)
 class TableInput:
     """A table that the workload reads; with `fresh` only the table's home region will do, with `max_age_s` only copies that
-    are behind the home by no more.
+    are behind the home by no more. With `newest_partitions` it reads no more than so many of the newest partitions.
     """
 
     table: str
     fresh: bool = False
     max_age_s: float | None = None
+    newest_partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +226,12 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
         tenant=specification.tenant,
         jobs=[_job_to_proto(job) for job in specification.jobs],
         tables=[
-            workload_pb2.TableInput(table=table.table, fresh=table.fresh, max_age_s=table.max_age_s)
+            workload_pb2.TableInput(
+                table=table.table,
+                fresh=table.fresh,
+                max_age_s=table.max_age_s,
+                newest_partitions=table.newest_partitions,
+            )
             for table in specification.tables
         ],
         regions=specification.regions,
@@ -313,7 +319,12 @@ def specification_from_proto(message: workload_pb2.WorkloadSpecification) -> Wor
         name=message.name,
         jobs=tuple(_job_from_proto(job) for job in message.jobs),
         tables=tuple(
-            TableInput(table.table, table.fresh, table.max_age_s if table.HasField("max_age_s") else None)
+            TableInput(
+                table.table,
+                table.fresh,
+                table.max_age_s if table.HasField("max_age_s") else None,
+                table.newest_partitions if table.HasField("newest_partitions") else None,
+            )
             for table in message.tables
         ),
         regions=tuple(message.regions),

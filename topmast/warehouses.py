@@ -28,12 +28,14 @@ class ImportedWarehouse:
 class TableCopy:
     """A copy beside the home. `complete_until_s`: it has every partition that was created up to then; None: nobody knows.
 
-    `partitions`: so many, where it is not complete; None: it is.
+    `partitions`: so many, where it is not complete; None: it is. `newest_partitions`: so many of these are the newest of the
+    table, without a gap.
     """
 
     region: str
     complete_until_s: float | None
     partitions: int | None
+    newest_partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,10 @@ class TableReader:
 
 @dataclass(frozen=True, slots=True)
 class ProposedMove:
-    """What a plan proposes. `kind` home: the target becomes the home; copy: it gets one more copy."""
+    """What a plan proposes. `kind` home: the target becomes the home; copy: it gets one more copy.
+
+    `newest_share`: the copy holds the newest partitions, which are this part of the table's bytes; None: it holds all.
+    """
 
     plan: int
     table: str
@@ -75,11 +80,15 @@ class ProposedMove:
     kind: str
     size_bytes: int
     reason: str
+    newest_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TableMove:
-    """A move under way, or one that was. `plan` 0: of none; `deadline_s` None: whenever there is room."""
+    """A move under way, or one that was. `plan` 0: of none; `deadline_s` None: whenever there is room.
+
+    `newest_partitions`: so many of the newest are copied; None: the whole table. `to_copy_bytes`: what the target lacked.
+    """
 
     move: int
     table: str
@@ -94,6 +103,8 @@ class TableMove:
     ended_s: float | None
     reason: str
     plan: int
+    newest_partitions: int | None = None
+    to_copy_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +197,7 @@ def table_from_proto(message: messages.TableRecord) -> WarehouseTable:
                 copy.region,
                 copy.complete_until_s if copy.HasField("complete_until_s") else None,
                 copy.partitions if copy.HasField("partitions") else None,
+                copy.newest_partitions if copy.HasField("newest_partitions") else None,
             )
             for copy in message.copies
         ),
@@ -231,6 +243,8 @@ def move_from_proto(message: messages.TableMove) -> TableMove:
         message.ended_s if message.HasField("ended_s") else None,
         message.reason,
         message.plan,
+        message.newest_partitions if message.HasField("newest_partitions") else None,
+        message.to_copy_bytes,
     )
 
 
@@ -276,5 +290,12 @@ def applied_from_proto(message: messages.ApplyPlacementPlanResponse) -> AppliedP
 
 def _proposed_from_proto(message: messages.ProposedMove) -> ProposedMove:
     return ProposedMove(
-        message.plan, message.table, message.source, message.target, message.kind, message.size_bytes, message.reason
+        message.plan,
+        message.table,
+        message.source,
+        message.target,
+        message.kind,
+        message.size_bytes,
+        message.reason,
+        message.newest_share if message.HasField("newest_share") else None,
     )

@@ -13,12 +13,13 @@ from typing import TypeAlias
 from data_placement.links import Links
 from data_placement.migrations.bandwidth import committed_bytes
 from data_placement.migrations.life_cycle import BEFORE_SWITCH, BEGUN, MigrationState
-from data_placement.migrations.migration import Migration, RoutePart
+from data_placement.migrations.migration import Migration, RoutePart, newest_to_copy
 from data_placement.migrations.order import Relocation, WaitingMove, order_of_moves
 from data_placement.migrations.storage import Storage, room
 from data_placement.routing import NoRoute, route
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
+from domain.table_partitions import TablePartitions
 
 MOST_FAILURES = 3
 """After so many failed tries a migration is given up."""
@@ -35,6 +36,8 @@ class BeginCopy:
     size_bytes: int
     copy_bytes: int
     parts: tuple[RoutePart, ...]
+    partitions: tuple[str, ...] = ()
+    """Those of which the copy consists; empty: all that the table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class Surroundings:
     """Whether anything that runs in the region reads the table there."""
     wanted: Callable[[Migration], bool] = field(default=lambda _migration: True)
     """Whether anybody still waits for an on-demand copy."""
+    partitions: Callable[[TableId], TablePartitions | None] = field(default=lambda _table: None)
+    """Of tables of which copies lack some, what they consist of and what those have; None: not known, or there are none."""
 
 
 def decide(migrations: Sequence[Migration], around: Surroundings) -> list[Step]:
@@ -159,6 +164,9 @@ def _why_given_up(migration: Migration, around: Surroundings) -> str:
         return f"the home of {migration.table} is {table.home} by now, not {migration.leaves}"
     if migration.leaves is None and migration.target in table.regions_up_to_date:
         return f"{migration.target} holds {migration.table} already"
+    newest = migration.newest_partitions
+    if newest is not None and table.holds_newest(migration.target, newest):
+        return f"{migration.target} holds the {newest} newest partitions of {migration.table} already"
     if migration.failures >= MOST_FAILURES:
         return f"given up after {migration.failures} tries; the last: {migration.reason}"
     if migration.on_demand and not around.wanted(migration):
@@ -220,7 +228,9 @@ class _Admission:
 
     def _needed(self, migration: Migration, table: Table) -> int:
         """Beside what it has reserved already."""
-        return _to_copy(migration, table) - (migration.copy_bytes if migration.state is MigrationState.FAILED else 0)
+        return self._to_copy(migration, table) - (
+            migration.copy_bytes if migration.state is MigrationState.FAILED else 0
+        )
 
     def _table(self, migration: Migration) -> Table:
         table = self._around.table(migration.table)
@@ -230,7 +240,7 @@ class _Admission:
 
     def _step(self, migration: Migration) -> Step:
         around, table = self._around, self._table(migration)
-        copied = _to_copy(migration, table)
+        copied = self._to_copy(migration, table)
         needed = self._needed(migration, table)
         if copied > around.quota_bytes:
             return Wait(
@@ -261,7 +271,25 @@ class _Admission:
             except NoRoute as refused:
                 return GiveUp(migration, str(refused))
         self._charge(migration, copied, parts)
-        return BeginCopy(migration, table.size_bytes, copied, parts)
+        known = self._partitions_of(table)
+        newest = newest_to_copy(table, migration.target, migration.newest_partitions)
+        wanted = () if newest is None or known is None else known.newest(newest)
+        return BeginCopy(migration, table.size_bytes, copied, parts, tuple(each.name for each in wanted))
+
+    def _partitions_of(self, table: Table) -> TablePartitions | None:
+        known = self._around.partitions(table.table)
+        return None if known is None or known.size_bytes != table.size_bytes else known
+
+    def _to_copy(self, migration: Migration, table: Table) -> int:
+        """Bytes that the target lacks; those of the whole table where nobody knows what it has."""
+        if migration.target in table.regions_up_to_date:
+            return 0
+        known = self._partitions_of(table)
+        if known is None:
+            return table.size_bytes
+        return known.missing_bytes(
+            migration.target, newest_to_copy(table, migration.target, migration.newest_partitions)
+        )
 
     def _charge(self, migration: Migration, copied: int, parts: tuple[RoutePart, ...]) -> None:
         begun = replace(migration, state=MigrationState.COPYING, copy_bytes=copied, parts=parts)
@@ -274,11 +302,6 @@ class _Admission:
                 self._free[region] += given_back
         self._quota_left -= copied
         self._running.append(begun)
-
-
-def _to_copy(migration: Migration, table: Table) -> int:
-    """Bytes; those of the whole table too where the target has a copy that is behind, for what that lacks is not known."""
-    return 0 if migration.target in table.regions_up_to_date else table.size_bytes
 
 
 def _no_room(waiting: WaitingMove, candidates: Mapping[int, Migration]) -> str:

@@ -1,4 +1,8 @@
-"""A migration: a table gets a complete copy in another region, which may become its home, and may lose an old one."""
+"""A migration: a table gets a copy in another region.
+
+A complete one may become its home, and may replace an old one. One of the newest partitions alone (MAST §3.5) may become
+complete by a later migration that brings the rest.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass, replace
 from data_placement.migrations.life_cycle import BEFORE_SWITCH, BEGUN, MigrationState
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
+from domain.table_partitions import TablePartitions, with_partitions, without_regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,10 @@ class Migration:
     """When it should be complete; None: in the background."""
     on_demand: bool = False
     """Workloads wait for it; when none does any more it is given up."""
+    newest_partitions: int | None = None
+    """So many of the newest partitions are copied; None: the whole table."""
+    partitions: tuple[str, ...] = ()
+    """Which those were when the copy last began; empty for whole tables."""
     state: MigrationState = MigrationState.PLANNED
     parts: tuple[RoutePart, ...] = ()
     """How it is copied; empty before it begins, and where the target has a complete copy already."""
@@ -53,6 +62,11 @@ class Migration:
     def __post_init__(self) -> None:
         if self.leaves == self.target:
             raise ValueError(f"migration {self.number} moves {self.table} from {self.target} to where it is")
+        if self.newest_partitions is not None and (self.leaves is not None or self.newest_partitions < 1):
+            raise ValueError(
+                f"migration {self.number} copies the {self.newest_partitions} newest partitions of {self.table}; 1 or more"
+                " are possible, and no home goes with them"
+            )
         if self.size_bytes < 0:
             raise ValueError(f"migration {self.number} copies {self.size_bytes} bytes; 0 or more are possible")
 
@@ -104,11 +118,37 @@ def switch_problem(table: Table | None, migration: Migration) -> str:
     return ""
 
 
-def switched_table(table: Table, migration: Migration) -> Table:
-    """What the catalog says of the table once the copy is complete; where there is no `switch_problem`."""
+def newest_to_copy(table: Table, target: RegionId, newest: int | None) -> int | None:
+    """How many of the newest partitions a copy brings there; None: all, also where a copy is that is behind."""
+    return None if target in table.regions else newest
+
+
+def wider(one: int | None, other: int | None) -> int | None:
+    """Which of two numbers of newest partitions is more; None: all of them."""
+    return None if one is None or other is None else max(one, other)
+
+
+def switched_table(table: Table, migration: Migration, partitions: TablePartitions | None = None) -> Table:
+    """What the catalog says of the table once the copy is complete; where there is no `switch_problem`. `partitions`: what
+    was known of them before it, for a copy that may hold some of them alone.
+    """
+    newest_held = tuple(each for each in table.newest_held if each[0] != migration.target)
+    if migration.partitions and partitions is not None:
+        after = after_copy(partitions, migration)
+        if after.missing(migration.target, None):
+            count = after.newest_held(migration.target)
+            return replace(table, newest_held=tuple(sorted((*newest_held, (migration.target, count)))))
+    table = replace(table, newest_held=newest_held)
     lags_s = tuple(lag for lag in table.lags_s if lag[0] not in (migration.target, migration.leaves))
     if migration.leaves is None:
         replicas = {*table.replicas, migration.target} - {table.home}
         return replace(table, replicas=tuple(sorted(replicas)), lags_s=lags_s)
     replicas = {*table.replicas} - {migration.target, migration.leaves}
     return replace(table, home=migration.target, replicas=tuple(sorted(replicas)), lags_s=lags_s)
+
+
+def after_copy(partitions: TablePartitions, migration: Migration) -> TablePartitions:
+    """What is known of copies that lack partitions once the migration has switched."""
+    if migration.partitions:
+        return with_partitions(partitions, migration.target, migration.partitions)
+    return without_regions(partitions, {migration.target, migration.leaves})

@@ -238,6 +238,9 @@ def count_by_state(workloads: Iterable[Workload]) -> str:
 
 
 def _table(table: TableInput) -> str:
+    said = ["fresh"] * table.fresh
     if table.max_age_s is not None:
-        return f"{table.table} (at most {duration(table.max_age_s)} behind)"
-    return table.table + " (fresh)" * table.fresh
+        said.append(f"at most {duration(table.max_age_s)} behind")
+    if table.newest_partitions is not None:
+        said.append(f"newest {table.newest_partitions} partitions")
+    return table.table + (f" ({', '.join(said)})" if said else "")

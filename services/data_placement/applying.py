@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from data_placement.migrations.deadlines import planned_deadline_s
 from domain.identifiers import RegionId, TableId
+from domain.table_partitions import TablePartitions
 from services.data_placement.migration_store import WantedMigration, enqueue
 from services.database import plan_store
 from services.database.connection import AnyConnection
+from services.database.partition_copy_store import load_table_partitions
 from services.database.plan_store import PlanState, StoredMove
 from services.grpc_errors import NotFound, PreconditionFailed
 from topmast.v1 import data_placement_pb2 as messages
@@ -27,14 +29,19 @@ async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) 
     moves, size, passed_over, position = 0, 0, 0, -1
     while found := await plan_store.load_moves(connection, stored.plan, position, _AT_ONCE):
         position = found[-1].position
-        done = await enqueue(connection, [_wanted(stored.plan, move, now_s) for move in found], now_s)
+        parts = await load_table_partitions(
+            connection, [TableId(move.table) for move in found if move.newest_share is not None]
+        )
+        wanted = [_wanted(stored.plan, move, parts.get(TableId(move.table)), now_s) for move in found]
+        done = await enqueue(connection, wanted, now_s)
         moves += len(done.numbers)
         size += done.bytes
         passed_over += len(done.passed_over)
     return messages.ApplyPlacementPlanResponse(plan=stored.plan, moves=moves, bytes=size, passed_over=passed_over)
 
 
-def _wanted(plan: int, move: StoredMove, now_s: float) -> WantedMigration:
+def _wanted(plan: int, move: StoredMove, parts: TablePartitions | None, now_s: float) -> WantedMigration:
+    newest = None if move.newest_share is None or parts is None else parts.newest_of_share(move.newest_share)
     return WantedMigration(
         TableId(move.table),
         RegionId(move.target),
@@ -42,6 +49,7 @@ def _wanted(plan: int, move: StoredMove, now_s: float) -> WantedMigration:
         priority=0 if move.priority is None else move.priority,
         deadline_s=planned_deadline_s(move.priority, now_s),
         plan=plan,
+        newest_partitions=newest,
     )
 
 

@@ -52,20 +52,12 @@ async def read_by_live_attempts(
     if not tables:
         return frozenset()
     cursor = await connection.execute(
-        """SELECT a.region, w.specification
-             FROM attempts a JOIN workloads w USING (workload)
-            WHERE a.ended_s IS NULL
-              AND EXISTS (SELECT FROM unnest(%s::text[]) AS u (data_table)
-                           WHERE position(convert_to(u.data_table, 'UTF8') in w.specification) > 0)""",
+        """SELECT DISTINCT r.data_table, a.region
+             FROM attempts a JOIN workload_tables r USING (workload)
+            WHERE a.ended_s IS NULL AND r.data_table = ANY (%s)""",
         (list(tables),),
     )
-    wanted = frozenset(tables)
-    return frozenset(
-        (each.table, RegionId(region))
-        for region, specification in await cursor.fetchall()
-        for each in _parsed(specification).tables
-        if each.table in wanted
-    )
+    return frozenset((TableId(table), RegionId(region)) for table, region in await cursor.fetchall())
 
 
 async def gpus_held(connection: AnyConnection) -> dict[RegionId, int]:

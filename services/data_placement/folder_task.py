@@ -1,7 +1,8 @@
 """Reads a folder into the catalog or writes the catalog into one, in a process of its own: a million tables take a while.
 
-`python -m services.data_placement.folder_task` reads a request from standard input, for the address of a database may hold
-a password, and prints one JSON object: what was done, or what is wrong.
+`python -m services.data_placement.folder_task` reads a request, one line, from standard input, for the address of a database
+may hold a password, and prints one JSON object: what was done, or what is wrong. When the input ends before that, whoever
+asked is gone and was told nothing: it ends at once, and nothing of what it has not committed is kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -44,6 +47,9 @@ class FolderTaskFailed(Exception):
     """The process ended without an answer."""
 
 
+_ORPHANED = 3
+
+
 class _DryRun(Exception):
     """Ends the transaction: nothing of it is to stay."""
 
@@ -57,13 +63,18 @@ async def run_folder_task(request: FolderRequest) -> Mapping[str, object]:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("a process that reads and writes folders was started without pipes")
     try:
-        answered, _ = await process.communicate(TypeAdapter(FolderRequest).dump_json(request))
-    except asyncio.CancelledError:
+        # Its input stays open: it ends with this process, however that ends.
+        process.stdin.write(TypeAdapter(FolderRequest).dump_json(request) + b"\n")
+        answered = await process.stdout.read()
+        await process.wait()
+    finally:
+        # Cancelled, or done: in either case nothing of it goes on.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-        raise
     if process.returncode:
         raise FolderTaskFailed(f"the process that reads and writes folders ended with {process.returncode}")
     answer = json.loads(answered)
@@ -109,17 +120,26 @@ _TEXTS = {
 """Names that look like numbers are names all the same."""
 
 
-def main() -> int:
-    """Does what standard input says."""
+def _end_with_input() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(_ORPHANED)
+
+
+def main() -> None:
+    """Does what standard input says, and ends the process."""
     configure_logging()
-    request = TypeAdapter(FolderRequest).validate_json(sys.stdin.buffer.read())
+    request = TypeAdapter(FolderRequest).validate_json(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_input, daemon=True).start()
     try:
         answer = asyncio.run(_answer(request))
     except FormatError as error:
         answer = {"problems": [(problem.field, problem.description) for problem in error.problems]}
     json.dump(answer, sys.stdout)
-    return 0
+    sys.stdout.flush()
+    # The thread that waits for the end of the input would hold the interpreter up.
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

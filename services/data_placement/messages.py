@@ -18,7 +18,12 @@ def table_message(record: TableRecord) -> messages.TableRecord:
         size_bytes=record.size_bytes,
         home=record.home,
         copies=[
-            messages.TableCopy(region=copy.region, complete_until_s=copy.complete_until_s, partitions=copy.partitions)
+            messages.TableCopy(
+                region=copy.region,
+                complete_until_s=copy.complete_until_s,
+                partitions=copy.partitions,
+                newest_partitions=copy.newest_partitions,
+            )
             for copy in record.copies
         ],
         partitions=record.partitions,
@@ -48,6 +53,7 @@ def proposal_message(plan: int, move: StoredMove) -> messages.ProposedMove:
         kind=move.kind,
         size_bytes=move.size_bytes,
         reason=move.reason,
+        newest_share=move.newest_share,
     )
 
 

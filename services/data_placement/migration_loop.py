@@ -32,6 +32,7 @@ from data_placement.migrations.migration import Migration
 from data_placement.migrations.storage import Storage
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
+from domain.table_partitions import TablePartitions
 from formats.data_section import DataSection
 from services.clock import ServiceClock
 from services.data_placement import data_use_look, migration_store
@@ -41,6 +42,7 @@ from services.data_placement.movers.mover import Course, Mover
 from services.data_placement.movers.orders import MoverOrder, MoverOutcome, MoverTask, OrderedPart, Partition
 from services.data_placement.moving_settings import MovingSettings
 from services.data_placement.on_demand_look import OnDemandLook
+from services.data_placement.partitions_look import PartitionsLook
 from services.database.channels import CATALOG_CHANNEL, DATA_CHANNEL, SCAN_CHANNEL
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -74,6 +76,10 @@ class _Look:
     tables: Mapping[TableId, Table]
     storage: Storage
     links: Links
+    partitions: Mapping[TableId, TablePartitions]
+    """Of tables of which a migration copies a part."""
+    unsettled: tuple[Migration, ...]
+    """Those that have switched, and what was only written for that is still there."""
     begun_today_bytes: int
     read: frozenset[tuple[TableId, RegionId]]
 
@@ -107,6 +113,7 @@ class MigrationLoop:
         self._under_way: dict[int, _UnderWay] = {}
         self._stored: tuple[int, Storage] | None = None
         """By the catalog's revision."""
+        self._partitions = PartitionsLook()
         self._look_again: Callable[[], None] = _nothing
 
     async def run(self, lease: Lease) -> None:
@@ -137,7 +144,7 @@ class MigrationLoop:
         wanted: Callable[[Migration], bool] = _always
         if self._settings.on_demand:
             found = await self._on_demand.look(
-                self._database, look.migrations, look.storage, look.links, self._clock.now()
+                self._database, look.migrations, look.storage, look.links, self._partitions, self._clock.now()
             )
             wanted = found.wanted
             if found.copies:
@@ -161,12 +168,15 @@ class MigrationLoop:
         if self._stored is None or self._stored[0] != revision:
             self._stored = (revision, await migration_store.load_storage(connection))
         capacity = await migration_store.load_capacity(connection)
+        partial = [each.table for each in migrations if _copies_a_part(each, tables.get(each.table))]
         switched = [each.table for each in migrations if each.state is MigrationState.SWITCHED]
         return _Look(
             tuple(migrations),
             tables,
             Storage(capacity, self._stored[1].stored_bytes),
             await migration_store.load_links(connection),
+            await self._partitions.of(connection, partial, revision),
+            tuple(await migration_store.load_unsettled(connection)),
             await migration_store.bytes_begun_today(connection, now),
             await data_use_look.read_by_live_attempts(connection, switched),
         )
@@ -183,6 +193,7 @@ class MigrationLoop:
             quota_bytes=quota,
             read_in=lambda table, region: (table, region) in look.read,
             wanted=wanted,
+            partitions=look.partitions.get,
         )
 
     # ------------------------------------------------------------ writing
@@ -208,7 +219,13 @@ class MigrationLoop:
         now, migration = self._clock.now(), step.migration
         advance = partial(migration_store.advance, connection, migration, token=token, now=now)
         if isinstance(step, BeginCopy):
-            changes = {"size_bytes": step.size_bytes, "copy_bytes": step.copy_bytes, "parts": step.parts, "reason": ""}
+            changes = {
+                "size_bytes": step.size_bytes,
+                "copy_bytes": step.copy_bytes,
+                "parts": step.parts,
+                "partitions": step.partitions,
+                "reason": "",
+            }
             return await advance(MigrationHappening.COPY_BEGAN, changes=changes)
         if isinstance(step, FailTry):
             return await advance(MigrationHappening.TRY_FAILED, changes={"reason": step.reason, "retry_s": now})
@@ -224,9 +241,10 @@ class MigrationLoop:
 
     def _have_done(self, migrations: Sequence[Migration], look: _Look, lease: Lease) -> None:
         """Each migration that is in a state with a task has a mover at it."""
-        for migration in migrations:
-            task = _TASK_OF.get(migration.state)
-            if task is None or migration.number in self._under_way:
+        tasks = [(migration, _TASK_OF[migration.state]) for migration in migrations if migration.state in _TASK_OF]
+        tasks += [(migration, MoverTask.SETTLE) for migration in look.unsettled if migration.state not in _TASK_OF]
+        for migration, task in tasks:
+            if migration.number in self._under_way:
                 continue
             course = Course(len(migration.parts))
             work = asyncio.create_task(self._do(migration, task, course, look, lease))
@@ -243,15 +261,14 @@ class MigrationLoop:
             outcome = await self._mover.carry_out(order, course)
             if outcome.remark:
                 _log.warning("a migration leaves something behind", migration=migration.number, remark=outcome.remark)
-            if not outcome.done and migration.state in (MigrationState.WITHDRAWN, MigrationState.DELETING):
+            if not outcome.done and task not in (MoverTask.COPY, MoverTask.VERIFY):
                 _log.warning("a mover failed", migration=migration.number, task=task.value, reason=outcome.reason)
                 await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
                 return
-            await self._record(migration, outcome, lease)
-            if task is MoverTask.VERIFY and outcome.done:
-                await self._mover.carry_out(
-                    await self._order(migration, MoverTask.SETTLE, look, lease.token), Course(0)
-                )
+            if task is MoverTask.SETTLE and migration.state is not MigrationState.WITHDRAWN:
+                await self._database.run(partial(_settled, lease=lease, number=migration.number))
+            else:
+                await self._record(migration, outcome, lease)
         except (DatabaseUnavailable, MigrationChanged, LeaseLost) as error:
             _log.warning("what became of a migration is not recorded yet", migration=migration.number, error=str(error))
             await asyncio.sleep(_RETRY_REAL_S)
@@ -298,7 +315,11 @@ class MigrationLoop:
             source,
             self._settings.storage,
             tuple(OrderedPart(tuple(map(str, part.path)), part.bytes) for part in migration.parts),
-            tuple(Partition(name, size, checksum) for name, size, checksum in partitions),
+            tuple(
+                Partition(name, size, checksum)
+                for name, size, checksum in partitions
+                if not migration.partitions or name in migration.partitions
+            ),
             migration.size_bytes,
         )
 
@@ -315,7 +336,8 @@ class MigrationLoop:
                 changes = {"failures": failures, "retry_s": retry_s, "reason": outcome.reason}
                 return await advance(MigrationHappening.TRY_FAILED, changes=changes)
             if migration.state is MigrationState.COPYING:
-                await migration_store.store_copied_bytes(connection, {migration.number: migration.size_bytes}, token)
+                copied = migration.copy_bytes if migration.partitions else migration.size_bytes
+                await migration_store.store_copied_bytes(connection, {migration.number: copied}, token)
                 return await advance(MigrationHappening.COPIED)
             if migration.state is MigrationState.VERIFYING:
                 return await migration_store.switch(connection, migration, token, now, now + self._old_copy_stays_s())
@@ -372,6 +394,20 @@ async def _enqueue(
 ) -> None:
     await assert_held(connection, lease)
     await migration_store.enqueue(connection, wanted, now)
+
+
+async def _settled(connection: AnyConnection, lease: Lease, number: int) -> None:
+    await assert_held(connection, lease)
+    await migration_store.mark_settled(connection, number)
+
+
+def _copies_a_part(migration: Migration, table: Table | None) -> bool:
+    """Whether it brings some partitions alone, or the rest of what the target has."""
+    if migration.newest_partitions is not None:
+        return True
+    if table is None or migration.target in table.regions_up_to_date:
+        return False
+    return migration.target in table.replicas or migration.target in dict(table.newest_held)
 
 
 def _always(_migration: Migration) -> bool:

@@ -15,26 +15,36 @@ from data_placement.links import DEFAULT_BYTES_PER_S, Links
 from data_placement.migrations.bandwidth import SECONDS_PER_DAY, day_of
 from data_placement.migrations.life_cycle import (
     MigrationHappening,
-    MigrationState,
     next_migration_state,
     states_before_migration,
 )
-from data_placement.migrations.migration import Migration, RoutePart, switch_problem, switched_table
+from data_placement.migrations.migration import (
+    Migration,
+    newest_to_copy,
+    switch_problem,
+    switched_table,
+    wider,
+)
 from data_placement.migrations.storage import Storage
 from domain.events import Event, EventKind
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from formats.table_events import table_moved_details
+from services.data_placement.migration_rows import MIGRATION_COLUMNS, migration_of_row, parts_document
 from services.database import event_store
 from services.database.channels import CATALOG_CHANNEL, DATA_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
+from services.database.partition_copy_store import (
+    STORED,
+    forget_partition_copies,
+    load_newest_held,
+    record_partition_copies,
+)
 from services.database.revision_store import Subject, lock_revision, raise_revision
 
 MOST_PLANNED = 1_000
 """So many planned migrations are looked at, in order of rank; the others come when these have begun."""
 
-_COLUMNS = """number, data_table, size_bytes, target, CASE WHEN moves_home THEN source END, priority, deadline_s, on_demand,
-              state, parts, copy_bytes, failures, retry_s, reason"""
 _RANK = "deadline_s IS NULL, CASE WHEN deadline_s IS NULL THEN 0 ELSE priority END, deadline_s, number"
 
 
@@ -54,6 +64,8 @@ class WantedMigration:
     deadline_s: float | None = None
     on_demand: bool = False
     plan: int | None = None
+    newest_partitions: int | None = None
+    """Of a copy: so many of the newest partitions alone; None: the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +81,10 @@ class Enqueued:
 async def enqueue(connection: AnyConnection, wanted: Sequence[WantedMigration], now: float) -> Enqueued:
     """Enqueues migrations, all in one transaction; those that make no sense any more are passed over with the reason.
 
-    What is on the way to the same place already is not enqueued again; where that is more urgent now, it becomes so.
+    What is on the way to the same place already is not enqueued again; where that is more urgent now, it becomes so, and
+    where it has not begun, it brings as many partitions as are wanted now.
     """
+    wanted = _widest(wanted)
     tables = await _tables_named(connection, [each.table for each in wanted], lock=False)
     active = await _active_of(connection, [each.table for each in wanted])
     accepted: list[tuple[WantedMigration, Table]] = []
@@ -80,9 +94,11 @@ async def enqueue(connection: AnyConnection, wanted: Sequence[WantedMigration], 
         if reason:
             passed_over.append((each.table, reason))
             continue
-        accepted.append((each, tables[each.table]))
+        newest = newest_to_copy(tables[each.table], each.target, each.newest_partitions)
+        accepted.append((replace(each, newest_partitions=newest), tables[each.table]))
         active.setdefault(each.table, []).append((0, each.target, each.leaves is not None))
     await _make_urgent(connection, [each for each in wanted if each.deadline_s is not None])
+    await _widen(connection, wanted)
     numbers = await _insert(connection, accepted, now)
     wake_after_commit(connection, DATA_CHANNEL)
     size = sum(table.size_bytes for _, table in accepted)
@@ -92,13 +108,26 @@ async def enqueue(connection: AnyConnection, wanted: Sequence[WantedMigration], 
 async def load_active(connection: AnyConnection) -> list[Migration]:
     """Those that have not ended, by number: all that have begun, and the first MOST_PLANNED of the others."""
     cursor = await connection.execute(
-        f"""SELECT * FROM (SELECT {_COLUMNS} FROM data_migrations WHERE ended_s IS NULL AND state <> 'planned') AS begun
+        f"""SELECT * FROM (SELECT {MIGRATION_COLUMNS} FROM data_migrations WHERE ended_s IS NULL AND state <> 'planned') AS begun
              UNION ALL
-            SELECT * FROM (SELECT {_COLUMNS} FROM data_migrations WHERE ended_s IS NULL AND state = 'planned'
+            SELECT * FROM (SELECT {MIGRATION_COLUMNS} FROM data_migrations WHERE ended_s IS NULL AND state = 'planned'
                             ORDER BY {_RANK} LIMIT %s) AS planned""",
         (MOST_PLANNED,),
     )
-    return sorted((_migration(row) for row in await cursor.fetchall()), key=lambda migration: migration.number)
+    return sorted((migration_of_row(row) for row in await cursor.fetchall()), key=lambda migration: migration.number)
+
+
+async def load_unsettled(connection: AnyConnection) -> list[Migration]:
+    """Those that have switched, and of which movers' own files are left, by number."""
+    cursor = await connection.execute(
+        f"SELECT {MIGRATION_COLUMNS} FROM data_migrations WHERE NOT settled ORDER BY number"
+    )
+    return [migration_of_row(row) for row in await cursor.fetchall()]
+
+
+async def mark_settled(connection: AnyConnection, number: int) -> None:
+    """Nothing but the table is left of its copy."""
+    await connection.execute("UPDATE data_migrations SET settled = true WHERE number = %s", (number,))
 
 
 async def take_over(connection: AnyConnection, token: int) -> None:
@@ -125,6 +154,7 @@ async def advance(
     cursor = await connection.execute(
         """UPDATE data_migrations
               SET state = %(state)s, size_bytes = %(size_bytes)s, parts = %(parts)s, copy_bytes = %(copy_bytes)s,
+                  partitions = %(partitions)s, settled = settled AND NOT %(switches)s,
                   failures = %(failures)s, retry_s = %(retry_s)s, reason = %(reason)s, token = %(token)s,
                   begun_s = CASE WHEN %(begins)s THEN %(now)s ELSE begun_s END,
                   ended_s = CASE WHEN %(ended)s THEN %(now)s END
@@ -134,8 +164,10 @@ async def advance(
             "number": after.number,
             "state": after.state.value,
             "size_bytes": after.size_bytes,
-            "parts": _parts_document(after.parts),
+            "parts": parts_document(after.parts),
             "copy_bytes": after.copy_bytes,
+            "partitions": Jsonb(list(after.partitions)) if after.partitions else None,
+            "switches": happening is MigrationHappening.VERIFIED,
             "failures": after.failures,
             "retry_s": after.retry_s,
             "reason": after.reason,
@@ -175,11 +207,20 @@ async def switch(
         now,
         {"reason": "", "retry_s": old_copy_stays_until_s},
     )
-    moved = switched_table(table, migration)
+    is_partial = bool(migration.partitions) and not await record_partition_copies(
+        connection, migration.table, migration.target, migration.partitions, now
+    )
+    moved = table if is_partial else switched_table(table, migration)
     revision = await raise_revision(connection, Subject.CATALOG)
-    await _write_table(connection, moved, migration, revision)
+    await _write_table(connection, moved, migration, revision, is_partial=is_partial)
+    held_alone = (await load_newest_held(connection, tables=[migration.table])).get(migration.table, ())
     details = table_moved_details(
-        moved, table.home, migration.copy_bytes, moves_home=migration.moves_home, on_demand=migration.on_demand
+        moved,
+        table.home,
+        migration.copy_bytes,
+        moves_home=migration.moves_home,
+        on_demand=migration.on_demand,
+        newest_partitions=dict(held_alone).get(migration.target),
     )
     await event_store.append(connection, [Event(now, EventKind.TABLE_MOVED, region=migration.target, details=details)])
     wake_after_commit(connection, CATALOG_CHANNEL)
@@ -237,14 +278,7 @@ async def load_capacity(connection: AnyConnection) -> dict[RegionId, float]:
 async def load_storage(connection: AnyConnection) -> Storage:
     """What regions can store, and what the catalog says that they do."""
     capacity = await load_capacity(connection)
-    cursor = await connection.execute(
-        """SELECT region, sum(size_bytes)::bigint
-             FROM (SELECT home AS region, size_bytes FROM data_tables
-                    UNION ALL
-                   SELECT r.region, t.size_bytes FROM data_table_replicas r JOIN data_tables t USING (data_table)
-                    WHERE r.region <> t.home) AS copies
-            GROUP BY region ORDER BY region"""
-    )
+    cursor = await connection.execute(f"SELECT region, stored_bytes FROM ({STORED}) AS stored ORDER BY region")
     return Storage(capacity, {RegionId(region): int(stored) for region, stored in await cursor.fetchall()})
 
 
@@ -275,6 +309,9 @@ def _why_not(wanted: WantedMigration, table: Table | None, active: Sequence[tupl
         return f"table {wanted.table} is not in the catalog"
     if wanted.leaves is None and wanted.target in table.regions_up_to_date:
         return f"{wanted.target} holds a copy of {wanted.table} already"
+    newest = wanted.newest_partitions
+    if newest is not None and table.holds_newest(wanted.target, newest):
+        return f"{wanted.target} holds the {newest} newest partitions of {wanted.table} already"
     if wanted.leaves is not None and table.home != wanted.leaves:
         return f"the home of {wanted.table} is {table.home}, not {wanted.leaves}"
     if wanted.leaves == wanted.target:
@@ -321,16 +358,49 @@ async def _make_urgent(connection: AnyConnection, wanted: Sequence[WantedMigrati
     )
 
 
+def _widest(wanted: Sequence[WantedMigration]) -> list[WantedMigration]:
+    """Each copy once, with as many partitions as any of them wants; in the order in which they come first."""
+    copies: dict[tuple[TableId, RegionId], WantedMigration] = {}
+    found: list[WantedMigration | tuple[TableId, RegionId]] = []
+    for each in wanted:
+        key = (each.table, each.target)
+        if each.leaves is not None:
+            found.append(each)
+        elif key in copies:
+            first = copies[key]
+            copies[key] = replace(first, newest_partitions=wider(first.newest_partitions, each.newest_partitions))
+        else:
+            copies[key] = each
+            found.append(key)
+    return [each if isinstance(each, WantedMigration) else copies[each] for each in found]
+
+
+async def _widen(connection: AnyConnection, wanted: Sequence[WantedMigration]) -> None:
+    """What has not begun brings as many partitions as are wanted now."""
+    await connection.execute(
+        """UPDATE data_migrations m
+              SET newest_partitions = CASE WHEN u.newest IS NOT NULL THEN GREATEST(m.newest_partitions, u.newest) END
+             FROM unnest(%s::text[], %s::text[], %s::int[]) AS u (data_table, target, newest)
+            WHERE m.state = 'planned' AND m.data_table = u.data_table AND m.target = u.target
+              AND m.newest_partitions < COALESCE(u.newest, 2147483647)""",
+        (
+            [each.table for each in wanted],
+            [each.target for each in wanted],
+            [each.newest_partitions for each in wanted],
+        ),
+    )
+
+
 async def _insert(
     connection: AnyConnection, accepted: Sequence[tuple[WantedMigration, Table]], now: float
 ) -> list[int]:
     """One that another transaction has just enqueued too is left to that."""
     cursor = await connection.execute(
         """INSERT INTO data_migrations (data_table, source, target, moves_home, size_bytes, priority, deadline_s, on_demand,
-                                        plan, state, planned_s)
+                                        plan, newest_partitions, state, planned_s)
            SELECT u.*, 'planned', %s
              FROM unnest(%s::text[], %s::text[], %s::text[], %s::bool[], %s::bigint[], %s::smallint[], %s::float8[],
-                         %s::bool[], %s::bigint[]) AS u
+                         %s::bool[], %s::bigint[], %s::int[]) AS u
            ON CONFLICT DO NOTHING RETURNING number""",
         (
             now,
@@ -343,6 +413,7 @@ async def _insert(
             [each.deadline_s for each, _ in accepted],
             [each.on_demand for each, _ in accepted],
             [each.plan for each, _ in accepted],
+            [each.newest_partitions for each, _ in accepted],
         ),
     )
     return sorted(int(row[0]) for row in await cursor.fetchall())
@@ -359,6 +430,8 @@ async def _tables_named(connection: AnyConnection, names: Sequence[TableId], *, 
         + (" FOR UPDATE" if lock else ""),
         (list(names),),
     )
+    rows = await cursor.fetchall()
+    newest_held = await load_newest_held(connection, tables=names)
     return {
         TableId(name): Table(
             TableId(name),
@@ -366,17 +439,24 @@ async def _tables_named(connection: AnyConnection, names: Sequence[TableId], *, 
             RegionId(home),
             tuple(map(RegionId, replicas)),
             tuple((RegionId(region), lag_s) for region, lag_s in zip(replicas, lags_s, strict=True) if lag_s > 0),
+            newest_held.get(TableId(name), ()),
         )
-        for name, size, home, replicas, lags_s in await cursor.fetchall()
+        for name, size, home, replicas, lags_s in rows
     }
 
 
-async def _write_table(connection: AnyConnection, moved: Table, migration: Migration, revision: int) -> None:
-    """Home and replicas as they are after the switch; from now on no fleet file says where this table is."""
+async def _write_table(
+    connection: AnyConnection, moved: Table, migration: Migration, revision: int, *, is_partial: bool
+) -> None:
+    """Home and replicas as they are after the switch; from now on no fleet file says where this table is. `is_partial`:
+    the copy holds partitions alone.
+    """
     await connection.execute(
         "UPDATE data_tables SET home = %s, revision = %s, from_fleet = false WHERE data_table = %s",
         (moved.home, revision, moved.table),
     )
+    if is_partial:
+        return
     await connection.execute(
         "DELETE FROM data_table_replicas WHERE data_table = %s AND NOT region = ANY (%s)",
         (moved.table, list(moved.replicas)),
@@ -388,37 +468,4 @@ async def _write_table(connection: AnyConnection, moved: Table, migration: Migra
                ON CONFLICT (data_table, region) DO UPDATE SET complete_until_s = excluded.complete_until_s""",
             (migration.target, moved.table),
         )
-    await connection.execute(
-        "DELETE FROM data_partition_copies WHERE data_table = %s AND region = %s", (moved.table, migration.target)
-    )
-
-
-def _parts_document(parts: Sequence[RoutePart]) -> Jsonb | None:
-    return Jsonb([[list(part.path), part.bytes] for part in parts]) if parts else None
-
-
-def _migration(row: Sequence[object]) -> Migration:
-    number, table, size, target, leaves, priority, deadline_s, on_demand, state, parts, *rest = row
-    copy_bytes, failures, retry_s, reason = rest
-    return Migration(
-        int(str(number)),
-        TableId(str(table)),
-        int(str(size)),
-        RegionId(str(target)),
-        None if leaves is None else RegionId(str(leaves)),
-        int(str(priority)),
-        None if deadline_s is None else float(str(deadline_s)),
-        bool(on_demand),
-        MigrationState(str(state)),
-        _parts(parts),
-        int(str(copy_bytes)),
-        int(str(failures)),
-        float(str(retry_s)),
-        str(reason),
-    )
-
-
-def _parts(document: object) -> tuple[RoutePart, ...]:
-    if not isinstance(document, list):
-        return ()
-    return tuple(RoutePart(tuple(RegionId(region) for region in path), size) for path, size in document)
+    await forget_partition_copies(connection, moved.table, [migration.target])

@@ -11,7 +11,7 @@ from services.grpc_errors import InvalidArgument
 from topmast.v1 import data_placement_pb2 as messages
 
 _COLUMNS = """number, data_table, source, target, moves_home, state, size_bytes, copied_bytes, planned_s, deadline_s, ended_s,
-              reason, plan"""
+              reason, plan, newest_partitions, copy_bytes"""
 
 
 async def list_moves(
@@ -56,6 +56,8 @@ def _moves(rows: Sequence[TupleRow]) -> list[messages.TableMove]:
             ended_s=row[10],
             reason=row[11],
             plan=row[12] or 0,
+            newest_partitions=row[13],
+            to_copy_bytes=row[14],
         )
         for row in rows
     ]

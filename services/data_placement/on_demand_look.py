@@ -30,6 +30,7 @@ from domain.workload import WorkloadSpecification
 from regional_scheduler.hosting import HostingRegions
 from services.data_placement.data_use_look import QueuedWorkloads, gpus_held
 from services.data_placement.migration_store import WantedMigration
+from services.data_placement.partitions_look import PartitionsLook
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.global_scheduler.surroundings import Surroundings, SurroundingsKeeper
@@ -74,7 +75,13 @@ class OnDemandLook:
         """So many of the queue were looked at before; those that get nothing hold up nobody behind them."""
 
     async def look(
-        self, database: Database, migrations: Sequence[Migration], storage: Storage, links: Links, now: float
+        self,
+        database: Database,
+        migrations: Sequence[Migration],
+        storage: Storage,
+        links: Links,
+        partitions: PartitionsLook,
+        now: float,
     ) -> OnDemand:
         """What is wanted now; raises DatabaseUnavailable."""
         queue = await database.run(self._load, snapshot=True)
@@ -88,6 +95,8 @@ class OnDemandLook:
         complete = is_end and not self._passed
         self._passed = 0 if is_end else self._passed + MOST_AWAITING
         present = self._surroundings.present()
+        partial_tables = _read_in_part(queue, present.catalog)
+        known = await database.run(lambda connection: partitions.now(connection, partial_tables), snapshot=True)
         around = DataSurroundings(
             now,
             present.catalog.table,
@@ -96,13 +105,22 @@ class OnDemandLook:
             links,
             storage.free_bytes(migrations),
             on_the_way(migrations),
+            known.get,
         )
         # In a thread: routes are searched in graphs. Nothing that it reads changes in place but single tables.
         choices = await asyncio.to_thread(_choose, queue, present, around)
         self._say(choices, complete)
         wanted = wanted_by(choices)
         copies = tuple(
-            WantedMigration(copy.table, copy.target, None, copy.priority, copy.deadline_s, on_demand=True)
+            WantedMigration(
+                copy.table,
+                copy.target,
+                None,
+                copy.priority,
+                copy.deadline_s,
+                on_demand=True,
+                newest_partitions=copy.newest_partitions,
+            )
             for choice in choices
             if isinstance(choice, Chosen)
             for copy in choice.copies
@@ -145,6 +163,17 @@ def _choose(queue: _Queue, present: Surroundings, around: DataSurroundings) -> l
         for workload, priority, specification in queue.awaiting
     ]
     return choose_copies(waiting, around)
+
+
+def _read_in_part(queue: _Queue, catalog: Catalog) -> list[TableId]:
+    """Of the tables that workloads wait for, those of which a copy may lack some: only what it lacks has to be copied."""
+    found: set[TableId] = set()
+    for _, _, specification in queue.awaiting:
+        for each in specification.tables:
+            table = catalog.table(each.table)
+            if table is not None and (each.newest_partitions is not None or table.lags_s or table.newest_held):
+                found.add(each.table)
+    return sorted(found)
 
 
 def _where_queued_could_run(

@@ -83,6 +83,9 @@ def reader_uses(specification: WorkloadSpecification, uses: Sequence[RunUse], da
     if fingerprint is None:
         return []
     tables = tuple(str(table.table) for table in specification.tables)
+    newest = tuple(
+        (str(table.table), table.newest_partitions) for table in specification.tables if table.newest_partitions
+    )
     hours: dict[tuple[str, int], tuple[float, float]] = {}
     main = max((use for use in uses if use.gpu_hours > 0), key=lambda use: (use.gpu_hours, use.gpu_model), default=None)
     for use in uses:
@@ -99,6 +102,7 @@ def reader_uses(specification: WorkloadSpecification, uses: Sequence[RunUse], da
             gpu_hours,
             cpu_hours,
             tables,
+            newest,
         )
         for (model, priority), (gpu_hours, cpu_hours) in sorted(hours.items())
     ]

@@ -21,6 +21,7 @@ from services.database.channels import CATALOG_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
 from services.database.large_results import all_rows, rows_in_parts
+from services.database.partition_copy_store import forget_partition_copies_elsewhere, load_newest_held
 from services.database.plan_store import load_hints
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 from services.database.tables.catalog import DATA_TABLE_REPLICAS, DATA_TABLES, DROPPED_DATA_TABLES
@@ -55,8 +56,15 @@ _TABLES = (
 )
 
 
+class TablesRefused(Exception):
+    """A sentence that says what is wrong with tables, and what to do about it."""
+
+
 async def apply_tables(connection: AnyConnection, tables: Iterable[Table]) -> int:
     """Replaces all tables that come from a fleet file and returns the catalog's revision; the same ones change nothing.
+
+    Raises TablesRefused, and then the transaction must be rolled back, where a copy that is being deleted would be named, or
+    the files of two tables would lie in one folder.
 
     Tables that were imported, or moved since, stay as they are, also when the file names them. Names are taken to be
     unique. A caller that also applies a fleet in the same transaction does that first: all lock the two revisions in
@@ -71,9 +79,12 @@ async def apply_tables(connection: AnyConnection, tables: Iterable[Table]) -> in
     changed = [table for name, table in sorted(wanted.items()) if stored.get(name) != table]
     if not gone and not changed:
         return revision
+    await _require_lasting_copies(connection, changed)
     revision = await raise_revision(connection, Subject.CATALOG)
     await drop_tables(connection, gone, revision)
     await _change(connection, changed, revision)
+    if nested := await nested_tables(connection):
+        raise TablesRefused(nested[0])
     wake_after_commit(connection, CATALOG_CHANNEL)
     return revision
 
@@ -85,6 +96,38 @@ async def drop_tables(connection: AnyConnection, names: Sequence[TableId], revis
     await execute(connection, delete(DATA_TABLES).where(any_of(DATA_TABLES.c.data_table, names)))
     rows = [(name, revision) for name in names]
     await execute(connection, upsert_rows(DROPPED_DATA_TABLES, ("data_table", "revision"), rows))
+
+
+async def nested_tables(connection: AnyConnection) -> list[str]:
+    """A sentence for each of the first tables whose folder would lie among the files of another one."""
+    cursor = await connection.execute(
+        """SELECT i.data_table, o.data_table
+             FROM data_tables i CROSS JOIN LATERAL generate_series(2, length(i.data_table) - 1) AS place
+             JOIN data_tables o ON o.data_table = left(i.data_table, place - 1)
+            WHERE position('/' IN i.data_table) > 0 AND substr(i.data_table, place, 1) = '/'
+            ORDER BY 1, 2 LIMIT 10"""
+    )
+    return [
+        f"the folder of table {inner} would lie among the files of table {outer}; rename one of them"
+        for inner, outer in await cursor.fetchall()
+    ]
+
+
+async def copies_that_go(connection: AnyConnection, places: Sequence[tuple[TableId, RegionId]]) -> list[str]:
+    """A sentence for each of the first of these copies that a migration is just deleting."""
+    cursor = await connection.execute(
+        """WITH going AS (SELECT number, data_table, CASE state WHEN 'deleting' THEN source ELSE target END AS region
+                            FROM data_migrations WHERE state IN ('deleting', 'withdrawn'))
+           SELECT g.number, g.data_table, g.region
+             FROM going g JOIN unnest(%s::text[], %s::text[]) AS u (data_table, region) USING (data_table, region)
+            ORDER BY g.number LIMIT 10""",
+        ([table for table, _ in places], [region for _, region in places]),
+    )
+    return [
+        f"migration {number} is deleting what is in {region} of table {table}; do it again when that has ended"
+        " (`topmast data moves`), or name other regions"
+        for number, table, region in await cursor.fetchall()
+    ]
 
 
 async def homeless_tables(connection: AnyConnection) -> tuple[int, str]:
@@ -99,6 +142,7 @@ async def homeless_tables(connection: AnyConnection) -> tuple[int, str]:
 
 async def forget_copies_elsewhere(connection: AnyConnection) -> None:
     """Copies in regions that the fleet does not have are none any more. The caller has locked the fleet and the catalog."""
+    await forget_partition_copies_elsewhere(connection)
     cursor = await connection.execute(
         """SELECT DISTINCT data_table FROM data_table_replicas c
             WHERE NOT EXISTS (SELECT FROM regions r WHERE r.region = c.region)"""
@@ -138,6 +182,8 @@ async def update_catalog(connection: AnyConnection, catalog: Catalog) -> None:
         async for rows in parts:
             for name, size_bytes, home, replicas, lags_s in rows:
                 catalog.enter(TableId(name), size_bytes, RegionId(home), *_copies(replicas, lags_s))
+    for name, newest_held in (await load_newest_held(connection, since_revision=catalog.revision)).items():
+        catalog.enter_newest_held(name, newest_held)
     catalog.hints = await load_hints(connection)
     catalog.revision = revision
 
@@ -162,6 +208,13 @@ async def _tables_of_fleet(connection: AnyConnection) -> list[Table]:
     return [
         Table(TableId(name), size, RegionId(home), *_copies(regions, lags)) for name, size, home, regions, lags in rows
     ]
+
+
+async def _require_lasting_copies(connection: AnyConnection, tables: Sequence[Table]) -> None:
+    """What is just being deleted must not be called a copy."""
+    going = await copies_that_go(connection, [(table.table, region) for table in tables for region in table.regions])
+    if going:
+        raise TablesRefused(going[0])
 
 
 async def _of_others(connection: AnyConnection, names: Sequence[TableId]) -> list[TableId]:

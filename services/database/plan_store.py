@@ -60,6 +60,8 @@ class StoredMove:
     size_bytes: int
     priority: int | None
     reason: str
+    newest_share: float | None = None
+    """A copy of the newest partitions alone, which are this part of the table's bytes; None: of all of it."""
 
 
 _COLUMNS = "plan, state, settings, asked_s, ended_s, applied_s, stage, done, figures, problem"
@@ -118,7 +120,8 @@ async def finish_plan(
     async with (
         connection.cursor() as cursor,
         cursor.copy(
-            """COPY data_plan_moves (plan, position, data_table, source, target, kind, size_bytes, priority, reason)
+            """COPY data_plan_moves (plan, position, data_table, source, target, kind, size_bytes, priority, reason,
+                                     newest_share)
                FROM STDIN"""
         ) as copy,
     ):
@@ -134,6 +137,7 @@ async def finish_plan(
                     move.size_bytes,
                     move.priority,
                     move.reason,
+                    move.newest_share,
                 )
             )
     await connection.execute("DELETE FROM data_hints")
@@ -169,7 +173,7 @@ async def count_moves(connection: AnyConnection, plan: int) -> int:
 async def load_moves(connection: AnyConnection, plan: int, after: int, limit: int) -> list[StoredMove]:
     """The moves of a plan behind a position (-1: all), in their order."""
     cursor = await connection.execute(
-        """SELECT position, data_table, source, target, kind, size_bytes, priority, reason FROM data_plan_moves
+        """SELECT position, data_table, source, target, kind, size_bytes, priority, reason, newest_share FROM data_plan_moves
             WHERE plan = %s AND position > %s ORDER BY position LIMIT %s""",
         (plan, after, limit),
     )
@@ -179,7 +183,7 @@ async def load_moves(connection: AnyConnection, plan: int, after: int, limit: in
 async def moves_of_table(connection: AnyConnection, plan: int, table: str) -> list[StoredMove]:
     """What a plan proposes of one table."""
     cursor = await connection.execute(
-        """SELECT position, data_table, source, target, kind, size_bytes, priority, reason FROM data_plan_moves
+        """SELECT position, data_table, source, target, kind, size_bytes, priority, reason, newest_share FROM data_plan_moves
             WHERE plan = %s AND data_table = %s ORDER BY position""",
         (plan, table),
     )

@@ -10,6 +10,7 @@ from psycopg.rows import TupleRow
 from domain.identifiers import TableId
 from domain.table import namespace_of
 from services.database.connection import AnyConnection
+from services.database.partition_copy_store import load_newest_held
 
 SHOWN_READERS = 20
 
@@ -22,6 +23,8 @@ class CopyRecord:
     complete_until_s: float | None
     partitions: int | None
     """So many, where it is not complete; None: it is."""
+    newest_partitions: int | None = None
+    """So many of these are the newest without a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,9 @@ _PAGE = """
          WHERE t.data_table > %(after)s
            AND (%(namespace)s = '' OR t.data_table >= %(namespace)s || '.' AND t.data_table < %(namespace)s || '/')
            AND (%(region)s = '' OR t.home = %(region)s
-                OR EXISTS (SELECT FROM data_table_replicas c WHERE c.data_table = t.data_table AND c.region = %(region)s))
+                OR EXISTS (SELECT FROM data_table_replicas c WHERE c.data_table = t.data_table AND c.region = %(region)s)
+                OR EXISTS (SELECT FROM data_partition_copies c
+                            WHERE c.data_table = t.data_table AND c.region = %(region)s))
          ORDER BY t.data_table LIMIT %(limit)s)
     SELECT p.data_table, p.size_bytes, p.home, p.last_partition_s,
            (SELECT count(*) FROM data_partitions a WHERE a.data_table = p.data_table),
@@ -99,13 +104,13 @@ async def load_page(
     """The tables behind a name, by name; empty filters exclude nothing."""
     parameters = {"after": after, "namespace": namespace, "region": region, "limit": limit}
     cursor = await connection.execute(_PAGE, parameters)
-    return _records(await cursor.fetchall())
+    return await _records(connection, await cursor.fetchall())
 
 
 async def load_table(connection: AnyConnection, table: str) -> TableRecord | None:
     """That table; None where there is none."""
     cursor = await connection.execute(_ONE, {"after": table, "namespace": "", "region": "", "limit": 1})
-    found = _records(await cursor.fetchall())
+    found = await _records(connection, await cursor.fetchall())
     return found[0] if found else None
 
 
@@ -127,7 +132,9 @@ async def names_alike(connection: AnyConnection, table: str) -> list[str]:
     return [str(row[0]) for row in await cursor.fetchall()]
 
 
-def _records(rows: Sequence[TupleRow]) -> list[TableRecord]:
+async def _records(connection: AnyConnection, rows: Sequence[TupleRow]) -> list[TableRecord]:
+    alone = [TableId(row[0]) for row in rows if row[7]]
+    newest_held = await load_newest_held(connection, tables=alone) if alone else {}
     return [
         TableRecord(
             name,
@@ -137,7 +144,10 @@ def _records(rows: Sequence[TupleRow]) -> list[TableRecord]:
             home,
             (
                 *(CopyRecord(region, until, None) for region, until in zip(complete, untils, strict=True)),
-                *(CopyRecord(region, None, count) for region, count in zip(partial, counts, strict=True)),
+                *(
+                    CopyRecord(region, None, count, min(count, dict(newest_held.get(TableId(name), ())).get(region, 0)))
+                    for region, count in zip(partial, counts, strict=True)
+                ),
             ),
             partitions,
             last,

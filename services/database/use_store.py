@@ -35,6 +35,8 @@ class ReaderUse:
     gpu_hours: float
     cpu_hours: float
     tables: tuple[str, ...]
+    newest_partitions: tuple[tuple[str, int], ...] = ()
+    """Of tables of which it read no more than the newest partitions, how many."""
 
 
 async def counted_through(connection: AnyConnection) -> int:
@@ -99,13 +101,24 @@ async def count_uses(connection: AnyConnection, uses: Sequence[ReaderUse], after
             [use.cpu_hours for use in uses],
         ),
     )
+    await _add_reads(connection, uses)
+    return True
+
+
+async def _add_reads(connection: AnyConnection, uses: Sequence[ReaderUse]) -> None:
+    """Who reads what, and which newest part of it as the table is now."""
+    newest = {(use.name, table): count for use in uses for table, count in use.newest_partitions}
     pairs = sorted({(use.name, table) for use in uses for table in use.tables})
     await connection.execute(
-        """INSERT INTO data_reads (table_number, reader)
-           SELECT t.number, r.reader FROM unnest(%s::text[], %s::text[]) AS u (name, data_table)
+        """INSERT INTO data_reads AS d (table_number, reader, newest_share)
+           SELECT t.number, r.reader, CASE WHEN u.newest IS NULL OR t.size_bytes = 0 THEN 1.0 ELSE
+                      (SELECT coalesce(greatest(sum(n.size_bytes), 1) / t.size_bytes, 1)
+                         FROM (SELECT p.size_bytes FROM data_partitions p WHERE p.data_table = t.data_table
+                                ORDER BY p.created_s DESC, p.partition DESC LIMIT u.newest) AS n) END
+             FROM unnest(%s::text[], %s::text[], %s::int[]) AS u (name, data_table, newest)
              JOIN data_readers r USING (name) JOIN data_tables t USING (data_table)
             ORDER BY 1, 2
-           ON CONFLICT DO NOTHING""",
-        ([name for name, _ in pairs], [table for _, table in pairs]),
+           ON CONFLICT (table_number, reader) DO UPDATE SET newest_share = excluded.newest_share
+            WHERE d.newest_share <> excluded.newest_share""",
+        ([name for name, _ in pairs], [table for _, table in pairs], [newest.get(pair) for pair in pairs]),
     )
-    return True

@@ -77,7 +77,7 @@ _JOBS = f"""
 
 _READS = f"""
     COPY ({_DEMAND}
-          SELECT r.name AS job, t.data_table AS "table"
+          SELECT r.name AS job, t.data_table AS "table", d.newest_share
             FROM data_reads d JOIN data_readers r USING (reader) JOIN data_tables t ON t.number = d.table_number
             CROSS JOIN spanned LEFT JOIN observed o ON o.reader = r.reader
            WHERE r.fingerprint IS NULL OR o.reader IS NOT NULL)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from domain.warehouse import WarehouseCatalog
 from formats.problems import FieldProblem, FormatError, in_quotes, suggestion
+from services.database.catalog_store import nested_tables
 from services.database.channels import CATALOG_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import execute, upsert_rows
+from services.database.partition_copy_store import STORED
 from services.database.revision_store import Subject, lock_revision, raise_revision
 from services.database.tables.catalog import DATA_LINKS, DATA_NAMESPACES, DATA_REGIONS
 from services.database.tables.data_use import DATA_GPU_SUPPLY, DATA_QUOTAS
@@ -66,6 +68,7 @@ async def import_catalog(
         if dropped:
             await connection.execute(_DROP_GONE, (revision,))
         await _merge_tables(connection, choices, revision, now_s)
+        await _require_folders_of_their_own(connection)
         wake_after_commit(connection, CATALOG_CHANNEL)
     await connection.execute(_FORGET_NAMED_READERS if choices.keep_others else _FORGET_READERS)
     await connection.execute(_ADD_READERS)
@@ -96,17 +99,9 @@ async def full_regions(connection: AnyConnection) -> list[str]:
     ]
 
 
-_FULL_REGIONS = """
-    WITH held AS (SELECT home AS region, size_bytes FROM data_tables
-                  UNION ALL
-                  SELECT c.region, t.size_bytes FROM data_table_replicas c JOIN data_tables t USING (data_table)
-                   WHERE c.region <> t.home
-                  UNION ALL
-                  SELECT c.region, p.size_bytes
-                    FROM data_partition_copies c JOIN data_partitions p USING (data_table, partition)),
-         stored AS (SELECT region, sum(size_bytes) AS stored FROM held GROUP BY region)
-    SELECT region, storage_bytes, stored FROM data_regions JOIN stored USING (region)
-     WHERE stored > storage_bytes ORDER BY region"""
+_FULL_REGIONS = f"""
+    SELECT region, storage_bytes, stored_bytes FROM data_regions JOIN ({STORED}) AS stored USING (region)
+     WHERE stored_bytes > storage_bytes ORDER BY region"""
 
 
 # ---------------------------------------------------------------- checks
@@ -172,6 +167,12 @@ async def _require_lasting_copies(connection: AnyConnection, choices: ImportChoi
         raise FormatError("warehouse", problems)
 
 
+async def _require_folders_of_their_own(connection: AnyConnection) -> None:
+    nested = await nested_tables(connection)
+    if nested:
+        raise FormatError("warehouse", [FieldProblem("tables, table", sentence) for sentence in nested])
+
+
 # ---------------------------------------------------------------- tables
 
 _DIFFERENT_COPIES = """
@@ -207,6 +208,13 @@ _DROP_GONE = f"""
 
 _DROP_COPIES = """
     DELETE FROM data_table_replicas c USING data_staged_tables s WHERE c.data_table = s.data_table"""
+
+# Where a file says that all of a table is, nothing is held alone.
+_FORGET_PARTITION_COPIES = """
+    DELETE FROM data_partition_copies h USING data_staged_tables s
+     WHERE h.data_table = s.data_table
+       AND (h.region = s.home OR EXISTS (SELECT FROM data_staged_copies c
+                                          WHERE c.data_table = h.data_table AND c.region = h.region))"""
 
 _MOVE = f"""
     UPDATE data_tables t SET home = s.home, revision = %s FROM data_staged_tables s
@@ -259,6 +267,7 @@ async def _merge_tables(connection: AnyConnection, choices: ImportChoices, revis
     if choices.take_places:
         await connection.execute(_MOVE, (revision,))
         await connection.execute(_DROP_COPIES)
+        await connection.execute(_FORGET_PARTITION_COPIES)
     await connection.execute(_ADD, {"take_places": choices.take_places, "revision": revision, "now_s": now_s})
     await connection.execute(_DROP_PARTITIONS)
     await connection.execute(_ADD_PARTITIONS)
@@ -288,8 +297,8 @@ _ADD_READERS = """
     ON CONFLICT (name) DO NOTHING"""
 
 _ADD_READS = """
-    INSERT INTO data_reads (table_number, reader)
-    SELECT t.number, r.reader
+    INSERT INTO data_reads (table_number, reader, newest_share)
+    SELECT t.number, r.reader, s.newest_share
       FROM data_staged_reads s
       JOIN data_staged_tables st ON st.position = s.table_position
       JOIN data_tables t ON t.data_table = st.data_table

@@ -88,11 +88,12 @@ async def _stage_readers(connection: AnyConnection, warehouse: Warehouse) -> Non
             pa.array(jobs.cpu_hours),
         ),
     )
-    start, reader = warehouse.readers()
+    reader = np.repeat(np.arange(jobs.count), np.diff(jobs.table_start))
+    share = np.ones(len(jobs.tables)) if jobs.newest_share is None else jobs.newest_share
     await _copy(
         connection,
-        "COPY data_staged_reads (table_position, reader_position) FROM STDIN (FORMAT csv)",
-        (pa.array(np.repeat(np.arange(warehouse.tables.count), np.diff(start))), pa.array(reader)),
+        "COPY data_staged_reads (table_position, reader_position, newest_share) FROM STDIN (FORMAT csv)",
+        (pa.array(jobs.tables), pa.array(reader), pa.array(share)),
     )
 
 

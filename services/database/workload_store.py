@@ -72,7 +72,7 @@ class SubmissionResult:
 
 
 async def insert_submissions(connection: AnyConnection, submissions: Sequence[NewWorkload]) -> list[SubmissionResult]:
-    """Accepts all of them or none: workloads, jobs, queue entries and `submitted` events.
+    """Accepts all of them or none: workloads, jobs, input tables, queue entries and `submitted` events.
 
     A submission whose idempotency key its tenant has used before, with the same digest, changes nothing and gets the
     name of the first one; so does a repetition within `submissions`.
@@ -101,6 +101,7 @@ async def insert_submissions(connection: AnyConnection, submissions: Sequence[Ne
                 raise RepeatTransaction("an idempotency key was used at the same time") from error
             raise
         await _copy_jobs(connection, new)
+        await _copy_tables(connection, new)
         await _copy_queue_entries(connection, new)
         await _copy_events(connection, new)
         wake_after_commit(connection, SCAN_CHANNEL)
@@ -204,6 +205,24 @@ async def _copy_jobs(connection: AnyConnection, new: Sequence[NewWorkload]) -> N
                         wanted.memory_gib,
                     )
                 )
+
+
+async def _copy_tables(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:
+    """Which tables each of them reads, if any do."""
+    reads = [
+        (submission.workload, table)
+        for submission in new
+        for table in sorted({each.table for each in submission.specification.tables})
+    ]
+    if not reads:
+        return
+    async with (
+        connection.cursor() as cursor,
+        cursor.copy("COPY workload_tables (workload, data_table) FROM STDIN (FORMAT BINARY)") as copy,
+    ):
+        copy.set_types(["text", "text"])
+        for read in reads:
+            await copy.write_row(read)
 
 
 async def _copy_queue_entries(connection: AnyConnection, new: Sequence[NewWorkload]) -> None:

@@ -18,6 +18,7 @@ from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant, quota_charges
 from services.database import catalog_store, event_store, fleet_store, tenant_store
+from services.database.catalog_store import TablesRefused
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.fleet_store import FleetRefused
@@ -43,7 +44,7 @@ async def replace_fleet(
     """The fleet and the tables of one fleet file; and all tenants, unless they stay as they are (None).
 
     Raises PreconditionFailed while something runs on a machine that would disappear, or where the fleet has not the virtual
-    clusters of the tenants that stay; InvalidArgument where what is given does not match; and as `replace_tenants`.
+    clusters of the tenants that stay; where a table would be named that is just being deleted; InvalidArgument where what is given does not match; and as `replace_tenants`.
 
     A machine that disappears while it is down or drained ends that in the event log: one that comes later under its name is up.
     """
@@ -54,7 +55,10 @@ async def replace_fleet(
     except FleetRefused as refused:
         raise PreconditionFailed("MACHINES_IN_USE", "fleet", str(refused)) from refused
     await event_store.append(connection, ups)
-    await catalog_store.apply_tables(connection, tables)
+    try:
+        await catalog_store.apply_tables(connection, tables)
+    except TablesRefused as refused:
+        raise PreconditionFailed("TABLES", "fleet", str(refused)) from refused
     await _require_homes(connection)
     wake_after_commit(connection, SCAN_CHANNEL)
     if tenants is not None:

@@ -145,7 +145,8 @@ def _retry_from_proto(message: workload_pb2.RetryPolicy) -> RetryPolicy:
 
 def _table_input(message: workload_pb2.TableInput) -> TableInput:
     max_age_s = message.max_age_s if message.HasField("max_age_s") else None
-    return TableInput(TableId(message.table), message.fresh, max_age_s)
+    newest = message.newest_partitions if message.HasField("newest_partitions") else None
+    return TableInput(TableId(message.table), message.fresh, max_age_s, newest)
 
 
 def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2.WorkloadSpecification:
@@ -156,7 +157,12 @@ def specification_to_proto(specification: WorkloadSpecification) -> workload_pb2
         tenant=specification.tenant,
         jobs=[_job_to_proto(job) for job in specification.jobs],
         tables=[
-            workload_pb2.TableInput(table=table.table, fresh=table.fresh, max_age_s=table.max_age_s)
+            workload_pb2.TableInput(
+                table=table.table,
+                fresh=table.fresh,
+                max_age_s=table.max_age_s,
+                newest_partitions=table.newest_partitions,
+            )
             for table in specification.tables
         ],
         regions=specification.regions,

@@ -171,8 +171,14 @@ class SimulatedEvents:
 
     def table_moved(self, table: Table, source: RegionId, migration: Migration, now: float) -> None:
         """`table` is where it is from now on; `source` was its home."""
+        held_alone = dict(table.newest_held).get(migration.target)
         details = table_moved_details(
-            table, source, migration.copy_bytes, moves_home=migration.moves_home, on_demand=migration.on_demand
+            table,
+            source,
+            migration.copy_bytes,
+            moves_home=migration.moves_home,
+            on_demand=migration.on_demand,
+            newest_partitions=held_alone,
         )
         self._sink(Event(now, EventKind.TABLE_MOVED, region=migration.target, details=details))
 

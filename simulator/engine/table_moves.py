@@ -25,8 +25,15 @@ from data_placement.migrations.decision import (
     decide,
 )
 from data_placement.migrations.life_cycle import MigrationHappening, MigrationState, next_migration_state
-from data_placement.migrations.migration import Migration, switch_problem, switched_table
-from data_placement.migrations.storage import Storage, stored_bytes
+from data_placement.migrations.migration import (
+    Migration,
+    after_copy,
+    newest_to_copy,
+    switch_problem,
+    switched_table,
+    wider,
+)
+from data_placement.migrations.storage import Storage, copies_of, stored_bytes
 from data_placement.on_demand import (
     AwaitingWorkload,
     Chosen,
@@ -74,7 +81,8 @@ class TableMoves:
         self._begun: dict[int, int] = {}
         """Bytes of copies by the day on which they began."""
         self._wanted: frozenset[tuple[TableId, RegionId]] = frozenset()
-        self._stored = stored_bytes(world.catalog)
+        self._partitions = dict(given.partitions)
+        self._stored = stored_bytes(world.catalog, self._partitions)
         self.moved = 0
         """How many copies were completed."""
         self.moved_bytes = 0
@@ -128,12 +136,27 @@ class TableMoves:
                 continue
             deadline_s = None if move.deadline_s is None else self._start_s + move.deadline_s
             leaves = table.home if move.moves_home else None
-            self._enqueue(Migration(0, move.table, table.size_bytes, move.target, leaves, move.priority, deadline_s))
+            newest = newest_to_copy(table, move.target, move.newest_partitions)
+            self._enqueue(
+                Migration(
+                    0,
+                    move.table,
+                    table.size_bytes,
+                    move.target,
+                    leaves,
+                    move.priority,
+                    deadline_s,
+                    newest_partitions=newest,
+                )
+            )
 
     def _enqueue(self, migration: Migration) -> None:
-        """Unless the same is on the way already."""
-        for other in self._migrations.values():
+        """Unless the same is on the way already; where that has not begun, it brings what this one would."""
+        for number, other in self._migrations.items():
             if (other.table, other.target) == (migration.table, migration.target) and not other.ended:
+                if other.state is MigrationState.PLANNED:
+                    newest = wider(other.newest_partitions, migration.newest_partitions)
+                    self._migrations[number] = replace(other, newest_partitions=newest)
                 return
         self._number += 1
         self._migrations[self._number] = replace(migration, number=self._number)
@@ -153,6 +176,7 @@ class TableMoves:
             self._given.links,
             free,
             on_the_way(self._migrations.values()),
+            self._partitions.get,
         )
         choices = choose_copies(waiting, around)
         self._wanted = wanted_by(choices)
@@ -168,6 +192,7 @@ class TableMoves:
                         copy.priority,
                         copy.deadline_s,
                         on_demand=True,
+                        newest_partitions=copy.newest_partitions,
                     )
                 )
 
@@ -207,6 +232,7 @@ class TableMoves:
             quota_bytes=quota,
             read_in=self._readers.read_in,
             wanted=lambda migration: (migration.table, migration.target) in self._wanted,
+            partitions=self._partitions.get,
         )
 
     def _carry_out(self, step: Step, now: float) -> None:
@@ -215,7 +241,14 @@ class TableMoves:
             begun = self._happens(
                 migration,
                 MigrationHappening.COPY_BEGAN,
-                replace(migration, size_bytes=step.size_bytes, copy_bytes=step.copy_bytes, parts=step.parts, reason=""),
+                replace(
+                    migration,
+                    size_bytes=step.size_bytes,
+                    copy_bytes=step.copy_bytes,
+                    parts=step.parts,
+                    partitions=step.partitions,
+                    reason="",
+                ),
             )
             for place, part in enumerate(begun.parts):
                 self._left[begun.number, place] = float(part.bytes)
@@ -262,11 +295,14 @@ class TableMoves:
         if table is None or problem:
             self._happens(migration, MigrationHappening.TRY_FAILED, replace(migration, reason=problem))
             return
-        after = switched_table(table, migration)
-        for region in table.regions:
-            self._stored[region] -= table.size_bytes
-        for region in after.regions:
-            self._stored[region] = self._stored.get(region, 0) + after.size_bytes
+        known = self._partitions.get(migration.table)
+        after = switched_table(table, migration, known)
+        for region, held in copies_of(table, known).items():
+            self._stored[region] -= held
+        if known is not None:
+            self._partitions[migration.table] = known = after_copy(known, migration)
+        for region, held in copies_of(after, known).items():
+            self._stored[region] = self._stored.get(region, 0) + held
         world.catalog.record(after)
         self._happens(migration, MigrationHappening.VERIFIED, replace(migration, reason=""))
         self.moved += 1

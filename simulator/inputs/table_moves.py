@@ -13,6 +13,7 @@ from data_placement.links import Links
 from data_placement.migrations.bandwidth import BACKGROUND_SHARE
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, TableId
+from domain.table_partitions import TablePartitions
 from formats.problems import FieldProblem, FormatError
 
 HOME, COPY = "home", "copy"
@@ -33,6 +34,8 @@ class TableMoveAt:
     priority: int = 0
     deadline_s: float | None = None
     """After the beginning of the run; None: in the background."""
+    newest_partitions: int | None = None
+    """Of a copy: so many of the newest partitions alone; None: the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,13 @@ class TableMovesInput:
     background_share: float = BACKGROUND_SHARE
     on_demand: bool = False
     """Whether tables are copied for workloads that wait for them."""
+    partitions: Mapping[TableId, TablePartitions] = field(default_factory=dict)
+    """Of tables that are read, or copied, in part."""
 
 
 def read_table_moves(path: Path) -> tuple[TableMoveAt, ...]:
     """The moves of a CSV file, in its order: `table` and `target`; optional `t_s` (0), `kind` (home, or copy), `priority` (0),
-    `deadline_s`. What `topmast data plan -o` writes is such a file; other columns are not read.
+    `deadline_s`, `newest_partitions` (of a copy: so many of the newest alone). What `topmast data plan -o` writes is such a file; other columns are not read.
 
     Raises FormatError that names row and column.
     """
@@ -94,8 +99,18 @@ def _move(row: Mapping[str, str | None]) -> TableMoveAt:
     if kind not in (HOME, COPY):
         raise ValueError(f"kind is {kind!r}; it must be {HOME} or {COPY}")
     t_s, deadline_s = _number(row, "t_s"), _number(row, "deadline_s")
-    priority = _number(row, "priority") or 0.0
-    return TableMoveAt(t_s or 0.0, TableId(table), RegionId(target), kind == HOME, int(priority), deadline_s)
+    priority, newest = _number(row, "priority") or 0.0, _number(row, "newest_partitions")
+    if newest is not None and (kind == HOME or newest < 1 or newest != int(newest)):
+        raise ValueError("newest_partitions must be a whole number from 1 on, of a copy; a home has all partitions")
+    return TableMoveAt(
+        t_s or 0.0,
+        TableId(table),
+        RegionId(target),
+        kind == HOME,
+        int(priority),
+        deadline_s,
+        None if newest is None else int(newest),
+    )
 
 
 def _number(row: Mapping[str, str | None], name: str) -> float | None:

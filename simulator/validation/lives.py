@@ -127,7 +127,7 @@ class WorkloadLife:
         name: str,
         tenant: str,
         jobs: Mapping[str, JobDemand],
-        tables: Sequence[tuple[str, bool]],
+        tables: Sequence[tuple[str, bool, int | None]],
         regions: Sequence[str],
         charge: Charge,
     ) -> None:

@@ -169,7 +169,7 @@ class LogChecker:
         text_field(record, "name")
         tenant = text_field(record, "tenant")
         jobs = read_jobs(record)
-        tables = [(text_field(entry, "table"), flag_field(entry, "fresh")) for entry in records_field(record, "tables")]
+        tables = [_input(entry) for entry in records_field(record, "tables")]
         regions = texts_field(record, "regions")
         emulated, work_s = flag_field(record, "emulated"), optional_number(record, "work_s")
         if emulated and work_s is None:
@@ -219,9 +219,9 @@ class LogChecker:
         kind, target, home = text_field(record, "kind"), text_field(record, "region"), text_field(record, "home")
         if kind not in ("home", "copy"):
             raise BadField(f"has kind {kind}, which must be home or copy")
-        self._regions.table_moved(
-            text_field(record, "table"), text_field(record, "source"), target, home, texts_field(record, "replicas")
-        )
+        newest = whole_field(record, "newest_partitions", 1) if "newest_partitions" in record else None
+        table, source = text_field(record, "table"), text_field(record, "source")
+        self._regions.table_moved(table, source, target, home, texts_field(record, "replicas"), newest)
 
     # Attempts.
 
@@ -476,6 +476,11 @@ class LogChecker:
         if attempt.within_quota:
             self._quotas.give_back(life.tenant, life.charge)
         life.attempt = None
+
+
+def _input(entry: Record) -> tuple[str, bool, int | None]:
+    newest = whole_field(entry, "newest_partitions", 1) if "newest_partitions" in entry else None
+    return text_field(entry, "table"), flag_field(entry, "fresh"), newest
 
 
 def _standing(record: Record) -> Standing:

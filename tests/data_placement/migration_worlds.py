@@ -18,10 +18,11 @@ from data_placement.migrations.decision import (
     retry_after_s,
 )
 from data_placement.migrations.life_cycle import MigrationHappening, MigrationState, next_migration_state
-from data_placement.migrations.migration import Migration, switch_problem, switched_table
+from data_placement.migrations.migration import Migration, after_copy, switch_problem, switched_table
 from data_placement.migrations.storage import Storage, stored_bytes
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
+from domain.table_partitions import TablePartitions
 
 
 @dataclass
@@ -40,6 +41,10 @@ class MigrationWorld:
     now: float = 0.0
     quota_left: float = float("inf")
     wanted: Callable[[Migration], bool] = lambda _migration: True
+    partitions: dict[TableId, TablePartitions] = field(default_factory=dict)
+    """Of tables of which copies may hold a part."""
+    held: dict[tuple[TableId, RegionId], frozenset[str]] = field(default_factory=dict)
+    """Partitions that are really there, where there is no complete copy."""
 
     def __post_init__(self) -> None:
         for table in self.tables.values():
@@ -55,9 +60,10 @@ class MigrationWorld:
             self.tables.get,
             self.regions,
             self.links,
-            Storage(self.capacity, stored_bytes(self.tables.values())),
+            Storage(self.capacity, stored_bytes(self.tables.values(), self.partitions)),
             quota_left_bytes=self.quota_left,
             wanted=self.wanted,
+            partitions=self.partitions.get,
         )
         return decide(list(self.migrations.values()), around)
 
@@ -77,6 +83,7 @@ class MigrationWorld:
                 size_bytes=step.size_bytes,
                 copy_bytes=step.copy_bytes,
                 parts=step.parts,
+                partitions=step.partitions,
             )
             if step.copy_bytes:
                 self.partial[migration.number] = (migration.target, step.copy_bytes)
@@ -121,9 +128,17 @@ class MigrationWorld:
             self._happens(migration, MigrationHappening.TRY_FAILED, reason=problem)
             return
         self.partial.pop(migration.number, None)
-        self.complete[migration.table, migration.target] = migration.size_bytes
         self._happens(migration, MigrationHappening.VERIFIED)
-        self.tables[migration.table] = switched_table(table, migration)
+        known = self.partitions.get(migration.table)
+        after = self.tables[migration.table] = switched_table(table, migration, known)
+        if known is not None:
+            self.partitions[migration.table] = after_copy(known, migration)
+        key = (migration.table, migration.target)
+        if migration.target in after.regions:
+            self.complete[key] = migration.size_bytes
+            self.held.pop(key, None)
+        else:
+            self.held[key] = self.held.get(key, frozenset()) | frozenset(migration.partitions)
 
     def crash(self, number: int) -> None:
         """Whoever carried it out is gone: what was begun begins again, from what is written down."""
@@ -140,5 +155,8 @@ class MigrationWorld:
     def stored(self, region: RegionId) -> int:
         """Bytes that are really there, with whatever copies under way may have written."""
         whole = sum(size for (_, where), size in self.complete.items() if where == region)
+        for (table, where), names in self.held.items():
+            if where == region:
+                whole += sum(each.size_bytes for each in self.partitions[table].newest_first if each.name in names)
         # A complete copy is the same files as the partial one of a migration that has not switched yet.
         return whole + sum(size for where, size in self.partial.values() if where == region)

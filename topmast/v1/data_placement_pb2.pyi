@@ -199,28 +199,36 @@ class TableCopy(_message.Message):
     REGION_FIELD_NUMBER: _builtins.int
     COMPLETE_UNTIL_S_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    NEWEST_PARTITIONS_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     complete_until_s: _builtins.float
     """It has every partition that was created up to then. Not set: nobody knows."""
     partitions: _builtins.int
     """So many partitions, where it is no complete copy. Not set: it is complete."""
+    newest_partitions: _builtins.int
+    """So many of these are the newest of the table, without a gap. Set with `partitions`."""
     def __init__(
         self,
         *,
         region: _builtins.str = ...,
         complete_until_s: _builtins.float | None = ...,
         partitions: _builtins.int | None = ...,
+        newest_partitions: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_complete_until_s", b"_complete_until_s", "_partitions", b"_partitions", "complete_until_s", b"complete_until_s", "partitions", b"partitions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_complete_until_s", b"_complete_until_s", "_newest_partitions", b"_newest_partitions", "_partitions", b"_partitions", "complete_until_s", b"complete_until_s", "newest_partitions", b"newest_partitions", "partitions", b"partitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_complete_until_s", b"_complete_until_s", "_partitions", b"_partitions", "complete_until_s", b"complete_until_s", "partitions", b"partitions", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_complete_until_s", b"_complete_until_s", "_newest_partitions", b"_newest_partitions", "_partitions", b"_partitions", "complete_until_s", b"complete_until_s", "newest_partitions", b"newest_partitions", "partitions", b"partitions", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__complete_until_s: _TypeAlias = _typing.Literal["complete_until_s"]  # noqa: Y015
     _WhichOneofArgType__complete_until_s: _TypeAlias = _typing.Literal["_complete_until_s", b"_complete_until_s"]  # noqa: Y015
+    _WhichOneofReturnType__newest_partitions: _TypeAlias = _typing.Literal["newest_partitions"]  # noqa: Y015
+    _WhichOneofArgType__newest_partitions: _TypeAlias = _typing.Literal["_newest_partitions", b"_newest_partitions"]  # noqa: Y015
     _WhichOneofReturnType__partitions: _TypeAlias = _typing.Literal["partitions"]  # noqa: Y015
     _WhichOneofArgType__partitions: _TypeAlias = _typing.Literal["_partitions", b"_partitions"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__complete_until_s) -> _WhichOneofReturnType__complete_until_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__newest_partitions) -> _WhichOneofReturnType__newest_partitions | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__partitions) -> _WhichOneofReturnType__partitions | None: ...
 
@@ -371,6 +379,7 @@ class ProposedMove(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    NEWEST_SHARE_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     table: _builtins.str
     source: _builtins.str
@@ -380,6 +389,8 @@ class ProposedMove(_message.Message):
     size_bytes: _builtins.int
     reason: _builtins.str
     """Why."""
+    newest_share: _builtins.float
+    """The copy holds the newest partitions, which are this part of the table's bytes. Not set: it holds all."""
     def __init__(
         self,
         *,
@@ -390,12 +401,15 @@ class ProposedMove(_message.Message):
         kind: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         reason: _builtins.str = ...,
+        newest_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_newest_share", b"_newest_share", "newest_share", b"newest_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "plan", b"plan", "reason", b"reason", "size_bytes", b"size_bytes", "source", b"source", "table", b"table", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_newest_share", b"_newest_share", "kind", b"kind", "newest_share", b"newest_share", "plan", b"plan", "reason", b"reason", "size_bytes", b"size_bytes", "source", b"source", "table", b"table", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__newest_share: _TypeAlias = _typing.Literal["newest_share"]  # noqa: Y015
+    _WhichOneofArgType__newest_share: _TypeAlias = _typing.Literal["_newest_share", b"_newest_share"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__newest_share) -> _WhichOneofReturnType__newest_share | None: ...
 
 Global___ProposedMove: _TypeAlias = ProposedMove  # noqa: Y015
 
@@ -738,6 +752,8 @@ class TableMove(_message.Message):
     ENDED_S_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
+    NEWEST_PARTITIONS_FIELD_NUMBER: _builtins.int
+    TO_COPY_BYTES_FIELD_NUMBER: _builtins.int
     move: _builtins.int
     table: _builtins.str
     source: _builtins.str
@@ -755,6 +771,10 @@ class TableMove(_message.Message):
     """Why it failed or waits."""
     plan: _builtins.int
     """The plan that it comes from; 0: none."""
+    newest_partitions: _builtins.int
+    """It copies so many of the newest partitions alone. Not set: the whole table."""
+    to_copy_bytes: _builtins.int
+    """What the target lacked when the copy began."""
     def __init__(
         self,
         *,
@@ -771,19 +791,25 @@ class TableMove(_message.Message):
         ended_s: _builtins.float | None = ...,
         reason: _builtins.str = ...,
         plan: _builtins.int = ...,
+        newest_partitions: _builtins.int | None = ...,
+        to_copy_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s", "_ended_s", b"_ended_s", "deadline_s", b"deadline_s", "ended_s", b"ended_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s", "_ended_s", b"_ended_s", "_newest_partitions", b"_newest_partitions", "deadline_s", b"deadline_s", "ended_s", b"ended_s", "newest_partitions", b"newest_partitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s", "_ended_s", b"_ended_s", "copied_bytes", b"copied_bytes", "deadline_s", b"deadline_s", "ended_s", b"ended_s", "kind", b"kind", "move", b"move", "plan", b"plan", "planned_s", b"planned_s", "reason", b"reason", "size_bytes", b"size_bytes", "source", b"source", "state", b"state", "table", b"table", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s", "_ended_s", b"_ended_s", "_newest_partitions", b"_newest_partitions", "copied_bytes", b"copied_bytes", "deadline_s", b"deadline_s", "ended_s", b"ended_s", "kind", b"kind", "move", b"move", "newest_partitions", b"newest_partitions", "plan", b"plan", "planned_s", b"planned_s", "reason", b"reason", "size_bytes", b"size_bytes", "source", b"source", "state", b"state", "table", b"table", "target", b"target", "to_copy_bytes", b"to_copy_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline_s: _TypeAlias = _typing.Literal["deadline_s"]  # noqa: Y015
     _WhichOneofArgType__deadline_s: _TypeAlias = _typing.Literal["_deadline_s", b"_deadline_s"]  # noqa: Y015
     _WhichOneofReturnType__ended_s: _TypeAlias = _typing.Literal["ended_s"]  # noqa: Y015
     _WhichOneofArgType__ended_s: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s"]  # noqa: Y015
+    _WhichOneofReturnType__newest_partitions: _TypeAlias = _typing.Literal["newest_partitions"]  # noqa: Y015
+    _WhichOneofArgType__newest_partitions: _TypeAlias = _typing.Literal["_newest_partitions", b"_newest_partitions"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline_s) -> _WhichOneofReturnType__deadline_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_s) -> _WhichOneofReturnType__ended_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__newest_partitions) -> _WhichOneofReturnType__newest_partitions | None: ...
 
 Global___TableMove: _TypeAlias = TableMove  # noqa: Y015
 

@@ -401,25 +401,34 @@ class TableInput(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
     MAX_AGE_S_FIELD_NUMBER: _builtins.int
+    NEWEST_PARTITIONS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     fresh: _builtins.bool
     """Only the table's home region will do."""
     max_age_s: _builtins.float
     """Copies that are behind the home by more will not do. Not set: all others do."""
+    newest_partitions: _builtins.int
+    """It reads so many of the newest partitions at most, so that a copy of those will do. Not set: the whole table."""
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         fresh: _builtins.bool = ...,
         max_age_s: _builtins.float | None = ...,
+        newest_partitions: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s", "max_age_s", b"max_age_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s", "_newest_partitions", b"_newest_partitions", "max_age_s", b"max_age_s", "newest_partitions", b"newest_partitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s", "fresh", b"fresh", "max_age_s", b"max_age_s", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s", "_newest_partitions", b"_newest_partitions", "fresh", b"fresh", "max_age_s", b"max_age_s", "newest_partitions", b"newest_partitions", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_age_s: _TypeAlias = _typing.Literal["max_age_s"]  # noqa: Y015
     _WhichOneofArgType__max_age_s: _TypeAlias = _typing.Literal["_max_age_s", b"_max_age_s"]  # noqa: Y015
+    _WhichOneofReturnType__newest_partitions: _TypeAlias = _typing.Literal["newest_partitions"]  # noqa: Y015
+    _WhichOneofArgType__newest_partitions: _TypeAlias = _typing.Literal["_newest_partitions", b"_newest_partitions"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_age_s) -> _WhichOneofReturnType__max_age_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__newest_partitions) -> _WhichOneofReturnType__newest_partitions | None: ...
 
 Global___TableInput: _TypeAlias = TableInput  # noqa: Y015
 

@@ -17,7 +17,14 @@ from services.command_line.wording import moment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from topmast.warehouses import PlacementChoices, PlacementPlan, TableExplanation, WarehouseTable
+    from topmast.warehouses import (
+        PlacementChoices,
+        PlacementPlan,
+        TableCopy,
+        TableExplanation,
+        TableMove,
+        WarehouseTable,
+    )
 
 ImportArgument = Annotated[
     Path,
@@ -157,9 +164,17 @@ def explain_live(table: str, address: str | None, *, as_json: bool) -> None:
         )
     for move in found.moves:
         show_line(
-            f"move {move.move}: {move.kind} from {move.source} to {move.target} is {move.state}, "
-            f"{move.copied_bytes:,} of {move.size_bytes:,} bytes{': ' + move.reason if move.reason else ''}"
+            f"move {move.move}: {move.kind} {_part_of(move)}from {move.source} to {move.target} is {move.state}, "
+            f"{move.copied_bytes:,} of {_bytes_of(move):,} bytes{': ' + move.reason if move.reason else ''}"
         )
+
+
+def _part_of(move: TableMove) -> str:
+    return "" if move.newest_partitions is None else f"of the newest {move.newest_partitions} partitions "
+
+
+def _bytes_of(move: TableMove) -> int:
+    return move.size_bytes if move.newest_partitions is None else move.to_copy_bytes
 
 
 def plan_tables(figures: Mapping[str, object]) -> list[TextTable]:
@@ -195,6 +210,13 @@ def _figure(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else ""
 
 
+def _held(copy: TableCopy) -> str:
+    """What there is of a copy that is not complete."""
+    if copy.partitions is None:
+        return ""
+    return f" ({copy.partitions} partitions, the newest {copy.newest_partitions or 0} of them without a gap)"
+
+
 def _tables(found: Iterable[WarehouseTable]) -> TextTable:
     rows = [
         (
@@ -202,10 +224,7 @@ def _tables(found: Iterable[WarehouseTable]) -> TextTable:
             table.tenant,
             f"{table.size_bytes:,}",
             table.home,
-            ", ".join(
-                copy.region + (f" ({copy.partitions} partitions)" if copy.partitions is not None else "")
-                for copy in table.copies
-            ),
+            ", ".join(copy.region + _held(copy) for copy in table.copies),
             f"{table.partitions:,}",
             "" if table.last_partition_s is None else moment(table.last_partition_s),
         )

@@ -57,9 +57,9 @@ def _table(found: tuple[TableMove, ...]) -> TextTable:
             str(one.move),
             one.table,
             f"{one.source} to {one.target}",
-            one.kind,
+            one.kind if one.newest_partitions is None else f"copy of newest {one.newest_partitions}",
             one.state,
-            f"{one.size_bytes:.4g}",
+            f"{_all_bytes(one):.4g}",
             _progress(one),
             "" if one.deadline_s is None else moment(one.deadline_s),
             one.reason,
@@ -74,4 +74,10 @@ def _progress(one: TableMove) -> str:
     """The share that has been copied; empty before it begins."""
     if one.state == "planned":
         return ""
-    return f"{one.copied_bytes / one.size_bytes:.0%}" if one.size_bytes else "100%"
+    size = _all_bytes(one)
+    return f"{min(one.copied_bytes, size) / size:.0%}" if size else "100%"
+
+
+def _all_bytes(one: TableMove) -> int:
+    """Of the table, or of the partitions that are copied."""
+    return one.size_bytes if one.newest_partitions is None else one.to_copy_bytes

@@ -66,11 +66,10 @@ def _copy(order: MoverOrder, folders: Mapping[str, RegionFolder], progress: Prog
         return ""  # the target has a complete copy already
     partitions = _partitions(order, folders)
     _remove_begun(order, folders)
-    for partition, path in zip(partitions, paths_of(partitions, order.parts), strict=True):
+    source = folders[order.parts[0].path[0]]
+    missing = [each for each in partitions if not _is_there(source, folders[order.target], order, each, progress)]
+    for partition, path in zip(missing, paths_of(missing, order.parts), strict=True):
         place = next(number for number, part in enumerate(order.parts) if part.path == path)
-        if _is_there(folders[path[0]], folders[order.target], order, partition):
-            progress.there(partition.size_bytes)
-            continue
         _copy_partition(order, folders, partition, path, partial(progress.passed, place))
     return ""
 
@@ -100,14 +99,19 @@ def _partitions(order: MoverOrder, folders: Mapping[str, RegionFolder]) -> Seque
     return found
 
 
-def _is_there(source: RegionFolder, target: RegionFolder, order: MoverOrder, partition: Partition) -> bool:
+def _is_there(
+    source: RegionFolder, target: RegionFolder, order: MoverOrder, partition: Partition, progress: Progress
+) -> bool:
     """Whether it is whole already: as long as it should be, and noted as that or the same as the source."""
     if target.size(order.table, partition.name) != partition.size_bytes:
         return False
     mark = target.read_text(order.table, mark_name(order.migration, partition.name))
     if mark:
-        return _noted(mark)[0] == partition.size_bytes
-    # A copy that is behind has it. Without a note, so it stays when this migration is given up.
+        is_whole = _noted(mark)[0] == partition.size_bytes
+        if is_whole:
+            progress.there(partition.size_bytes)
+        return is_whole
+    # A copy that is behind, or one of some partitions, has it: it is none of the bytes that are to be copied. Without a note, so it stays when this migration is given up.
     algorithm = _algorithm(partition)
     known = partition.checksum or source.checksum(order.table, partition.name, algorithm)
     return target.checksum(order.table, partition.name, algorithm) == known

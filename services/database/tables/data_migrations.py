@@ -30,6 +30,12 @@ DATA_MIGRATIONS: Final = Table(
     required("on_demand", Boolean, server_default=text("false")),
     # data_placement.migrations.life_cycle.MigrationState.
     required("state", NAME),
+    # A copy of so many of the newest partitions alone; null: of the whole table.
+    optional("newest_partitions", Integer),
+    # Which partitions those were when the copy last began: a list of names. Null: all, or it has not begun.
+    optional("partitions", DOCUMENT),
+    # Whether what movers wrote only to make the copy is gone from all regions. False from the switch on until it is.
+    required("settled", Boolean, server_default=text("true")),
     # How it is copied: [[[region, ...], bytes], ...]; null: it has not begun, or nothing has to be copied.
     optional("parts", DOCUMENT),
     # What the target needs room for.
@@ -50,6 +56,7 @@ DATA_MIGRATIONS: Final = Table(
     required("token", BigInteger, server_default=text("0")),
     Index("ix_data_migrations_begun_s", "begun_s"),
     Index("data_migrations_active", "data_table", "target", unique=True, postgresql_where=_ACTIVE),
+    Index("data_migrations_unsettled", "number", postgresql_where=text("NOT settled")),
     # A table moves to one new home at a time.
     Index("data_migrations_home", "data_table", unique=True, postgresql_where=text("ended_s IS NULL AND moves_home")),
     postgresql_with=REWRITTEN,

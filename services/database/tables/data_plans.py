@@ -46,6 +46,8 @@ DATA_PLAN_MOVES: Final = Table(
     # `home`: the target becomes the home and the source gives up its copy; `copy`: the target gets one more.
     required("kind", NAME),
     required("size_bytes", BigInteger),
+    # The copy holds the newest partitions, which are this part of the table's bytes; null: it holds all.
+    optional("newest_share", Float),
     # The highest of the priorities of its readers; null: nobody reads it.
     optional("priority", SmallInteger),
     # Why: which terms become better by how much.

@@ -63,5 +63,6 @@ STAGED_READS: Final = Table(
     METADATA,
     required("table_position", Integer),
     required("reader_position", Integer),
+    required("newest_share", Float),
     prefixes=["UNLOGGED"],
 )

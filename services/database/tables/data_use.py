@@ -51,6 +51,8 @@ DATA_READS: Final = Table(
     METADATA,
     key("table_number", BigInteger),
     key("reader", BigInteger),
+    # It reads the newest partitions, which are this part of the table's bytes; 1: all of it.
+    required("newest_share", Float, server_default=text("1")),
 )
 
 DATA_USE_COUNTED: Final = Table(

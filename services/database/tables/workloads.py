@@ -80,6 +80,14 @@ WORKLOADS: Final = Table(
     postgresql_with=REWRITTEN,
 )
 
+WORKLOAD_TABLES: Final = Table(
+    # Which tables a workload reads. No foreign keys: what is read may be dropped, and workloads never are.
+    "workload_tables",
+    METADATA,
+    key("workload", NAME),
+    key("data_table", NAME),
+)
+
 RUN_TIMES_OF_NAMES: Final = Table(
     # How long completed workloads of a tenant and a name ran: what estimates go by.
     "run_times_of_names",

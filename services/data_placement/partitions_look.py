@@ -1,0 +1,37 @@
+"""What tables consist of, as far as copies of parts of them are looked at; read again when the catalog has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from domain.identifiers import TableId
+from domain.table_partitions import TablePartitions
+from services.database.connection import AnyConnection
+from services.database.partition_copy_store import load_table_partitions
+from services.database.revision_store import load_revisions
+
+
+class PartitionsLook:
+    """Remembers, for one revision of the catalog, what was asked for."""
+
+    def __init__(self) -> None:
+        self._revision = -1
+        self._known: dict[TableId, TablePartitions | None] = {}
+
+    async def now(self, connection: AnyConnection, tables: Sequence[TableId]) -> Mapping[TableId, TablePartitions]:
+        """Of these tables, those that have partitions; the transaction must be one snapshot."""
+        if not tables:
+            return {}
+        return await self.of(connection, tables, (await load_revisions(connection)).catalog)
+
+    async def of(
+        self, connection: AnyConnection, tables: Sequence[TableId], revision: int
+    ) -> Mapping[TableId, TablePartitions]:
+        """The same where the revision of the snapshot is known."""
+        if revision != self._revision:
+            self._revision, self._known = revision, {}
+        unknown = sorted({table for table in tables if table not in self._known})
+        if unknown:
+            found = await load_table_partitions(connection, unknown)
+            self._known.update({table: found.get(table) for table in unknown})
+        return {table: known for table in tables if (known := self._known[table]) is not None}
