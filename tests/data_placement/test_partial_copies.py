@@ -186,7 +186,9 @@ def test_never_without_a_complete_copy_and_never_over_capacity(data: st.DataObje
         for number in range(data.draw(st.integers(1, 3), "tables"))
     }
     tables = {name: Table(name, sum(each), data.draw(st.sampled_from(REGIONS), "home")) for name, each in sizes.items()}
-    there = MigrationWorld(tables, {}, list(REGIONS), partitions={name: partitions(*each) for name, each in sizes.items()})
+    there = MigrationWorld(
+        tables, {}, list(REGIONS), partitions={name: partitions(*each) for name, each in sizes.items()}
+    )
     for region in REGIONS:
         if data.draw(st.booleans(), "limited"):
             there.capacity[region] = there.stored(region) + data.draw(st.integers(0, 8), "room")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -17,6 +18,8 @@ from typing import IO, ClassVar
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.data_placement.movers.file_work import carry_out
 from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart, Partition, paths_of
@@ -365,3 +368,67 @@ def test_a_process_that_is_killed_again_and_again_still_gets_there(storage: dict
     for task in (MoverTask.COPY, MoverTask.VERIFY, MoverTask.SETTLE):
         carry_out(order(storage, task, token=9), Unhurried())
     assert files(storage, "b") == files(storage, "a") == CONTENTS
+
+
+def named(*names: str) -> tuple[Partition, ...]:
+    return tuple(
+        Partition(name, len(CONTENTS[name]), f"sha256:{hashlib.sha256(CONTENTS[name]).hexdigest()}") for name in names
+    )
+
+
+def test_some_partitions_alone_and_then_the_rest(storage: dict[str, Path]) -> None:
+    first, second, third = sorted(CONTENTS)
+    size = len(CONTENTS[third])
+    some = order(storage, partitions=named(third), parts=(OrderedPart(("a", "b"), size),))
+    progress = Unhurried()
+    carry_out(some, progress)
+    carry_out(replace(some, task=MoverTask.VERIFY), Unhurried())
+    carry_out(replace(some, task=MoverTask.SETTLE), Unhurried())
+    assert files(storage, "b") == {third: CONTENTS[third]}
+    assert progress.copied == size
+    rest = order(storage, partitions=named(first, second, third), parts=(OrderedPart(("a", "b"), SIZE - size),))
+    rest = replace(rest, migration=8)
+    progress = Unhurried()
+    carry_out(rest, progress)
+    # What was there is none of the bytes that are copied.
+    assert progress.copied == SIZE - size
+    carry_out(replace(rest, task=MoverTask.VERIFY), Unhurried())
+    # Given up, it leaves what was there before it.
+    carry_out(replace(rest, task=MoverTask.CLEAN), Unhurried())
+    assert files(storage, "b") == {third: CONTENTS[third]}
+
+
+def test_a_partition_that_is_damaged_is_not_verified(storage: dict[str, Path]) -> None:
+    name = sorted(CONTENTS)[2]
+    some = order(storage, partitions=named(name), parts=(OrderedPart(("a", "b"), len(CONTENTS[name])),))
+    carry_out(some, Unhurried())
+    (storage["b"] / "logs.clicks" / name).write_bytes(b"x" * len(CONTENTS[name]))
+    with pytest.raises(MoverProblem, match="with checksum"):
+        carry_out(replace(some, task=MoverTask.VERIFY), Unhurried())
+
+
+_PATH_PARTS = st.lists(
+    st.text("ab.", min_size=1, max_size=2).filter(lambda text: text.strip(".")), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_PATH_PARTS.map("/".join), min_size=2, max_size=5, unique=True))
+def test_never_a_file_of_another_table(names: list[str]) -> None:
+    """Of tables none of which lies in the folder of another: such ones the catalog refuses."""
+    names = [name for name in names if not any(name.startswith(other + "/") for other in names)]
+    root = f"memory://never{next(_ROOTS)}"
+    storage = tuple((region, f"{root}/{region}") for region in "ab")
+    source, target = (RegionFolder(region, url) for region, url in storage)
+    for name in names:
+        for folder in (source, target):
+            folder.files.makedirs(folder.path(name), exist_ok=True)
+            folder.write_text(name, "part", name)
+    gone = names[0]
+    carry_out(MoverOrder(MoverTask.DELETE, 7, 1, gone, "b", "a", storage, (), (), len(gone)), Unhurried())
+    for name in names:
+        assert source.read_text(name, "part") == ("" if name == gone else name)
+        assert target.read_text(name, "part") == name
+
+
+_ROOTS = itertools.count()

@@ -101,7 +101,9 @@ def story(
                 await surroundings.refresh()
                 running = asyncio.create_task(loop.run(lease))
                 async with asyncio.timeout(60.0), database.listen(DATA_CHANNEL) as subscription:
-                    while await database.run(migration_store.load_active):
+                    while await database.run(migration_store.load_active) or await database.run(
+                        migration_store.load_unsettled
+                    ):
                         await subscription.wait(0.5)
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
@@ -145,6 +147,18 @@ def test_a_copy_that_is_given_up_is_cleaned_away(database_url: str, tmp_path: Pa
         write_both(tmp_path, migration.number)
         await carry_out()
         assert (files_in(tmp_path, "a"), files_in(tmp_path, "b")) == ([_FILE], [])
+
+    story(database_url, tmp_path, tell)
+
+
+def test_what_a_killed_service_left_beside_a_copy_goes(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        happenings = [MigrationHappening.COPY_BEGAN, MigrationHappening.COPIED, MigrationHappening.VERIFIED]
+        migration = await through(database, lease, WantedMigration(T, B), happenings)
+        write_both(tmp_path, migration.number)
+        # Switched, and killed before what was only written for the copy was removed.
+        await carry_out()
+        assert files_in(tmp_path, "a") == files_in(tmp_path, "b") == [_FILE]
 
     story(database_url, tmp_path, tell)
 

@@ -14,10 +14,12 @@ from domain.events import EventKind
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from services.data_placement import migration_store
+from services.data_placement.data_use_look import read_by_live_attempts
 from services.data_placement.migration_store import Enqueued, MigrationChanged, WantedMigration
 from services.database import catalog_store, event_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
+from services.database.partition_copy_store import load_table_partitions
 
 A, B, C = map(RegionId, "abc")
 T, U = TableId("t"), TableId("u")
@@ -215,5 +217,132 @@ def test_declared_links_are_the_only_ones(database_url: str) -> None:
         links = await database.run(migration_store.load_links)
         assert (links.rate(A, B), links.rate(B, A)) == (1.0, 0.0)
         assert (await database.run(migration_store.load_storage)).capacity_bytes == {B: 1000.0}
+
+    scenario(database_url, story)
+
+
+async def partition(database: Database, table: TableId, **created_s: float) -> None:
+    """The table consists of partitions of ten bytes, created then."""
+
+    async def write(connection: AnyConnection) -> None:
+        for name, created in created_s.items():
+            await connection.execute(
+                "INSERT INTO data_partitions (data_table, partition, size_bytes, created_s) VALUES (%s, %s, 10, %s)",
+                (table, name, created),
+            )
+        await connection.execute(
+            "UPDATE data_tables SET size_bytes = %s, last_partition_s = %s, from_fleet = false WHERE data_table = %s",
+            (10 * len(created_s), max(created_s.values()), table),
+        )
+
+    await database.run(write)
+
+
+async def copied(database: Database, migration: Migration, partitions: tuple[str, ...], copy_bytes: int) -> Migration:
+    """Begun, copied, verified and switched."""
+    begun = await happens(
+        database,
+        migration,
+        MigrationHappening.COPY_BEGAN,
+        partitions=partitions,
+        copy_bytes=copy_bytes,
+        size_bytes=40,
+        parts=(RoutePart((A, B), copy_bytes),),
+    )
+    assert await only(database) == begun
+    verifying = await happens(database, begun, MigrationHappening.COPIED)
+    return await database.run(
+        partial(migration_store.switch, migration=verifying, token=1, now=8.0, old_copy_stays_until_s=9.0)
+    )
+
+
+def test_partitions_alone_are_noted_counted_and_completed(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await partition(database, T, p1=1.0, p2=2.0, p3=3.0, p4=4.0)
+        await enqueue(database, WantedMigration(T, B, newest_partitions=2))
+        switched = await copied(database, await only(database), ("p4", "p3"), 20)
+        assert switched.ended
+        catalog = await database.run(catalog_store.load_catalog)
+        assert catalog.table(T) == Table(T, 40, A, newest_held=((B, 2),))
+        storage = await database.run(migration_store.load_storage)
+        assert storage.stored_bytes == {A: 40, B: 70, C: 50}
+        held = await database.run(partial(load_table_partitions, tables=[T]))
+        assert (held[T].missing_bytes(B, None), held[T].missing_bytes(B, 3), held[T].missing_bytes(C, 3)) == (
+            20,
+            10,
+            30,
+        )
+        (event,) = (await database.run(partial(event_store.read, after_sequence=0, limit=10))).events
+        assert (event.event.details["newest_partitions"], event.event.details["replicas"]) == (2, [])
+        passed = (await enqueue(database, WantedMigration(T, B, newest_partitions=1))).passed_over
+        assert passed == ((T, "b holds the 1 newest partitions of t already"),)
+        # A partition more: what is held is not the newest any more, and stays.
+        await partition(database, T, p5=5.0)
+        assert (await database.run(partial(migration_store.load_tables, names=[T])))[T].newest_held == ((B, 0),)
+
+    scenario(database_url, story)
+
+
+def test_the_rest_makes_a_copy_of_partitions_complete(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await partition(database, T, p1=1.0, p2=2.0, p3=3.0, p4=4.0)
+        await enqueue(database, WantedMigration(T, B, newest_partitions=2))
+        await copied(database, await only(database), ("p4", "p3"), 20)
+        await enqueue(database, WantedMigration(T, B))
+        await copied(database, await only(database), (), 20)
+        assert (await database.run(catalog_store.load_catalog)).table(T) == Table(T, 40, A, (B,))
+        assert (await database.run(migration_store.load_storage)).stored_bytes == {A: 40, B: 90, C: 50}
+        async with database.transaction() as connection:
+            rows = await (await connection.execute("SELECT count(*) FROM data_partition_copies")).fetchall()
+        assert rows == [(0,)]
+        # As many partitions as there are is all of it.
+        await enqueue(database, WantedMigration(T, C, newest_partitions=9))
+        await copied(database, await only(database), ("p4", "p3", "p2", "p1"), 40)
+        assert (await database.run(catalog_store.load_catalog)).table(T) == Table(T, 40, A, (B, C))
+
+    scenario(database_url, story)
+
+
+def test_what_has_not_begun_brings_what_is_wanted_by_now(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await partition(database, T, p1=1.0, p2=2.0, p3=3.0)
+        await enqueue(database, WantedMigration(T, B, newest_partitions=1), WantedMigration(T, B, newest_partitions=2))
+        assert (await only(database)).newest_partitions == 2
+        await enqueue(database, WantedMigration(T, B, newest_partitions=1))
+        assert (await only(database)).newest_partitions == 2
+        await enqueue(database, WantedMigration(T, B))
+        assert (await only(database)).newest_partitions is None
+
+    scenario(database_url, story)
+
+
+def test_a_copy_that_is_behind_takes_what_it_has(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await partition(database, U, p1=1.0, p2=2.0, p3=3.0)
+
+        async def behind(connection: AnyConnection) -> None:
+            await connection.execute("UPDATE data_table_replicas SET complete_until_s = 2 WHERE data_table = 'u'")
+
+        await database.run(behind)
+        assert (await database.run(migration_store.load_storage)).stored_bytes == {A: 100, B: 30, C: 20}
+        held = await database.run(partial(load_table_partitions, tables=[U]))
+        assert held[U].missing_bytes(C, None) == 10
+
+    scenario(database_url, story)
+
+
+def test_who_reads_a_table_is_found_by_its_name(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        async def write(connection: AnyConnection) -> None:
+            for workload, ended_s in (("w", None), ("v", 5.0)):
+                await connection.execute("INSERT INTO workload_tables VALUES (%s, 't')", (workload,))
+                await connection.execute(
+                    """INSERT INTO attempts (workload, attempt, region, dispatched_s, ended_s, within_quota, priority, level)
+                       VALUES (%s, 1, %s, 1, %s, true, 0, 0)""",
+                    (workload, "a" if workload == "w" else "b", ended_s),
+                )
+
+        await database.run(write)
+        assert await database.run(partial(read_by_live_attempts, tables=[T, U])) == {(T, A)}
 
     scenario(database_url, story)

@@ -10,6 +10,7 @@ from data_placement.catalog import Catalog
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from services.database import catalog_store, fleet_store, large_results
+from services.database.catalog_store import TablesRefused
 from services.database.channels import CATALOG_CHANNEL
 from services.database.engine import Database
 from services.database.revision_store import load_revisions
@@ -147,3 +148,37 @@ def test_a_large_catalog_is_read_in_parts(database_url: str, monkeypatch: pytest
             return await database.run(catalog_store.load_catalog)
 
     assert list(asyncio.run(scenario())) == tables
+
+
+def test_no_fleet_file_calls_what_is_being_deleted_a_copy(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(catalog_store.apply_tables, tables=TABLES))
+            await database.run(partial(catalog_store.apply_tables, tables=[IMAGES]))
+            async with database.transaction() as connection:
+                await connection.execute(
+                    """INSERT INTO data_migrations (data_table, source, target, moves_home, size_bytes, state, planned_s)
+                       VALUES (%s, %s, %s, true, 1, 'deleting', 0)""",
+                    (CLICKS.table, CLICKS.home, COAST),
+                )
+            with pytest.raises(TablesRefused, match=f"is deleting what is in {CLICKS.home} of table {CLICKS.table}"):
+                await database.run(partial(catalog_store.apply_tables, tables=TABLES))
+            elsewhere = Table(CLICKS.table, CLICKS.size_bytes, COAST)
+            await database.run(partial(catalog_store.apply_tables, tables=[elsewhere, IMAGES]))
+
+    asyncio.run(scenario())
+
+
+def test_no_table_has_its_folder_among_the_files_of_another(database_url: str) -> None:
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            apart = [Table(TableId(name), 1, EAST) for name in ("a/b", "a/bc", "a-b", "ab", "a.b/c")]
+            await database.run(partial(catalog_store.apply_tables, tables=apart))
+            for name in ("a", "a/b/c/d"):
+                with pytest.raises(TablesRefused, match="would lie among the files of table a"):
+                    await database.run(
+                        partial(catalog_store.apply_tables, tables=[*apart, Table(TableId(name), 1, EAST)])
+                    )
+            assert set((await database.run(catalog_store.load_catalog)).names) == {each.table for each in apart}
+
+    asyncio.run(scenario())

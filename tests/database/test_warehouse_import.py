@@ -247,6 +247,80 @@ def test_what_is_refused_changes_nothing(database_url: str) -> None:
     asyncio.run(scenario())
 
 
+def test_what_jobs_read_of_tables_comes_out_again(database_url: str, tmp_path: Path) -> None:
+    catalog = small()
+    jobs = catalog.warehouse.jobs
+    shares = np.where(np.arange(len(jobs.tables)) % 3 == 0, 0.25, 1.0)
+    catalog = replace(catalog, warehouse=replace(catalog.warehouse, jobs=replace(jobs, newest_share=shares)))
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=fleet_of(catalog)))
+            await _import(database, catalog)
+            await _read(database, tmp_path / "out")
+
+    asyncio.run(scenario())
+    write_catalog_folder(tmp_path / "written", catalog)
+    for folder in ("out", "written"):
+        assert _shares(read_warehouse(tmp_path / folder)) == _shares(catalog.warehouse)
+
+
+def _shares(warehouse: Warehouse) -> dict[tuple[str, str], float]:
+    jobs = warehouse.jobs
+    assert jobs.newest_share is not None
+    reader = np.repeat(np.arange(jobs.count), np.diff(jobs.table_start))
+    return {
+        (jobs.names[int(job)], warehouse.tables.names[int(table)]): float(share)
+        for job, table, share in zip(reader, jobs.tables, jobs.newest_share, strict=True)
+    }
+
+
+def test_a_table_in_the_folder_of_another_is_refused(database_url: str) -> None:
+    catalog = small()
+    names = list(catalog.warehouse.tables.names)
+    names[7] = f"{names[3]}/more"
+    tables = replace(catalog.warehouse.tables, names=names)
+    nested = replace(catalog, warehouse=replace(catalog.warehouse, tables=tables))
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=fleet_of(catalog)))
+            with pytest.raises(FormatError, match=f"the folder of table {names[7]} would lie among the files of table"):
+                await _import(database, nested)
+            assert await database.run(catalog_store.catalog_revision) == 0
+
+    asyncio.run(scenario())
+
+
+def test_where_files_say_that_all_is_nothing_is_held_alone(database_url: str) -> None:
+    catalog = small()
+    name, names = catalog.warehouse.tables.names[0], catalog.warehouse.regions.names
+    elsewhere = next(region for region in names if region not in _regions_of(catalog, 0))
+
+    async def hold(connection: AnyConnection) -> None:
+        for region in (elsewhere, *_regions_of(catalog, 0)):
+            await connection.execute("INSERT INTO data_partition_copies VALUES (%s, %s, 'monday', 1.0)", (name, region))
+
+    async def scenario() -> None:
+        async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=fleet_of(catalog)))
+            await _import(database, catalog)
+            await database.run(hold)
+            await _import(database, catalog, ImportChoices(take_places=True))
+            async with database.transaction() as connection:
+                rows = await (await connection.execute("SELECT region FROM data_partition_copies")).fetchall()
+            assert rows == [(elsewhere,)]
+
+    asyncio.run(scenario())
+
+
+def _regions_of(catalog: WarehouseCatalog, table: int) -> set[str]:
+    """Where it is by the files."""
+    names, tables = catalog.warehouse.regions.names, catalog.warehouse.tables
+    copies = {name for place, name in enumerate(names) if int(tables.replicas[table]) >> place & 1}
+    return {names[int(tables.home[table])]} | copies
+
+
 def test_regions_that_store_too_much_are_said(database_url: str) -> None:
     catalog = small()
     regions = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -94,6 +95,50 @@ def test_a_workload_whose_table_is_in_the_wrong_region_gets_it(database_url: str
         run.check(tables=SMALL_TABLES)
         assert await table(run) == Table(SPEECH, SIZE, EAST, (WEST,))
         assert files_of(tmp_path, "west") == files_of(tmp_path, "east") == CONTENTS
+
+    in_live_service(database_url, tmp_path / "home", scenario, configuration=with_storage(tmp_path))
+
+
+def test_a_workload_that_reads_the_newest_partitions_gets_those(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        await apply(run)
+
+        async def partition(connection: AnyConnection) -> None:
+            for number, (name, content) in enumerate(CONTENTS.items()):
+                checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+                await connection.execute(
+                    "INSERT INTO data_partitions VALUES (%s, %s, %s, %s, %s)",
+                    (SPEECH, name, len(content), checksum, float(number)),
+                )
+            await connection.execute(
+                "UPDATE data_tables SET last_partition_s = 3, from_fleet = false WHERE data_table = %s", (SPEECH,)
+            )
+            # No room for more than the table.
+            await connection.execute(
+                "INSERT INTO data_regions SELECT 'west', COALESCE(sum(size_bytes), 0) + %s FROM data_tables WHERE home = 'west'",
+                (SIZE,),
+            )
+
+        await run.database.run(partition)
+        reads = replace(one_job("some", RANKING, _SHORT, model=V100), tables=(TableInput(SPEECH, newest_partitions=2),))
+        (some,) = await run.submit([reads])
+        await run.until_event("completed", some)
+        newest = dict(list(CONTENTS.items())[2:])
+        assert files_of(tmp_path, "west") == newest
+        assert await table(run) == Table(SPEECH, SIZE, EAST, newest_held=((WEST, 2),))
+        assert run.count("table_moved", table=SPEECH, bytes=SIZE // 2, newest_partitions=2) == 1
+        (fewer,) = await run.submit([replace(reads, name="fewer", tables=(TableInput(SPEECH, newest_partitions=1),))])
+        await run.until_event("completed", fewer)
+        assert run.count("table_moved") == 1
+        # Who reads all of it gets the rest.
+        (everything,) = await run.submit([replace(reads, name="all", tables=(TableInput(SPEECH),))])
+        await run.until_event("completed", everything)
+        assert run.count("awaiting_data", everything) == 1
+        assert run.count("table_moved", table=SPEECH, bytes=SIZE // 2, replicas=[WEST]) == 1
+        assert files_of(tmp_path, "west") == files_of(tmp_path, "east") == CONTENTS
+        assert await table(run) == Table(SPEECH, SIZE, EAST, (WEST,))
+        await run.follow()
+        run.check(tables=SMALL_TABLES)
 
     in_live_service(database_url, tmp_path / "home", scenario, configuration=with_storage(tmp_path))
 

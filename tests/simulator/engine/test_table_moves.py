@@ -13,6 +13,7 @@ from data_placement.links import Links
 from domain.fleet import Fleet
 from domain.identifiers import GpuModel, RegionId, TableId
 from domain.table import Table
+from domain.table_partitions import TablePartition, TablePartitions
 from formats.problems import FormatError
 from formats.trace import TraceRow
 from simulator.engine.simulation_input import SimulationInput, check_input
@@ -105,6 +106,18 @@ def test_two_copies_share_a_link_and_deadlines_go_first() -> None:
     )
     times = {event["table"]: event["t"] for event in found.log if event["event"] == "table_moved"}
     assert times == {"images": pytest.approx(1_000 / 9.0), "clicks": pytest.approx(200.0)}
+
+
+def test_the_rest_of_a_copy_of_partitions_is_all_that_comes_after_it() -> None:
+    parts = {CLICKS.table: TablePartitions((TablePartition("new", 300), TablePartition("old", 700)))}
+    newest = TableMoveAt(0.0, CLICKS.table, WEST, False, newest_partitions=1)
+    rows = [reads_clicks("w", 200.0, 30.0, A100), row("last", 0.0, 5.0)]
+    given = TableMovesInput([newest], SLOW, {WEST: 1_000.0}, on_demand=True, partitions=parts)
+    found = run(rows, given)
+    assert moved(found) == [(30.0, "west", "east", []), (270.0, "west", "east", ["west"])]
+    events = [event for event in found.log if event["event"] == "table_moved"]
+    assert [(event["bytes"], event.get("newest_partitions")) for event in events] == [(300, 1), (700, None)]
+    assert found.starts()["w"] == 270.0
 
 
 def test_the_quota_of_the_day_holds() -> None:
