@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,18 +12,20 @@ import pytest
 from data_placement.migrations.life_cycle import MigrationHappening, MigrationState
 from data_placement.migrations.migration import Migration, RoutePart
 from domain.events import EventKind
-from domain.identifiers import RegionId, TableId
+from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.table import Table
+from domain.workload import TableInput
 from services.data_placement import migration_store
 from services.data_placement.data_use_look import read_by_live_attempts
 from services.data_placement.migration_store import Enqueued, MigrationChanged, WantedMigration
-from services.database import catalog_store, event_store
+from services.database import catalog_store, event_store, fleet_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.partition_copy_store import load_table_partitions
+from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, specification, submission, submit
 
 A, B, C = map(RegionId, "abc")
-T, U = TableId("t"), TableId("u")
+T, U, T2 = map(TableId, ("t", "u", "t2"))
 TABLES = (Table(T, 100, A), Table(U, 50, B, (C,)))
 
 
@@ -334,15 +337,13 @@ def test_a_copy_that_is_behind_takes_what_it_has(database_url: str) -> None:
 def test_who_reads_a_table_is_found_by_its_name(database_url: str) -> None:
     async def story(database: Database) -> None:
         async def write(connection: AnyConnection) -> None:
-            for workload, ended_s in (("w", None), ("v", 5.0)):
-                await connection.execute("INSERT INTO workload_tables VALUES (%s, 't')", (workload,))
-                await connection.execute(
-                    """INSERT INTO attempts (workload, attempt, region, dispatched_s, ended_s, within_quota, priority, level)
-                       VALUES (%s, 1, %s, 1, %s, true, 0, 0)""",
-                    (workload, "a" if workload == "w" else "b", ended_s),
-                )
+            await fleet_store.apply_fleet(connection, FLEET)
+            reads = [replace(specification(), tables=(TableInput(table), TableInput(T2))) for table in (T, U)]
+            await submit(connection, [submission(number, each) for number, each in enumerate(reads)])
+            await dispatch(connection, *(new_attempt(WorkloadId(f"w00000{number}")) for number in range(2)))
+            await connection.execute("UPDATE attempts SET ended_s = 5 WHERE workload = 'w000001'")
 
         await database.run(write)
-        assert await database.run(partial(read_by_live_attempts, tables=[T, U])) == {(T, A)}
+        assert await database.run(partial(read_by_live_attempts, tables=[T, U])) == {(T, EAST)}
 
     scenario(database_url, story)

@@ -298,7 +298,8 @@ def test_where_files_say_that_all_is_nothing_is_held_alone(database_url: str) ->
     elsewhere = next(region for region in names if region not in _regions_of(catalog, 0))
 
     async def hold(connection: AnyConnection) -> None:
-        for region in (elsewhere, *_regions_of(catalog, 0)):
+        await connection.execute("DELETE FROM data_table_replicas WHERE data_table = %s", (name,))
+        for region in (elsewhere, *sorted(_regions_of(catalog, 0))):
             await connection.execute("INSERT INTO data_partition_copies VALUES (%s, %s, 'monday', 1.0)", (name, region))
 
     async def scenario() -> None:

@@ -58,8 +58,10 @@ _PROFILES = st.builds(ModelProfile, st.floats(0, 1)) | st.tuples(_MIB, _MIB).map
 )
 
 
-_FRESHNESS = st.sampled_from(((False, None), (True, None), (False, 0.0), (False, 3600.0)))
-"""Of an input: whether it must be fresh, and how far a copy may be behind."""
+_FRESHNESS = st.sampled_from(
+    ((False, None, None), (True, None, None), (False, 0.0, None), (False, 3600.0, 1), (True, None, 7))
+)
+"""Of an input: whether it must be fresh, how far a copy may be behind, and how many of the newest partitions are read."""
 
 
 @st.composite

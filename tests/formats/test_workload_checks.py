@@ -184,6 +184,8 @@ def test_never_accepts_a_bad_environment(environment: tuple[tuple[str, str], ...
         ({"tables": (TableInput(TableId("clicks"), max_age_s=-1.0),)}, "tables[0].max_age_s"),
         ({"tables": (TableInput(TableId("clicks"), max_age_s=math.nan),)}, "tables[0].max_age_s"),
         ({"tables": (TableInput(TableId("clicks"), True, 5.0),)}, "tables[0].max_age_s"),
+        ({"tables": (TableInput(TableId("clicks"), newest_partitions=0),)}, "tables[0].newest_partitions"),
+        ({"tables": (TableInput(TableId("clicks"), newest_partitions=2**31),)}, "tables[0].newest_partitions"),
         ({"regions": (RegionId("east"), RegionId("east"))}, "regions[1]"),
         ({"retry": RetryPolicy(-1)}, "retry.max_retries"),
         ({"retry": RetryPolicy(1001)}, "retry.max_retries"),

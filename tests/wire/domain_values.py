@@ -81,7 +81,10 @@ specifications = st.builds(
     name=texts,
     tenant=texts.map(TenantId),
     jobs=st.lists(jobs, max_size=3).map(tuple),
-    tables=st.lists(st.builds(TableInput, texts.map(TableId), st.booleans()), max_size=2).map(tuple),
+    tables=st.lists(
+        st.builds(TableInput, texts.map(TableId), st.booleans(), newest_partitions=st.none() | st.integers(1, 9)),
+        max_size=2,
+    ).map(tuple),
     regions=st.lists(texts.map(RegionId), max_size=2).map(tuple),
     labels=pairs,
     # 0 is how a message leaves these out: the domain never has it.
