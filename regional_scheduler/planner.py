@@ -15,6 +15,7 @@ Ignores: that several jobs might fit in clusters that are not the best for each;
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from cluster_manager.capacity.attempts import order_key
@@ -29,6 +30,7 @@ from domain.rank import Standing
 from domain.workload import JobSpecification, Workload
 from regional_scheduler.cluster_choice import FoundPlace, find_best_place, placements_of
 from regional_scheduler.fewest_releases import fewest_releases
+from regional_scheduler.needless_releases import without_needless
 from regional_scheduler.queries import query_of
 from regional_scheduler.refusal import Refusal, no_room_alone, no_room_together
 from regional_scheduler.region_capacity import RegionCapacity
@@ -188,24 +190,21 @@ class _Planning(NamedTuple):
 
         What comes last among the releases is kept first.
         """
-        needed = [release for release in releases if release.attempt not in victims]
+        gone = frozenset(victims)
+        needed = [release for release in releases if release.attempt not in gone]
         used = self._releases_under(placed, needed)
-        if len(used) < len(needed) and (places := self._places_with(placed, victims, used)):
-            placed, needed = places, used
-        for candidate in reversed(needed):
-            fewer = [release for release in needed if release is not candidate]
-            if places := self._places_with(placed, victims, fewer):
-                placed, needed = places, fewer
-        return placed, needed
+        if len(used) < len(needed):
+            with self.region.voluntary.released(used):
+                places = self._places_without(placed, victims)
+            if places:
+                placed, needed = places, used
+        return without_needless(self.region, needed, placed, partial(self._places_without, placed, victims))
 
-    def _places_with(
-        self, placed: _Placed, gone: Sequence[AttemptKey], releases: Sequence[VoluntaryRelease]
-    ) -> _Placed | None:
-        """Places for the jobs in the clusters that they have, with these attempts gone and these releases; None: there are none."""
+    def _places_without(self, placed: _Placed, gone: Sequence[AttemptKey]) -> _Placed | None:
+        """Places for the jobs in the clusters that they have once these attempts are gone; None: there are none."""
         demands = [demand for demand, _ in placed]
         positions = [found.position for _, found in placed]
-        with self.region.voluntary.released(releases):
-            places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=gone)
+        places, _ = self.place_in_order(demands, evicting=False, within=positions, gone=gone)
         return places if len(places) == len(demands) else None
 
     def _releases_under(self, placed: _Placed, releases: Sequence[VoluntaryRelease]) -> list[VoluntaryRelease]:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from weakref import ref
 
 import numpy as np
 
@@ -114,9 +115,9 @@ class RegionCapacity(NeverCopied):
         self.voluntary = VoluntaryReleases(self)
         """What its attempts can do without."""
         self._supposing: list[ClusterCapacity] = []
-        self.watchers: list[CapacityWatcher] = []
-        for position, cluster in enumerate(self.clusters):
-            cluster.listen(ClusterListener(self, position))
+        self._watchers: list[ref[CapacityWatcher]] = []
+        for position, (cluster, mechanism) in enumerate(zip(self.clusters, self.mechanisms, strict=True)):
+            cluster.listen(ClusterListener(position, mechanism, self._watchers))
 
     # What is held.
 
@@ -445,8 +446,8 @@ class RegionCapacity(NeverCopied):
         return self._supposing
 
     def watch(self, watcher: CapacityWatcher) -> None:
-        """Tells the watcher from now on whatever is released."""
-        self.watchers.append(watcher)
+        """Tells the watcher from now on whatever is released, as long as it exists: it is not kept."""
+        self._watchers.append(ref(watcher))
 
     def check(self) -> None:
         """Computes everything anew from what is held and compares; raises InvariantBroken (I1 among others)."""

@@ -1,28 +1,27 @@
-"""What is released in a region, cluster by cluster, and who hears of it."""
+"""What is released in a region, cluster by cluster, and who hears of it.
+
+Invariant: nothing here keeps a watcher or the region's capacity alive. A region of tens of thousands of machines that another
+one has taken the place of is freed at once, not by a search for cycles, during which no thread of the process goes on.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+from weakref import ref
 
 from cluster_manager.capacity.released_capacity import ReleasedCapacity
 from cluster_manager.mechanism import PlacementMechanism
-
-if TYPE_CHECKING:
-    from regional_scheduler.region_capacity import RegionCapacity
 
 
 class RegionRelease(NamedTuple):
     """Capacity was released in one cluster of a region."""
 
-    region: RegionCapacity
     position: int
     """Of the cluster in the region."""
+    mechanism: PlacementMechanism
+    """The cluster's."""
     released: ReleasedCapacity
-
-    @property
-    def mechanism(self) -> PlacementMechanism:
-        """The cluster's."""
-        return self.region.mechanisms[self.position]
 
 
 class CapacityWatcher(Protocol):
@@ -37,21 +36,26 @@ class CapacityWatcher(Protocol):
 
 
 class ClusterListener:
-    """Passes on what one cluster releases."""
+    """Passes on what one cluster releases, to the watchers that there still are."""
 
-    __slots__ = ("_position", "_region")
+    __slots__ = ("_mechanism", "_position", "_watchers")
 
-    def __init__(self, region: RegionCapacity, position: int) -> None:
-        self._region = region
+    def __init__(self, position: int, mechanism: PlacementMechanism, watchers: Sequence[ref[CapacityWatcher]]) -> None:
+        """`watchers` may grow."""
         self._position = position
+        self._mechanism = mechanism
+        self._watchers = watchers
 
     @property
     def listens(self) -> bool:
-        for watcher in self._region.watchers:  # noqa: SIM110 (half the time of a generator, at every release)
-            if watcher.listens:
+        for watcher in self._watchers:
+            there = watcher()
+            if there is not None and there.listens:
                 return True
         return False
 
     def capacity_released(self, released: ReleasedCapacity) -> None:
-        for watcher in self._region.watchers:
-            watcher.capacity_released(RegionRelease(self._region, self._position, released))
+        for watcher in self._watchers:
+            there = watcher()
+            if there is not None:
+                there.capacity_released(RegionRelease(self._position, self._mechanism, released))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from weakref import ref
 
 import numpy as np
 
@@ -75,14 +76,17 @@ class VoluntaryReleases:
         "_found_at",
         "_has_other_sources",
         "_held",
-        "_region",
+        "_region_reference",
+        "_shared",
         "_sources",
         "changes_take_time",
         "possible",
     )
 
     def __init__(self, region: RegionCapacity) -> None:
-        self._region = region
+        # The region has this: were it kept from here, only a search for cycles could free it.
+        self._region_reference = ref(region)
+        self._shared = region.shared
         self._sources: tuple[ReleaseSource, ...] = (FLEXIBLE_TASKS,)
         self._has_other_sources = False
         self._held: list[dict[AttemptKey, tuple[VoluntaryRelease, ...]]] = [{}]
@@ -121,7 +125,7 @@ class VoluntaryReleases:
             self.possible = any(self._held)
         if key in self._changing:
             self._changing.discard(key)
-            self._region.shared.undo_log.note(partial(self._changing.add, key))
+            self._shared.undo_log.note(partial(self._changing.add, key))
 
     def go_on_from(self, before: VoluntaryReleases) -> None:
         """The region's capacity takes the place of another one: what attempts can do without is found in the same way, and
@@ -140,7 +144,7 @@ class VoluntaryReleases:
         if not self.changes_take_time or key in self._changing:
             return
         self._changing.add(key)
-        self._region.shared.undo_log.note(partial(self._changing.discard, key))
+        self._shared.undo_log.note(partial(self._changing.discard, key))
 
     def will_begin(self, key: AttemptKey) -> None:
         """The attempt is about to be dispatched: it gives up nothing before it runs, as `change_carried_out` says then."""
@@ -160,12 +164,20 @@ class VoluntaryReleases:
 
     # What there is.
 
+    @property
+    def _region(self) -> RegionCapacity:
+        """Raises ReferenceError: the region is gone."""
+        region = self._region_reference()
+        if region is None:
+            raise ReferenceError("the capacity of the region whose releases are asked for is gone")
+        return region
+
     def all(self) -> tuple[VoluntaryRelease, ...]:
         """Everything, in the order of the sources, then of the attempts."""
         if not self.possible:
             return ()
-        region = self._region
-        if self._found_at != region.shared.revision:
+        if self._found_at != self._shared.revision:
+            region = self._region
             self._found = tuple(
                 [
                     release
@@ -175,7 +187,7 @@ class VoluntaryReleases:
                     for release in held[key]
                 ]
             )
-            self._found_at = region.shared.revision
+            self._found_at = self._shared.revision
         return self._found
 
     def counts_with(self, counts: Integers, kind: TaskKind) -> Integers:
@@ -183,9 +195,9 @@ class VoluntaryReleases:
         releases = self.all()
         if not releases:
             return counts
-        counts = counts.copy()
-        for position, entries in _entries_of(self._region, releases):
-            arrays = self._region.clusters[position].arrays
+        counts, region = counts.copy(), self._region
+        for position, entries in _entries_of(region, releases):
+            arrays = region.clusters[position].arrays
             counts[position] += tasks_gained(arrays, kind.needs, entries)
         return counts
 
@@ -195,11 +207,17 @@ class VoluntaryReleases:
         region = self._region
         with region.tentatively():
             for action in release_actions(releases):
-                holding = region.holding(action.attempt)
-                if holding is None:
-                    raise UnexpectedHolding(action.attempt, "holds nothing here")
-                region.replace_placements(action.attempt, placements_after(action, holding.placements))
+                held = held_placements(region, action.attempt)
+                region.replace_placements(action.attempt, placements_after(action, held))
             yield
+
+
+def held_placements(region: RegionCapacity, key: AttemptKey) -> tuple[TaskPlacement, ...]:
+    """What an attempt holds of which there are releases. Raises UnexpectedHolding."""
+    holding = region.holding(key)
+    if holding is None:
+        raise UnexpectedHolding(key, "holds nothing here")
+    return holding.placements
 
 
 def release_actions(releases: Iterable[VoluntaryRelease]) -> tuple[ScaleIn | Retune, ...]:

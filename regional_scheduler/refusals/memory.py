@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -46,13 +47,26 @@ class KnownRefusal(NamedTuple):
 class RefusalMemory:
     """What found no place in one region, and still finds none. Nothing may be released of which it does not hear."""
 
-    __slots__ = ("_known", "_questions", "_region", "_releases", "_shared", "_supposed", "hits", "lookups")
+    __slots__ = (
+        "__weakref__",
+        "_count_again",
+        "_known",
+        "_questions",
+        "_region",
+        "_releases",
+        "_shared",
+        "_supposed",
+        "hits",
+        "lookups",
+    )
 
     def __init__(self, region: RegionCapacity) -> None:
         """Hears from now on what is released in the region."""
         self._region = region
         self._shared = region.shared
         self._releases = ReleaseLog()
+        # Of the region alone: a method of this memory would keep it, and the region, until a search for cycles.
+        self._count_again = partial(_counted_again, region)
         self._known = RefusedJobs(self._releases, self._count_again)
         self._supposed: RefusedJobs | None = None
         self._questions: RecentlyUsed[Alike, Question] = RecentlyUsed(QUESTIONS_REMEMBERED)
@@ -238,24 +252,6 @@ class RefusalMemory:
             asked.short_since, asked.short_at = shared.releases, standing
         return True
 
-    def _count_again(self, entry: RefusedJob) -> list[int] | None:
-        """What is free where nothing could be evicted, if that is too little for the entry's tasks; else None.
-
-        Often what was released has been taken again meanwhile; counting once costs less than planning. What is only
-        tentatively taken says nothing.
-        """
-        region, query = self._region, entry.query
-        if region.tentative or region.any_victim(query, query.standing):
-            return None
-        counts = region.free_counts(query.kind)
-        if counts is None:
-            table = query.kind.needs.table
-            counts = np.array([count_all(cluster.arrays, table) for cluster in region.clusters], np.int64)
-        if not region.is_short(counts, query, query.standing):
-            return None
-        capacity: list[int] = region.counts_with_releases(counts, query).tolist()
-        return capacity
-
     def _entry_for(self, asked: AskedJob, standing: Standing) -> RefusedJob | None:
         """An entry that covers the job at this standing and still holds."""
         entry = asked.known
@@ -279,3 +275,22 @@ class RefusalMemory:
             return no_room_alone(region.region, region.cluster_ids, job, standing, room, empty, now)
         found = no_room_alone(region.region, region.cluster_ids, smaller, standing, room, entry.when_empty, now)
         return no_room_for_smaller(job, smaller, found)
+
+
+def _counted_again(region: RegionCapacity, entry: RefusedJob) -> list[int] | None:
+    """What is free where nothing could be evicted, if that is too little for the entry's tasks; else None.
+
+    Often what was released has been taken again meanwhile; counting once costs less than planning. What is only
+    tentatively taken says nothing.
+    """
+    query = entry.query
+    if region.tentative or region.any_victim(query, query.standing):
+        return None
+    counts = region.free_counts(query.kind)
+    if counts is None:
+        table = query.kind.needs.table
+        counts = np.array([count_all(cluster.arrays, table) for cluster in region.clusters], np.int64)
+    if not region.is_short(counts, query, query.standing):
+        return None
+    capacity: list[int] = region.counts_with_releases(counts, query).tolist()
+    return capacity
