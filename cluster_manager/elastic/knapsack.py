@@ -1,14 +1,16 @@
-"""The multiple-choice knapsack problem, exactly, by dynamic programming (Lyra §5.2)."""
+"""The multiple-choice knapsack problem, exactly, by dynamic programming (Lyra §5.2) within bounds of the linear relaxation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster_manager.capacity.tables import Integers, Reals
+from cluster_manager.elastic.knapsack_bounds import room_bounds
 from kernels.compiled import compiled_beside_others
 
 Places: TypeAlias = NDArray[np.uint16] | NDArray[np.uint32]
@@ -28,57 +30,83 @@ def best_choice(groups: Sequence[Sequence[WeightedValue]], capacity: int) -> tup
     Of equal values those of the first items are chosen, groups from the last to the first. Raises ValueError when the
     lightest items of all groups are too heavy together, and for a group without items.
 
-    It takes time in proportion to items times capacity, unless there is enough for the best item of every group; weights
-    that have a common divisor are divided by it.
+    It takes time in proportion to items times what `room_bounds` leaves open of the capacity: little where groups differ,
+    all of it where every item of every group is of equal value for its weight. Where there is enough for the best item of
+    every group nothing is searched; weights that have a common divisor are divided by it.
     """
     if not groups:
         return ()
     if not all(groups):
         raise ValueError("a group without items: there is nothing to choose")
-    of_groups = [[item.weight for item in group] for group in groups]
-    needed, heaviest = sum(map(min, of_groups)), sum(map(max, of_groups))
+    first = np.cumsum([0, *map(len, groups)])
+    weights = np.fromiter([item[0] for item in chain.from_iterable(groups)], np.int64, first[-1])
+    values = np.fromiter([item[1] for item in chain.from_iterable(groups)], np.float64, first[-1])
+    needed = int(np.minimum.reduceat(weights, first[:-1]).sum())
     if needed > capacity:
         raise ValueError(f"the lightest items of all groups weigh {needed} together, more than the capacity {capacity}")
-    best = [max(range(len(group)), key=[item.value for item in group].__getitem__) for group in groups]
-    if sum(weights[place] for weights, place in zip(of_groups, best, strict=True)) <= capacity:
-        return tuple(best)
-    weights = np.array([weight for group in of_groups for weight in group], np.int64)
+    chosen = np.empty(len(groups), np.int64)
+    if choose_best(first, weights, values, chosen) <= capacity:
+        return tuple(chosen.tolist())
     divisor = max(1, int(np.gcd.reduce(weights)))
-    first = np.cumsum([0, *map(len, groups)])
-    values = np.array([item.value for group in groups for item in group], np.float64)
-    chosen = np.zeros(len(groups), np.int64)
-    room = min(capacity, heaviest) // divisor
-    # By far the most memory: of thousands of jobs and tens of thousands of GPUs it is counted in gigabytes.
-    kind = np.uint16 if max(map(len, groups)) <= np.iinfo(np.uint16).max else np.uint32
-    places = np.zeros((len(groups), room + 1), kind)
-    choose_items(first, weights // divisor, values, room, places, chosen)
+    weights //= divisor
+    heaviest = int(np.maximum.reduceat(weights, first[:-1]).sum())
+    least, most = room_bounds(first, weights, values, min(capacity // divisor, heaviest))
+    # By far the most memory where the bounds are far apart.
+    starts = np.cumsum(most - least + 1)
+    kind = np.uint16 if np.diff(first).max() <= np.iinfo(np.uint16).max else np.uint32
+    choose_items(
+        first, weights, values, least, most, starts - starts[0], np.empty(starts[-1] - starts[0], kind), chosen
+    )
     return tuple(chosen.tolist())
 
 
 @compiled_beside_others
+def choose_best(first: Integers, weights: Integers, values: Reals, chosen: Integers) -> int:
+    """Fills `chosen[group]` with the place of the first item of greatest value; returns what these weigh together."""
+    weight = 0
+    for group in range(len(chosen)):
+        best = first[group]
+        for item in range(first[group] + 1, first[group + 1]):
+            if values[item] > values[best]:
+                best = item
+        chosen[group] = best - first[group]
+        weight += weights[best]
+    return weight
+
+
+@compiled_beside_others
 def choose_items(
-    first: Integers, weights: Integers, values: Reals, capacity: int, places: Places, chosen: Integers
+    first: Integers,
+    weights: Integers,
+    values: Reals,
+    least: Integers,
+    most: Integers,
+    starts: Integers,
+    places: Places,
+    chosen: Integers,
 ) -> None:
     """Fills `chosen[group]` with the place of the chosen item in its group; items of a group are first[group:group + 2].
-    `places`, a row for each group, is for its own use.
 
-    There must be a choice that the capacity allows.
+    What so many first groups are left stays from `least` to `most`; all of them have the capacity, which is both. `places` is for its own
+    use: those of a group from `starts[group]` on.
     """
-    groups = len(chosen)
     # The value of the best choice from the groups so far, by what it may weigh at most.
-    best = np.zeros(capacity + 1, np.float64)
-    before = np.zeros(capacity + 1, np.float64)
-    for group in range(groups):
+    widest = (most - least).max() + 1
+    best, before = np.zeros(widest), np.zeros(widest)
+    for group in range(len(chosen)):
         before, best = best, before
-        best[:] = -np.inf
+        open_before, open_now = most[group] - least[group], most[group + 1] - least[group + 1]
+        best[: open_now + 1] = -np.inf
         for item in range(first[group], first[group + 1]):
-            weight, value = weights[item], values[item]
-            for room in range(weight, capacity + 1):
-                total = before[room - weight] + value
+            value = values[item]
+            # From the place of a room now to that of what is left before the item.
+            shift = least[group + 1] - weights[item] - least[group]
+            for room in range(max(0, -shift), min(open_now, open_before - shift) + 1):
+                total = before[room + shift] + value
                 if total > best[room]:
                     best[room] = total
-                    places[group, room] = item - first[group]
-    room = capacity
-    for group in range(groups - 1, -1, -1):
-        chosen[group] = places[group, room]
+                    places[starts[group] + room] = item - first[group]
+    room = most[-1]
+    for group in range(len(chosen) - 1, -1, -1):
+        chosen[group] = places[starts[group] + room - least[group + 1]]
         room -= weights[first[group] + chosen[group]]

@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_manager.elastic.knapsack import WeightedValue, best_choice
+from cluster_manager.elastic.knapsack_bounds import room_bounds
 
 ITEMS = st.builds(WeightedValue, st.integers(0, 6), st.integers(-5, 20).map(float))
 GROUPS = st.lists(st.lists(ITEMS, min_size=1, max_size=4), max_size=5)
@@ -66,6 +68,38 @@ def test_never_another_choice_when_all_is_so_many_times_as_heavy(
     if best_by_trying(groups, capacity) is not None:
         heavier = [[WeightedValue(item.weight * times, item.value) for item in group] for group in groups]
         assert best_choice(heavier, capacity * times + times - 1) == best_choice(groups, capacity)
+
+
+@st.composite
+def many_groups(draw: st.DrawFn) -> list[list[WeightedValue]]:
+    """Jobs with items by number of tasks; few different worths, so that many are of equal value for their weight."""
+    groups = []
+    for _ in range(draw(st.integers(5, 25))):
+        weight, worth = draw(st.sampled_from((1, 2, 4, 8))), draw(st.sampled_from((0.1, 1.0, 1.7, 3.0)))
+        falls, pause = draw(st.sampled_from((0.0, 0.3))), draw(st.sampled_from((0.0, 0.5)))
+        stays = draw(st.integers(0, 4))
+        values = [worth * weight * tasks * (1.0 - falls * tasks / 4) - pause * (tasks != stays) for tasks in range(5)]
+        groups.append([WeightedValue(tasks * weight, value) for tasks, value in enumerate(values)])
+    return groups
+
+
+@settings(max_examples=60)
+@given(many_groups(), st.integers(0, 400))
+def test_never_another_choice_of_many_than_without_bounds(groups: list[list[WeightedValue]], capacity: int) -> None:
+    assert best_choice(groups, capacity) == plain_choice(groups, capacity)
+
+
+def test_bounds_leave_little_open_where_jobs_differ() -> None:
+    """What is beyond the bounds is not looked at."""
+    drawn = np.random.default_rng(4)
+    jobs, items, gpus = 3_000, 5, 12_000
+    weights = (drawn.choice((1, 2, 4, 8), jobs)[:, None] * np.arange(items)).ravel()
+    values = np.cumsum(drawn.random((jobs, items)), axis=1).ravel()
+    least, most = room_bounds(np.arange(jobs + 1) * items, weights, values, gpus)
+    assert (least >= 0).all()
+    assert (most >= least).all()
+    assert least[-1] == most[-1] == gpus
+    assert (most - least).max() < gpus / 20
 
 
 def test_nothing_to_choose_from() -> None:
