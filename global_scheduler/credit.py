@@ -28,6 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.compiled import compiled_beside_others
+
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -80,18 +82,47 @@ def fair_share_terms(
     return terms
 
 
-def age_terms(submitted_s: NDArray[np.float64], now: float, settings: CreditSettings) -> NDArray[np.float64]:
-    """Expression 10 for each workload, weighted. What was submitted after `now` (clocks differ) has age 0."""
-    age_s = now - submitted_s
-    np.maximum(age_s, 0.0, out=age_s)
-    np.minimum(age_s, settings.age_cap_s, out=age_s)
-    if settings.age_resolution_s > 0.0:
-        age_s /= settings.age_resolution_s
-        np.floor(age_s, out=age_s)
-        age_s *= settings.age_resolution_s * settings.age_weight_per_s
-    else:
-        age_s *= settings.age_weight_per_s
-    return age_s
+def credits_of(
+    submitted_s: NDArray[np.float64],
+    tenant: NDArray[np.int32],
+    fair_share: NDArray[np.float64],
+    now: float,
+    settings: CreditSettings,
+) -> NDArray[np.float64]:
+    """Expression 10 for each workload, weighted, and the term of its tenant (`fair_share_terms`). What was submitted after
+    `now` (clocks differ) has age 0."""
+    credit = np.empty(len(submitted_s))
+    _fill_credits(
+        submitted_s,
+        tenant,
+        fair_share,
+        float(now),
+        float(settings.age_cap_s),
+        float(settings.age_resolution_s),
+        float(settings.age_weight_per_s),
+        credit,
+    )
+    return credit
+
+
+@compiled_beside_others
+def _fill_credits(
+    submitted_s: NDArray[np.float64],
+    tenant: NDArray[np.int32],
+    fair_share: NDArray[np.float64],
+    now: float,
+    age_cap_s: float,
+    resolution_s: float,
+    weight: float,
+    credit: NDArray[np.float64],
+) -> None:
+    weight_of_quantum = resolution_s * weight
+    for row in range(credit.size):
+        age_s = min(max(now - submitted_s[row], 0.0), age_cap_s)
+        if resolution_s > 0.0:
+            credit[row] = np.floor(age_s / resolution_s) * weight_of_quantum + fair_share[tenant[row]]
+        else:
+            credit[row] = age_s * weight + fair_share[tenant[row]]
 
 
 def _require_not_negative(name: str, value: float) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.tenant import LOWEST_PRIORITY
 from global_scheduler.scan_view import DemandColumns, PendingColumns, RunningColumns, TenantColumns
 from kernels.compiled import compiled_beside_others, compiled_part
 
@@ -37,47 +38,48 @@ class QuotaPass:
 
     running_within_quota: NDArray[np.bool_]
     """By live attempt, after re-classification."""
+    running_priority: NDArray[np.int8]
+    """By live attempt: its tenant's within quota, over quota the lowest."""
     running_use: NDArray[np.int64]
     """[tenant, bucket]: within-quota use of the live attempts, after re-classification."""
     pending_within_quota: NDArray[np.bool_]
+    pending_priority: NDArray[np.int8]
+    """By queued workload, likewise."""
     exceeded_bucket: NDArray[np.int16]
     """By queued workload: the first bucket in which it did not fit, or NOTHING_EXCEEDED."""
 
 
 def quota_pass(tenants: TenantColumns, running: RunningColumns, pending: PendingColumns) -> QuotaPass:
     """Classifies every live attempt and every queued workload."""
-    use = within_quota_use(tenants, running)
-    running_within = running.within_quota.copy()
-    _reclassify(
+    use = np.zeros(tenants.quota.shape, np.int64)
+    running_use = np.empty_like(use)
+    running_within, running_priority = np.empty(len(running), np.bool_), np.empty(len(running), np.int8)
+    exceeded = np.empty(len(pending), np.int16)
+    pending_within, pending_priority = np.empty(len(pending), np.bool_), np.empty(len(pending), np.int8)
+    _classify(
+        tenants.priority,
+        tenants.quota,
         running.tenant,
+        running.within_quota,
         running.leaving,
         running.demand.offsets,
         running.demand.bucket,
         running.demand.amount,
-        tenants.quota,
-        use,
-        running_within,
-    )
-    running_use = use.copy()
-    exceeded = np.empty(len(pending), dtype=np.int16)
-    _admit(
         pending.tenant,
         pending.demand.offsets,
         pending.demand.bucket,
         pending.demand.amount,
-        tenants.quota,
         use,
+        running_use,
+        running_within,
+        running_priority,
         exceeded,
+        pending_within,
+        pending_priority,
     )
-    pending_within = exceeded == NOTHING_EXCEEDED
     for array in (running_within, running_use, pending_within, exceeded):
         array.flags.writeable = False
-    return QuotaPass(running_within, running_use, pending_within, exceeded)
-
-
-def within_quota_use(tenants: TenantColumns, running: RunningColumns) -> NDArray[np.int64]:
-    """[tenant, bucket]: what the live attempts that are within quota now are charged."""
-    return charged(tenants, running.tenant, running.demand, running.within_quota)
+    return QuotaPass(running_within, running_priority, running_use, pending_within, pending_priority, exceeded)
 
 
 def charged(
@@ -168,3 +170,38 @@ def _admit(
     """Charges queued workloads in the order of the rows. Changes `use`; fills `exceeded`."""
     for row in range(tenant.size):
         exceeded[row] = _charge_if_it_fits(tenant[row], offsets[row], offsets[row + 1], bucket, amount, quota, use)
+
+
+@compiled_beside_others
+def _classify(
+    tenant_priority: NDArray[np.int8],
+    quota: NDArray[np.int64],
+    running_tenant: NDArray[np.int32],
+    within_before: NDArray[np.bool_],
+    leaving: NDArray[np.bool_],
+    running_offsets: NDArray[np.int64],
+    running_bucket: NDArray[np.int16],
+    running_amount: NDArray[np.int64],
+    pending_tenant: NDArray[np.int32],
+    pending_offsets: NDArray[np.int64],
+    pending_bucket: NDArray[np.int16],
+    pending_amount: NDArray[np.int64],
+    use: NDArray[np.int64],
+    running_use: NDArray[np.int64],
+    within: NDArray[np.bool_],
+    running_priority: NDArray[np.int8],
+    exceeded: NDArray[np.int16],
+    fits: NDArray[np.bool_],
+    pending_priority: NDArray[np.int8],
+) -> None:
+    """The whole pass. `use` is zero at first; fills all that comes after it."""
+    _charge(running_tenant, within_before, running_offsets, running_bucket, running_amount, use)
+    within[:] = within_before
+    _reclassify(running_tenant, leaving, running_offsets, running_bucket, running_amount, quota, use, within)
+    running_use[:] = use
+    for row in range(within.size):
+        running_priority[row] = tenant_priority[running_tenant[row]] if within[row] else LOWEST_PRIORITY
+    _admit(pending_tenant, pending_offsets, pending_bucket, pending_amount, quota, use, exceeded)
+    for row in range(exceeded.size):
+        fits[row] = exceeded[row] == NOTHING_EXCEEDED
+        pending_priority[row] = tenant_priority[pending_tenant[row]] if fits[row] else LOWEST_PRIORITY

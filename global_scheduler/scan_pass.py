@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from domain.identifiers import AttemptNumber
 from domain.placement import AttemptKey
 from domain.rank import Standing
-from domain.tenant import LOWEST_PRIORITY
-from global_scheduler.credit import age_terms, fair_share_terms
+from global_scheduler.credit import credits_of, fair_share_terms
 from global_scheduler.knowledge import PolicyView
 from global_scheduler.levels.assignment import queued_levels, running_levels
 from global_scheduler.opportunistic_order import max_min_credits
@@ -25,7 +24,8 @@ from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.promotion import promotions, with_promoted
 from global_scheduler.quota_pass import quota_pass
 from global_scheduler.scan_plan import Reclassification, ScanPlan
-from global_scheduler.scan_view import PendingColumns, RunningColumns, ScanView, TenantColumns
+from global_scheduler.scan_view import RunningColumns, ScanView
+from kernels.compiled import compiled_beside_others
 
 
 def scan_pass(view: ScanView, now: float) -> ScanPlan:
@@ -43,8 +43,7 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     quota = quota_pass(tenants, running, pending)
 
     # 3. Within quota at the tenant's priority; over quota at the lowest.
-    priority = _priorities(tenants, pending.tenant, quota.pending_within_quota)
-    running_priority = _priorities(tenants, running.tenant, quota.running_within_quota)
+    priority, running_priority = quota.pending_priority, quota.running_priority
 
     # 4. The level within the priority.
     rules = view.settings.rules
@@ -67,7 +66,18 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     order = total_order(priority, level, credit)
 
     # 6. What is to be written.
-    changed = _changed(pending, priority, level, credit, quota.pending_within_quota, promoted)
+    stored = pending.stored
+    changed = _changed(
+        stored.priority,
+        stored.level,
+        stored.credit,
+        stored.within_quota,
+        priority,
+        level,
+        credit,
+        quota.pending_within_quota,
+        promoted,
+    )
     for array in (priority, level, scan_credit, credit, order, changed, promoted):
         array.flags.writeable = False
     return ScanPlan(
@@ -95,40 +105,63 @@ def scan_credits(view: ScanView, now: float) -> NDArray[np.float64]:
     tenants, settings = view.tenants, view.settings.credit
     has_quota = np.asarray(tenants.quota.any(axis=1), np.bool_)
     fair_share = fair_share_terms(tenants.used_gpus, tenants.used_cpus, tenants.fair_share_weight, has_quota, settings)
-    credit = age_terms(view.pending.submitted_s, now, settings)
-    credit += fair_share[view.pending.tenant]
-    return credit
+    return credits_of(view.pending.submitted_s, view.pending.tenant, fair_share, now, settings)
 
 
-def _priorities(tenants: TenantColumns, tenant: NDArray[np.int32], within_quota: NDArray[np.bool_]) -> NDArray[np.int8]:
-    return np.where(within_quota, tenants.priority[tenant], np.int8(LOWEST_PRIORITY))
-
-
+@compiled_beside_others
 def _changed(
-    pending: PendingColumns,
+    stored_priority: NDArray[np.int8],
+    stored_level: NDArray[np.int16],
+    stored_credit: NDArray[np.float64],
+    stored_within_quota: NDArray[np.bool_],
     priority: NDArray[np.int8],
     level: NDArray[np.int16],
     credit: NDArray[np.float64],
     within_quota: NDArray[np.bool_],
     promoted: NDArray[np.int64],
 ) -> NDArray[np.int64]:
+    """Where anything is not as stored, and what is promoted, ascending."""
     # An entry that was never ranked has a stored priority that no entry gets, so it always differs.
-    stored = pending.stored
-    differs = stored.priority != priority
-    differs |= stored.level != level
-    differs |= stored.credit != credit
-    differs |= stored.within_quota != within_quota
-    differs[promoted] = True
-    return np.flatnonzero(differs)
+    places = np.empty(priority.size, np.int64)
+    found, next_promoted = 0, 0
+    for row in range(priority.size):
+        is_promoted = next_promoted < promoted.size and promoted[next_promoted] == row
+        if is_promoted:
+            next_promoted += 1
+        if (
+            is_promoted
+            or stored_priority[row] != priority[row]
+            or stored_level[row] != level[row]
+            or stored_credit[row] != credit[row]
+            or stored_within_quota[row] != within_quota[row]
+        ):
+            places[found] = row
+            found += 1
+    return places[:found]
+
+
+@compiled_beside_others
+def _all_stand_as_before(
+    was_within_quota: NDArray[np.bool_],
+    was_priority: NDArray[np.int8],
+    was_level: NDArray[np.int16],
+    within_quota: NDArray[np.bool_],
+    priority: NDArray[np.int8],
+    level: NDArray[np.int16],
+) -> bool:
+    """Whether no live attempt gets anything else, as in most passes."""
+    for row in range(priority.size):
+        if within_quota[row] != was_within_quota[row]:
+            return False
+        if priority[row] != was_priority[row] or level[row] != was_level[row]:
+            return False
+    return True
 
 
 def _reclassifications(
     running: RunningColumns, within_quota: NDArray[np.bool_], priority: NDArray[np.int8], level: NDArray[np.int16]
 ) -> tuple[Reclassification, ...]:
-    unchanged = within_quota == running.within_quota
-    unchanged &= priority == running.priority
-    unchanged &= level == running.level
-    if unchanged.all():
+    if _all_stand_as_before(running.within_quota, running.priority, running.level, within_quota, priority, level):
         return ()
     demoted = np.flatnonzero(running.within_quota & ~within_quota)
     promoted = np.flatnonzero(~running.within_quota & within_quota)

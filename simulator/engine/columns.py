@@ -65,6 +65,14 @@ class WorkloadColumns:
         self._bucket = np.zeros(max(count, 1), np.int16)
         self._amount = np.zeros(max(count, 1), np.int64)
         self._used = 0
+        self._rows = np.zeros(count, np.int64)
+        """The attempts that were live when a pass last asked, by (start, name), ..."""
+        self._row_count = 0
+        """... so many."""
+        self._moved: list[int] = []
+        """Those that were dispatched or started since, ..."""
+        self._has_moved = np.zeros(count, np.bool_)
+        """... so that they stand elsewhere by now, if they are live at all."""
 
     # What happens.
 
@@ -123,12 +131,14 @@ class WorkloadColumns:
         self._attempt[index] = work.attempts
         self._since_s[index] = work.dispatched_s
         self._leaving[index] = False
+        self._moves(index)
         self.refresh(work)
         self.stand(work)
 
     def start(self, work: SimulatedWorkload) -> None:
         """Its attempt runs from now on."""
         self._since_s[work.index] = self.started_s[work.index] = work.started_s
+        self._moves(work.index)
 
     def stand(self, work: SimulatedWorkload) -> None:
         """Its attempt's standing, and whether it is within quota, are these from now on."""
@@ -149,6 +159,11 @@ class WorkloadColumns:
         if index >= self._end:
             self._end = index + 1
         self._first = min(self._first, index)
+
+    def _moves(self, index: int) -> None:
+        """It stands elsewhere among the live attempts from now on."""
+        self._moved.append(index)
+        self._has_moved[index] = True
 
     # What a pass sees, and what it decides.
 
@@ -182,19 +197,34 @@ class WorkloadColumns:
 
     def running_columns(self) -> RunningColumns:
         """The live attempts."""
-        live = np.flatnonzero(self.live[self._first : self._end]) + self._first
-        rows = live[np.lexsort((self._name_rank[live], self._since_s[live]))]
+        moved = np.array(self._moved, np.int64)
+        self._moved.clear()
+        self._row_count = _update_order(
+            self._rows, self._row_count, moved, self._has_moved, self.live, self._since_s, self._name_rank
+        )
+        rows = self._rows[: self._row_count].copy()
+        attempt, tenant, started_s, priority, level, within_quota, leaving, remaining_s = _attempts_of(
+            rows,
+            self._attempt,
+            self._tenant,
+            self._since_s,
+            self._priority,
+            self._running_level,
+            self._within,
+            self._leaving,
+            self._remaining_s,
+        )
         return RunningColumns(
             workloads=_Names(self._names, rows),
-            attempt=self._attempt[rows],
-            tenant=self._tenant[rows],
-            started_s=self._since_s[rows],
-            priority=self._priority[rows],
-            level=self._running_level[rows],
-            within_quota=self._within[rows],
-            leaving=self._leaving[rows],
+            attempt=attempt,
+            tenant=tenant,
+            started_s=started_s,
+            priority=priority,
+            level=level,
+            within_quota=within_quota,
+            leaving=leaving,
             known=_KnownRows(self, rows),
-            oracle=OracleWork(self._remaining_s[rows]),
+            oracle=OracleWork(remaining_s),
             demand=self._demand(rows),
             checked=False,
         )
@@ -293,6 +323,80 @@ class _KnownRows:
 
     def rows(self, chosen: NDArray[np.bool_]) -> _KnownRows:
         return _KnownRows(self._columns, self._rows[chosen])
+
+
+@compiled
+def _update_order(
+    rows: Integers,
+    count: int,
+    moved: Integers,
+    has_moved: NDArray[np.bool_],
+    live: NDArray[np.bool_],
+    since_s: Floats,
+    name_rank: Integers,
+) -> int:
+    """Brings the first `count` rows up to date: all live ones by (since, name rank); returns how many these are.
+
+    All others stay in their order, so that there is nothing to sort: what has moved did so a moment ago, and stands near the end.
+    """
+    kept = 0
+    for place in range(count):
+        row = rows[place]
+        if live[row] and not has_moved[row]:
+            rows[kept] = row
+            kept += 1
+    for row in moved:
+        if not has_moved[row]:
+            continue  # it moved twice
+        has_moved[row] = False
+        if not live[row]:
+            continue
+        place = kept
+        while place > 0:
+            before = rows[place - 1]
+            if since_s[before] < since_s[row] or (
+                since_s[before] == since_s[row] and name_rank[before] < name_rank[row]
+            ):
+                break
+            rows[place] = before
+            place -= 1
+        rows[place] = row
+        kept += 1
+    return kept
+
+
+@compiled
+def _attempts_of(
+    rows: Integers,
+    attempt: NDArray[np.int32],
+    tenant: NDArray[np.int32],
+    since_s: Floats,
+    priority: NDArray[np.int8],
+    level: NDArray[np.int16],
+    within_quota: NDArray[np.bool_],
+    leaving: NDArray[np.bool_],
+    remaining_s: Floats,
+) -> tuple[
+    NDArray[np.int32],
+    NDArray[np.int32],
+    Floats,
+    NDArray[np.int8],
+    NDArray[np.int16],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+    Floats,
+]:
+    """These rows of each column: one call costs a third of what as many indexings do."""
+    return (
+        attempt[rows],
+        tenant[rows],
+        since_s[rows],
+        priority[rows],
+        level[rows],
+        within_quota[rows],
+        leaving[rows],
+        remaining_s[rows],
+    )
 
 
 @compiled

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from global_scheduler.credit import CreditSettings, age_terms, fair_share_terms
+from global_scheduler.credit import CreditSettings, credits_of, fair_share_terms
 
 EXACT = CreditSettings(
     age_weight_per_s=1.0, age_cap_s=100.0, fairness_weight=10.0, age_resolution_s=0.0, fair_share_resolution=0.0
@@ -24,6 +25,11 @@ def terms(
         settings,
     ).tolist()
     return found
+
+
+def credits_of_age(submitted_s: NDArray[np.float64], now: float, settings: CreditSettings) -> NDArray[np.float64]:
+    """Of workloads of a tenant that used as much as the average."""
+    return credits_of(submitted_s, np.zeros(len(submitted_s), np.int32), np.zeros(1), now, settings)
 
 
 def test_who_used_nothing_has_the_whole_weight_and_the_average_tenant_nothing() -> None:
@@ -60,13 +66,13 @@ def test_the_ratio_is_rounded_to_its_resolution() -> None:
 
 
 def test_age_grows_up_to_the_cap_and_is_never_negative() -> None:
-    assert age_terms(np.array([-500.0, 0.0, 40.0, 51.0]), 50.0, EXACT).tolist() == [100.0, 50.0, 10.0, 0.0]
+    assert credits_of_age(np.array([-500.0, 0.0, 40.0, 51.0]), 50.0, EXACT).tolist() == [100.0, 50.0, 10.0, 0.0]
 
 
 def test_age_counts_whole_quanta() -> None:
     minutes = CreditSettings(age_weight_per_s=1 / 60, age_cap_s=150.0, age_resolution_s=60.0)
     ages = np.array([0.0, 59.9, 60.0, 119.0, 120.0, 1_000.0])
-    assert age_terms(-ages, 0.0, minutes).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+    assert credits_of_age(-ages, 0.0, minutes).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize(

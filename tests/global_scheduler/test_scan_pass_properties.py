@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.tenant import Tenant
-from global_scheduler.quota_pass import charged, within_quota_use
+from global_scheduler.quota_pass import charged
 from global_scheduler.scan_pass import scan_credits, scan_pass
 from global_scheduler.scan_plan import ScanPlan
 from global_scheduler.scan_view import ScanView
@@ -75,7 +75,8 @@ def test_never_exceeds_a_quota_between_two_reclassifications(world: ScanWorld) -
     view = world.view()
     plan = scan_pass(view, NOW_S)
     within = view.running.within_quota.copy()
-    fitted = within_quota_use(view.tenants, view.running) <= view.tenants.quota
+    use = charged(view.tenants, view.running.tenant, view.running.demand, within)
+    fitted = use <= view.tenants.quota
     for change in plan.reclassifications:
         within[change.row] = change.within_quota
         use = charged(view.tenants, view.running.tenant, view.running.demand, within)
