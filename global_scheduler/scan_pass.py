@@ -24,7 +24,7 @@ from global_scheduler.ordering.total_order import ordering_credits, total_order
 from global_scheduler.promotion import promotions, with_promoted
 from global_scheduler.quota_pass import quota_pass
 from global_scheduler.scan_plan import Reclassification, ScanPlan
-from global_scheduler.scan_view import RunningColumns, ScanView
+from global_scheduler.scan_view import RunningColumns, ScanView, StoredTuples
 from kernels.compiled import compiled_beside_others
 
 
@@ -66,18 +66,7 @@ def scan_pass(view: ScanView, now: float) -> ScanPlan:
     order = total_order(priority, level, credit)
 
     # 6. What is to be written.
-    stored = pending.stored
-    changed = _changed(
-        stored.priority,
-        stored.level,
-        stored.credit,
-        stored.within_quota,
-        priority,
-        level,
-        credit,
-        quota.pending_within_quota,
-        promoted,
-    )
+    changed = _changed(pending.stored, priority, level, credit, quota.pending_within_quota, promoted)
     for array in (priority, level, scan_credit, credit, order, changed, promoted):
         array.flags.writeable = False
     return ScanPlan(
@@ -108,8 +97,20 @@ def scan_credits(view: ScanView, now: float) -> NDArray[np.float64]:
     return credits_of(view.pending.submitted_s, view.pending.tenant, fair_share, now, settings)
 
 
-@compiled_beside_others
 def _changed(
+    stored: StoredTuples,
+    priority: NDArray[np.int8],
+    level: NDArray[np.int16],
+    credit: NDArray[np.float64],
+    within_quota: NDArray[np.bool_],
+    promoted: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    was = stored.priority, stored.level, stored.credit, stored.within_quota
+    return _find_changed(*was, priority, level, credit, within_quota, promoted)
+
+
+@compiled_beside_others
+def _find_changed(
     stored_priority: NDArray[np.int8],
     stored_level: NDArray[np.int16],
     stored_credit: NDArray[np.float64],

@@ -117,28 +117,10 @@ def fill_bounds(
     for group in range(groups + 1):
         # The relaxation leaves them this much; the best whole number is one of the two next to it.
         lower, upper = max(lower, lightest_before), min(upper, capacity - lightest_after)
+        sides = base_before + base_after, lightest_before, capacity - lightest_before - lightest_after
         middle = min(max(int(lightest_before + taken), lower), upper)
-        sides = base_before + base_after, capacity - lightest_before - lightest_after
-        if middle < upper:
-            here = _bound(before, after, steps, top, middle - lightest_before, sides)
-            if _bound(before, after, steps, top, middle + 1 - lightest_before, sides) > here:
-                middle += 1
-        low, high = lower, middle
-        while low < high:
-            between = (low + high) // 2
-            if _bound(before, after, steps, top, between - lightest_before, sides) >= worth:
-                high = between
-            else:
-                low = between + 1
-        least[group] = lower = low
-        low, high = middle, upper
-        while low < high:
-            between = (low + high + 1) // 2
-            if _bound(before, after, steps, top, between - lightest_before, sides) >= worth:
-                low = between
-            else:
-                high = between - 1
-        most[group] = upper = low
+        lower, upper = _interval(before, after, steps, top, sides, worth, lower, middle, upper)
+        least[group], most[group] = lower, upper
         if group < groups:
             while place < count and steps.group[by_group[place]] == group:
                 step = by_group[place]
@@ -182,9 +164,44 @@ def _greedy_gain(steps: Steps, left_out: NDArray[np.bool_], room: int) -> float:
 
 
 @compiled_part
-def _bound(before: Trees, after: Trees, steps: Steps, top: int, room: int, sides: tuple[float, int]) -> float:
-    """What a choice is worth at most whose first groups take so much beyond their lightest items, and the others the rest."""
-    base, shared = sides
+def _interval(
+    before: Trees,
+    after: Trees,
+    steps: Steps,
+    top: int,
+    sides: tuple[float, int, int],
+    worth: float,
+    lower: int,
+    middle: int,
+    upper: int,
+) -> tuple[int, int]:
+    """From `lower` to `upper`, what the first groups may be left where choices may be worth so much. Most is worth what is left
+    at `middle`, or with one more."""
+    if middle < upper and _bound(before, after, steps, top, sides, middle + 1) > _bound(
+        before, after, steps, top, sides, middle
+    ):
+        middle += 1
+    least, most = middle, middle
+    while lower < least:
+        between = (lower + least) // 2
+        if _bound(before, after, steps, top, sides, between) >= worth:
+            least = between
+        else:
+            lower = between + 1
+    while most < upper:
+        between = (most + upper + 1) // 2
+        if _bound(before, after, steps, top, sides, between) >= worth:
+            most = between
+        else:
+            upper = between - 1
+    return least, most
+
+
+@compiled_part
+def _bound(before: Trees, after: Trees, steps: Steps, top: int, sides: tuple[float, int, int], left: int) -> float:
+    """What a choice is worth at most whose first groups are left so much."""
+    base, lightest_before, shared = sides
+    room = left - lightest_before
     return base + _relaxed(before, steps, top, room) + _relaxed(after, steps, top, shared - room)
 
 
