@@ -58,6 +58,9 @@ _CLEAN_AGAIN_REAL_S = 30.0
 _OLD_COPY_STAYS_REAL_S = 2.0
 """After the switch: by then what was being dispatched to it is known to run there."""
 
+MOST_SETTLING = 4
+"""So many movers at a time remove what was only written to make copies."""
+
 _TASK_OF = {
     MigrationState.COPYING: MoverTask.COPY,
     MigrationState.VERIFYING: MoverTask.VERIFY,
@@ -114,6 +117,8 @@ class MigrationLoop:
         self._stored: tuple[int, Storage] | None = None
         """By the catalog's revision."""
         self._partitions = PartitionsLook()
+        self._settling: dict[int, int] = {}
+        """How often it was tried to remove what is left of a copy, by migration."""
         self._look_again: Callable[[], None] = _nothing
 
     async def run(self, lease: Lease) -> None:
@@ -242,13 +247,23 @@ class MigrationLoop:
     def _have_done(self, migrations: Sequence[Migration], look: _Look, lease: Lease) -> None:
         """Each migration that is in a state with a task has a mover at it."""
         tasks = [(migration, _TASK_OF[migration.state]) for migration in migrations if migration.state in _TASK_OF]
-        tasks += [(migration, MoverTask.SETTLE) for migration in look.unsettled if migration.state not in _TASK_OF]
+        tasks += [(migration, MoverTask.SETTLE) for migration in self._to_settle(look)]
         for migration, task in tasks:
             if migration.number in self._under_way:
                 continue
             course = Course(len(migration.parts))
             work = asyncio.create_task(self._do(migration, task, course, look, lease))
             self._under_way[migration.number] = _UnderWay(migration.state, course, work)
+
+    def _to_settle(self, look: _Look) -> list[Migration]:
+        """A few at a time, those first that have waited longest: storage that cannot be reached holds up nobody else."""
+        found = [each for each in look.unsettled if each.state not in _TASK_OF and each.number not in self._under_way]
+        self._settling = {each.number: self._settling.get(each.number, 0) for each in look.unsettled}
+        free = MOST_SETTLING - sum(1 for number in self._settling if number in self._under_way)
+        chosen = sorted(found, key=lambda each: (self._settling[each.number], each.number))[: max(0, free)]
+        for each in chosen:
+            self._settling[each.number] += 1
+        return chosen
 
     async def _do(self, migration: Migration, task: MoverTask, course: Course, look: _Look, lease: Lease) -> None:
         try:

@@ -213,7 +213,7 @@ async def switch(
     moved = table if is_partial else switched_table(table, migration)
     revision = await raise_revision(connection, Subject.CATALOG)
     await _write_table(connection, moved, migration, revision, is_partial=is_partial)
-    held_alone = (await load_newest_held(connection, tables=[migration.table])).get(migration.table, ())
+    held_alone = (await load_newest_held(connection, [migration.table])).get(migration.table, ())
     details = table_moved_details(
         moved,
         table.home,
@@ -431,7 +431,7 @@ async def _tables_named(connection: AnyConnection, names: Sequence[TableId], *, 
         (list(names),),
     )
     rows = await cursor.fetchall()
-    newest_held = await load_newest_held(connection, tables=names)
+    newest_held = await load_newest_held(connection, names)
     return {
         TableId(name): Table(
             TableId(name),

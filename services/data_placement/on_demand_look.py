@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -26,6 +27,7 @@ from data_placement.on_demand import (
 )
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.life_cycle import State
+from domain.table_partitions import TablePartitions
 from domain.workload import WorkloadSpecification
 from regional_scheduler.hosting import HostingRegions
 from services.data_placement.data_use_look import QueuedWorkloads, gpus_held
@@ -96,7 +98,9 @@ class OnDemandLook:
         self._passed = 0 if is_end else self._passed + MOST_AWAITING
         present = self._surroundings.present()
         partial_tables = _read_in_part(queue, present.catalog)
-        known = await database.run(lambda connection: partitions.now(connection, partial_tables), snapshot=True)
+        known: Mapping[TableId, TablePartitions] = {}
+        if partial_tables:
+            known = await database.run(partial(partitions.now, tables=partial_tables), snapshot=True)
         around = DataSurroundings(
             now,
             present.catalog.table,

@@ -21,7 +21,7 @@ from services.database.channels import CATALOG_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.core_statements import any_of, execute, insert_rows, upsert_rows
 from services.database.large_results import all_rows, rows_in_parts
-from services.database.partition_copy_store import forget_partition_copies_elsewhere, load_newest_held
+from services.database.partition_copy_store import forget_partition_copies_elsewhere, load_newest_held_since
 from services.database.plan_store import load_hints
 from services.database.revision_store import Subject, load_revision, lock_revision, raise_revision
 from services.database.tables.catalog import DATA_TABLE_REPLICAS, DATA_TABLES, DROPPED_DATA_TABLES
@@ -142,12 +142,12 @@ async def homeless_tables(connection: AnyConnection) -> tuple[int, str]:
 
 async def forget_copies_elsewhere(connection: AnyConnection) -> None:
     """Copies in regions that the fleet does not have are none any more. The caller has locked the fleet and the catalog."""
-    await forget_partition_copies_elsewhere(connection)
+    held_alone = await forget_partition_copies_elsewhere(connection)
     cursor = await connection.execute(
         """SELECT DISTINCT data_table FROM data_table_replicas c
             WHERE NOT EXISTS (SELECT FROM regions r WHERE r.region = c.region)"""
     )
-    names = [str(row[0]) for row in await cursor.fetchall()]
+    names = sorted({*held_alone, *(str(row[0]) for row in await cursor.fetchall())})
     if not names:
         return
     revision = await raise_revision(connection, Subject.CATALOG)
@@ -182,7 +182,7 @@ async def update_catalog(connection: AnyConnection, catalog: Catalog) -> None:
         async for rows in parts:
             for name, size_bytes, home, replicas, lags_s in rows:
                 catalog.enter(TableId(name), size_bytes, RegionId(home), *_copies(replicas, lags_s))
-    for name, newest_held in (await load_newest_held(connection, since_revision=catalog.revision)).items():
+    for name, newest_held in (await load_newest_held_since(connection, catalog.revision)).items():
         catalog.enter_newest_held(name, newest_held)
     catalog.hints = await load_hints(connection)
     catalog.revision = revision

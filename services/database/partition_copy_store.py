@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import LiteralString, TypeAlias
 
 from domain.identifiers import RegionId, TableId
 from domain.table_partitions import TablePartition, TablePartitions
@@ -36,7 +37,7 @@ reach, and partitions that are held alone; each byte once. A copy of which nobod
 _NEWEST_HELD = """
     WITH held AS (SELECT DISTINCT c.data_table, c.region
                     FROM data_partition_copies c JOIN data_tables t USING (data_table)
-                   WHERE (t.revision > %(revision)s OR t.data_table = ANY (%(tables)s)) AND c.region <> t.home
+                   WHERE {} AND c.region <> t.home
                      AND NOT EXISTS (SELECT FROM data_table_replicas r
                                       WHERE r.data_table = c.data_table AND r.region = c.region)),
          ranked AS (SELECT h.data_table, h.region, c.partition IS NOT NULL AS is_held,
@@ -63,15 +64,27 @@ _HELD = """
      GROUP BY data_table, region ORDER BY data_table, region"""
 
 
-async def load_newest_held(
-    connection: AnyConnection, *, since_revision: int = ALL_PARTITIONS, tables: Sequence[TableId] = ()
-) -> dict[TableId, tuple[tuple[RegionId, int], ...]]:
-    """Regions that hold no copy of a table but some of its newest partitions, and how many: of these tables, and of those
-    that have changed since that revision of the catalog.
-    """
-    parameters = {"revision": since_revision, "tables": list(tables), "all": ALL_PARTITIONS}
-    found: dict[TableId, tuple[tuple[RegionId, int], ...]] = {}
-    for table, region, count in await (await connection.execute(_NEWEST_HELD, parameters)).fetchall():
+NewestHeld: TypeAlias = tuple[tuple[RegionId, int], ...]
+
+
+async def load_newest_held(connection: AnyConnection, tables: Sequence[TableId]) -> dict[TableId, NewestHeld]:
+    """Regions that hold no copy of a table but some of its newest partitions, and how many: of these tables."""
+    if not tables:
+        return {}
+    return await _newest_held(connection, "t.data_table = ANY (%(tables)s)", {"tables": list(tables)})
+
+
+async def load_newest_held_since(connection: AnyConnection, revision: int) -> dict[TableId, NewestHeld]:
+    """The same of all tables that have changed since that revision of the catalog."""
+    return await _newest_held(connection, "t.revision > %(revision)s", {"revision": revision})
+
+
+async def _newest_held(
+    connection: AnyConnection, which: LiteralString, parameters: Mapping[str, object]
+) -> dict[TableId, NewestHeld]:
+    cursor = await connection.execute(_NEWEST_HELD.format(which), {**parameters, "all": ALL_PARTITIONS})
+    found: dict[TableId, NewestHeld] = {}
+    for table, region, count in await cursor.fetchall():
         found[TableId(table)] = (*found.get(TableId(table), ()), (RegionId(region), int(count)))
     return found
 
@@ -118,8 +131,11 @@ async def forget_partition_copies(connection: AnyConnection, table: TableId, reg
     )
 
 
-async def forget_partition_copies_elsewhere(connection: AnyConnection) -> None:
-    """Those in regions that the fleet does not have: no workload can read them."""
-    await connection.execute(
-        """DELETE FROM data_partition_copies c WHERE NOT EXISTS (SELECT FROM regions r WHERE r.region = c.region)"""
+async def forget_partition_copies_elsewhere(connection: AnyConnection) -> list[str]:
+    """Those in regions that the fleet does not have, for no workload can read them there; the tables that had any."""
+    cursor = await connection.execute(
+        """WITH gone AS (DELETE FROM data_partition_copies c
+                          WHERE NOT EXISTS (SELECT FROM regions r WHERE r.region = c.region) RETURNING data_table)
+           SELECT DISTINCT data_table FROM gone"""
     )
+    return [str(row[0]) for row in await cursor.fetchall()]

@@ -134,7 +134,7 @@ async def names_alike(connection: AnyConnection, table: str) -> list[str]:
 
 async def _records(connection: AnyConnection, rows: Sequence[TupleRow]) -> list[TableRecord]:
     alone = [TableId(row[0]) for row in rows if row[7]]
-    newest_held = await load_newest_held(connection, tables=alone) if alone else {}
+    newest_held = await load_newest_held(connection, alone)
     return [
         TableRecord(
             name,

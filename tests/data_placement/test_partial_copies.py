@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ from data_placement.migrations.decision import BeginCopy, GiveUp, Wait
 from data_placement.migrations.life_cycle import MigrationState
 from data_placement.migrations.migration import Migration
 from data_placement.migrations.storage import stored_bytes
+from data_placement.objective.goals import V2
 from data_placement.on_demand import (
     AwaitingWorkload,
     Chosen,
@@ -21,11 +24,17 @@ from data_placement.on_demand import (
     choose_copies,
     on_the_way,
 )
+from data_placement.placement_plan import plan_placement
+from data_placement.plan_document import COPY, proposed_moves
+from data_placement.replicas import ReplicaPolicy
+from data_placement.solvers.hill_climbing import HillClimbing
+from data_placement.solvers.plan import MoveLimits
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.table import Table
 from domain.table_partitions import TablePartition, TablePartitions
 from domain.workload import TableInput
 from tests.data_placement.migration_worlds import MigrationWorld
+from tests.data_placement.warehouses import small_warehouse
 
 A, B, C = RegionId("a"), RegionId("b"), RegionId("c")
 REGIONS = [A, B, C]
@@ -171,6 +180,25 @@ def test_workloads_get_the_partitions_that_they_read() -> None:
     assert copy.newest_partitions == 4
     # More than what is just being copied can be asked for when that is there.
     assert not choice(4, replace(copy_of_newest(1, 3, B, 15), state=MigrationState.COPYING)).copies
+
+
+def test_a_plan_proposes_the_parts_that_jobs_read() -> None:
+    warehouse = small_warehouse(11, tables=12, jobs=14, roomy=True)
+    shares = np.random.default_rng(1).uniform(0.1, 0.6, len(warehouse.jobs.tables))
+    warehouse = replace(warehouse, jobs=replace(warehouse.jobs, newest_share=shares))
+    policy = ReplicaPolicy(against_disasters=False, hot_storage_share=0.0, partitions=True)
+    found = plan_placement(warehouse, V2, HillClimbing(), MoveLimits(), policy, np.random.default_rng(1))
+    proposed = [move for move in proposed_moves(warehouse, found) if move.newest_share is not None]
+    assert proposed
+    names, tables, parts = warehouse.regions.names, list(warehouse.tables.names), found.replicas.parts
+    assert parts is not None
+    assert len(proposed) == (parts.held > 0.0).sum()
+    for move in proposed:
+        place, region = tables.index(move.table), names.index(move.target)
+        assert (move.kind, move.newest_share) == (COPY, parts.held[place, region])
+        assert move.size_bytes == math.ceil(move.newest_share * int(warehouse.tables.size_bytes[place]))
+        assert found.solution.home[place] != region
+        assert not found.replicas.masks[place] >> region & 1
 
 
 def test_a_share_is_the_least_number_of_partitions() -> None:

@@ -16,12 +16,14 @@ from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.table import Table
 from domain.workload import TableInput
 from services.data_placement import migration_store
+from services.data_placement.applying import apply_plan
 from services.data_placement.data_use_look import read_by_live_attempts
 from services.data_placement.migration_store import Enqueued, MigrationChanged, WantedMigration
-from services.database import catalog_store, event_store, fleet_store
+from services.database import catalog_store, event_store, fleet_store, plan_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.partition_copy_store import load_table_partitions
+from services.database.plan_store import StoredMove
 from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, specification, submission, submit
 
 A, B, C = map(RegionId, "abc")
@@ -241,7 +243,9 @@ async def partition(database: Database, table: TableId, **created_s: float) -> N
     await database.run(write)
 
 
-async def copied(database: Database, migration: Migration, partitions: tuple[str, ...], copy_bytes: int) -> Migration:
+async def copied(
+    database: Database, migration: Migration, partitions: tuple[str, ...], copy_bytes: int, size_bytes: int = 40
+) -> Migration:
     """Begun, copied, verified and switched."""
     begun = await happens(
         database,
@@ -249,7 +253,7 @@ async def copied(database: Database, migration: Migration, partitions: tuple[str
         MigrationHappening.COPY_BEGAN,
         partitions=partitions,
         copy_bytes=copy_bytes,
-        size_bytes=40,
+        size_bytes=size_bytes,
         parts=(RoutePart((A, B), copy_bytes),),
     )
     assert await only(database) == begun
@@ -345,5 +349,43 @@ def test_who_reads_a_table_is_found_by_its_name(database_url: str) -> None:
 
         await database.run(write)
         assert await database.run(partial(read_by_live_attempts, tables=[T, U])) == {(T, EAST)}
+
+    scenario(database_url, story)
+
+
+def test_what_a_plan_says_of_shares_becomes_partitions(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await partition(database, T, p1=1.0, p2=2.0, p3=3.0, p4=4.0)
+        some = StoredMove(0, T, A, B, "copy", 16, 1, "two jobs read it", 0.4)
+        whole = StoredMove(1, U, B, A, "copy", 50, 1, "two jobs read it")
+
+        async def plan(connection: AnyConnection) -> None:
+            number = await plan_store.begin_plan(connection, {}, 5.0)
+            assert await plan_store.finish_plan(connection, number, {}, [some, whole], {}, 1, 6.0)
+            assert await plan_store.load_moves(connection, number, -1, 9) == [some, whole]
+            done = await apply_plan(connection, number, 7.0)
+            assert (done.moves, done.passed_over) == (2, 0)
+
+        await database.run(plan)
+        active = await database.run(migration_store.load_active)
+        assert [(each.table, each.newest_partitions) for each in active] == [(T, 2), (U, None)]
+
+    scenario(database_url, story)
+
+
+def test_partitions_in_a_region_that_is_gone_are_forgotten(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await partition(database, T, p1=1.0, p2=2.0)
+        await enqueue(database, WantedMigration(T, B, newest_partitions=1))
+        await copied(database, await only(database), ("p2",), 10, 20)
+
+        async def lose(connection: AnyConnection) -> None:
+            # The fleet of this test has no regions at all.
+            await catalog_store.forget_copies_elsewhere(connection)
+
+        catalog = await database.run(catalog_store.load_catalog)
+        await database.run(lose)
+        await database.run(partial(catalog_store.update_catalog, catalog=catalog))
+        assert catalog.missing_tables(B, [TableInput(T, newest_partitions=1)]) == (T,)
 
     scenario(database_url, story)
