@@ -195,8 +195,9 @@ def test_a_plan_proposes_the_parts_that_jobs_read() -> None:
     assert len(proposed) == (parts.held > 0.0).sum()
     for move in proposed:
         place, region = tables.index(move.table), names.index(move.target)
-        assert (move.kind, move.newest_share) == (COPY, parts.held[place, region])
-        assert move.size_bytes == math.ceil(move.newest_share * int(warehouse.tables.size_bytes[place]))
+        share = move.newest_share or 0.0
+        assert (move.kind, share) == (COPY, parts.held[place, region])
+        assert move.size_bytes == math.ceil(share * int(warehouse.tables.size_bytes[place]))
         assert found.solution.home[place] != region
         assert not found.replicas.masks[place] >> region & 1
 
