@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.fleet import NO_GPU_MODEL
+from domain.fleet import NO_GPU_MODEL, Cluster
 from domain.identifiers import ClusterId, GpuModel
 
 UNLIMITED = 2**40
@@ -70,3 +70,15 @@ class ClusterRequests:
     cluster: ClusterId
     capacity: tuple[CapacityRequest, ...] = ()
     """At most one for each GPU model."""
+
+
+def why_fixed(cluster: Cluster) -> str:
+    """Why no machine may leave the cluster, or come to it; empty: they may."""
+    if cluster.inference is not None:
+        return f"cluster {cluster.cluster} serves inference: its machines are lent, and do not change their cluster"
+    if cluster.has_cells:
+        return (
+            f"cluster {cluster.cluster} is divided into cells, on which its virtual clusters count: "
+            "machines neither leave it nor come to it"
+        )
+    return ""

@@ -14,8 +14,9 @@ from domain.capacity_requests import (
     CapacityUnit,
     ClusterRequests,
     FailureDomain,
+    why_fixed,
 )
-from domain.fleet import NO_GPU_MODEL, Cluster, Fleet, Region
+from domain.fleet import NO_GPU_MODEL, Fleet, Region
 from domain.identifiers import ANY_GPU_MODEL, ClusterId, GpuModel
 from formats.problems import FieldProblem, FormatError, suggestion
 from formats.schema import Name, Schema, parse_schema
@@ -99,18 +100,6 @@ def check_requests(requests: Sequence[ClusterRequests], fleet: Fleet) -> list[Fi
         for k, request in enumerate(one.capacity):
             problems += _region_problems(request, region, named, f"requests[{r}].capacity[{k}]")
     return problems
-
-
-def why_fixed(cluster: Cluster) -> str:
-    """Why no machine may leave the cluster, or come to it; empty: they may."""
-    if cluster.inference is not None:
-        return f"cluster {cluster.cluster} serves inference: its machines are lent, and do not change their cluster"
-    if cluster.has_cells:
-        return (
-            f"cluster {cluster.cluster} is divided into cells, on which its virtual clusters count: "
-            "machines neither leave it nor come to it"
-        )
-    return ""
 
 
 # ---------------------------------------------------------------- the file alone
@@ -226,7 +215,7 @@ def _region_problems(request: CapacityRequest, region: Region, named: set[Cluste
     amount_field = f"{field}.{request.unit.value}"
     there = sum(units for _, _, _, units in own)
     if request.amount > there:
-        what = f"{request.unit.value} on {request.machines_named}" if request.gpu_model else "machines without GPUs"
+        what = request.machines_named if request.unit is CapacityUnit.MACHINES else f"GPUs of {request.gpu_model}"
         return [FieldProblem(amount_field, f"is {request.amount}, but region {region.region} has {there} {what}")]
     in_named = sum(units for cluster, _, _, units in own if cluster in named)
     if request.amount > in_named:

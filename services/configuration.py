@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from cluster_manager.tuning.mechanism import TuningMechanism
+from data_placement.machine_assignment.time_limits import DEFAULT_TIME_LIMIT_S, GREATEST_TIME_LIMIT_S
 from domain.eviction import EvictionRule
 from formats.scheduler_file import (
     NO_ELASTIC,
@@ -84,7 +85,7 @@ class ClustersConfiguration(Schema):
     """So often it is decided anew which machines belong where, whether anything has changed or not."""
     on_loss: bool = True
     """Whether it is also decided when a machine is lost: then a spare one takes over."""
-    time_limit_real_s: float = Field(default=40.0, ge=0, le=3600.0)
+    time_limit_real_s: float = Field(default=DEFAULT_TIME_LIMIT_S, ge=0, le=GREATEST_TIME_LIMIT_S)
     """For each decision; 0: it is made greedily."""
     drain_s: float = Field(default=600.0, ge=0, le=1e9)
     """So long what runs on a machine that is to leave its cluster may go on; then it migrates, or is evicted."""

@@ -341,10 +341,10 @@ class AsyncClient:
         request = migrate_request(workload, to)
         return change_from_proto(await self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
 
-    async def apply_machine_requests(self, requests: str) -> tuple[str, ...]:
-        """Replaces what the clusters of the regions ask for of which one is named (the text of a requests.yaml); their schedulers
-        move machines by it. Returns these regions."""
-        request = machine_assignment_pb2.ApplyMachineRequestsRequest(requests=requests)
+    async def apply_machine_requests(self, requests: str, *, region: str = "") -> tuple[str, ...]:
+        """Replaces what the clusters of the regions ask for of which one is named (the text of a requests.yaml), or of that region
+        alone; their schedulers move machines by it. Returns these regions."""
+        request = machine_assignment_pb2.ApplyMachineRequestsRequest(requests=requests, region=region)
         answer = await self._connection.call(self._scheduler.ApplyMachineRequests, request, self._peer)
         return tuple(answer.regions)
 

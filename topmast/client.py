@@ -336,10 +336,10 @@ class Client:
         request = migrate_request(workload, to)
         return change_from_proto(self._connection.call(self._scheduler.MigrateWorkload, request, self._peer))
 
-    def apply_machine_requests(self, requests: str) -> tuple[str, ...]:
-        """Replaces what the clusters of the regions ask for of which one is named (the text of a requests.yaml); their schedulers
-        move machines by it. Returns these regions."""
-        request = machine_assignment_pb2.ApplyMachineRequestsRequest(requests=requests)
+    def apply_machine_requests(self, requests: str, *, region: str = "") -> tuple[str, ...]:
+        """Replaces what the clusters of the regions ask for of which one is named (the text of a requests.yaml), or of that region
+        alone; their schedulers move machines by it. Returns these regions."""
+        request = machine_assignment_pb2.ApplyMachineRequestsRequest(requests=requests, region=region)
         answer = self._connection.call(self._scheduler.ApplyMachineRequests, request, self._peer)
         return tuple(answer.regions)
 

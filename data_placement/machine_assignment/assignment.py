@@ -10,9 +10,8 @@ from data_placement.machine_assignment.groups import GroupedMachines
 from data_placement.machine_assignment.measure import AssignmentCost, cost_of
 from data_placement.machine_assignment.problem import AssignmentProblem, ModelProblem
 from data_placement.machine_assignment.program import FigureBound, solve_program
+from data_placement.machine_assignment.time_limits import DEFAULT_TIME_LIMIT_S
 from domain.identifiers import ClusterId, MachineId
-
-DEFAULT_TIME_LIMIT_S = 40.0
 
 
 class MachineMove(NamedTuple):

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from data_placement.machine_assignment.outcome import outcomes_of
 from data_placement.machine_assignment.region_machines import RegionMachines
-from domain.capacity_requests import ClusterRequests
+from domain.capacity_requests import ClusterRequests, why_fixed
 from domain.fleet import Cluster, MachineState
 from domain.identifiers import ClusterId, MachineId
 from domain.machine_moves import MachineMovement, MoveState
-from formats.capacity_requests_file import why_fixed
 
 
 def explain_cluster(

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from data_placement.machine_assignment.problem import AssignableMachine, AssignmentProblem
-from domain.capacity_requests import ClusterRequests
+from domain.capacity_requests import ClusterRequests, why_fixed
 from domain.fleet import Cluster, MachineState, Region
 from domain.identifiers import ClusterId, MachineId
-from formats.capacity_requests_file import why_fixed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from data_placement.machine_assignment.assignment import DEFAULT_TIME_LIMIT_S
 from data_placement.machine_assignment.explanation import explain_cluster, explain_machine
+from data_placement.machine_assignment.time_limits import DEFAULT_TIME_LIMIT_S, GREATEST_TIME_LIMIT_S
 from domain.capacity_requests import ClusterRequests
 from domain.fleet import Cluster, Fleet
 from domain.identifiers import ClusterId, MachineId, RegionId
@@ -16,8 +16,6 @@ from services.database.connection import AnyConnection
 from services.grpc_errors import InvalidArgument, NotFound, PreconditionFailed
 from services.machine_decision import Question, load_question
 from topmast.v1 import machine_assignment_pb2 as messages
-
-GREATEST_TIME_LIMIT_S = 3600.0
 
 
 async def load_questions(
@@ -37,19 +35,28 @@ async def load_questions(
         by_region = {region: one.requests for region, one in stored.items()}
     wanted = [region for region in regions if region in by_region and request.region in ("", region)]
     if not wanted:
-        where = f"in region {request.region}" if request.region else "anywhere"
-        raise PreconditionFailed("REQUESTS", "requests", f"no cluster asks for machines {where}; give requests")
+        raise _nothing_asked(request.region)
     questions = [await load_question(connection, region) for region in wanted]
     return [(one, by_region[one.machines.region.region]) for one in questions if one is not None]
 
 
-async def apply_requests(connection: AnyConnection, text: str, now: float) -> list[RegionId]:
-    """Stores them for their regions, all or none; returns these. Raises InvalidArgument with every problem."""
+async def apply_requests(connection: AnyConnection, text: str, only: str, now: float) -> list[RegionId]:
+    """Stores them for their regions, or for that one alone, all or none; returns these. To do so again changes nothing but
+    that it is decided anew.
+
+    Raises InvalidArgument with every problem, NotFound for a region that is not there, and PreconditionFailed where none of
+    its clusters is named.
+    """
     fleet, _ = await fleet_store.load_fleet(connection)
+    if only and all(region.region != only for region in fleet.regions):
+        raise NotFound("region", only)
     by_region = requests_by_region(checked_requests(text, fleet), fleet)
-    for region, requests in by_region.items():
+    wanted = {region: requests for region, requests in by_region.items() if only in ("", region)}
+    if only and not wanted:
+        raise _nothing_asked(only)
+    for region, requests in wanted.items():
         await machine_move_store.store_requests(connection, region, requests, now)
-    return list(by_region)
+    return list(wanted)
 
 
 async def explain(connection: AnyConnection, name: str) -> list[str]:
@@ -97,6 +104,11 @@ def requests_by_region(
 def time_limit_of(request: messages.PlanMachinesRequest) -> float:
     """In seconds, for each region."""
     return request.time_limit_s if request.HasField("time_limit_s") else DEFAULT_TIME_LIMIT_S
+
+
+def _nothing_asked(region: str) -> PreconditionFailed:
+    where = f"in region {region}" if region else "anywhere"
+    return PreconditionFailed("REQUESTS", "requests", f"no cluster asks for machines {where}; give requests")
 
 
 def _cluster_named(clusters: Sequence[Cluster], name: str) -> Cluster | None:

@@ -196,7 +196,7 @@ class GlobalSchedulerServicer(global_scheduler_pb2_grpc.GlobalSchedulerServicer)
     async def ApplyMachineRequests(
         self, request: machine_assignment_pb2.ApplyMachineRequestsRequest, context: Context
     ) -> machine_assignment_pb2.ApplyMachineRequestsResponse:
-        applying = partial(apply_requests, text=request.requests, now=self._clock.now())
+        applying = partial(apply_requests, text=request.requests, only=request.region, now=self._clock.now())
         return machine_assignment_pb2.ApplyMachineRequestsResponse(regions=await self._run(applying))
 
     async def ExplainMachine(

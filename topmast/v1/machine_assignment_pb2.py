@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#topmast/v1/machine_assignment.proto\x12\ntopmast.v1\"c\n\x13PlanMachinesRequest\x12\x10\n\x08requests\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x19\n\x0ctime_limit_s\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_time_limit_s\"F\n\x14PlanMachinesResponse\x12.\n\x07regions\x18\x01 \x03(\x0b\x32\x1d.topmast.v1.RegionMachinePlan\"e\n\x0e\x41ssignmentCost\x12\r\n\x05unmet\x18\x01 \x01(\x03\x12\x14\n\x0cunmet_spares\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\r\n\x05moves\x18\x04 \x01(\x03\x12\x0e\n\x06spread\x18\x05 \x01(\x03\"Y\n\x0bMachineMove\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x14\n\x0c\x66rom_cluster\x18\x02 \x01(\t\x12\x12\n\nto_cluster\x18\x03 \x01(\t\x12\x0f\n\x07running\x18\x04 \x01(\x05\"\xb6\x01\n\x0eRequestOutcome\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x03\x12\x12\n\nhas_before\x18\x05 \x01(\x03\x12\x11\n\thas_after\x18\x06 \x01(\x03\x12\x14\n\x0cspares_after\x18\x07 \x01(\x03\x12\x13\n\x0bholds_after\x18\x08 \x01(\x08\x12\x10\n\x08sentence\x18\t \x01(\t\"\xac\x02\n\x11RegionMachinePlan\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0e\n\x06solver\x18\x02 \x01(\t\x12\x0f\n\x07optimal\x18\x03 \x01(\x08\x12+\n\x07present\x18\x04 \x01(\x0b\x32\x1a.topmast.v1.AssignmentCost\x12(\n\x04\x63ost\x18\x05 \x01(\x0b\x32\x1a.topmast.v1.AssignmentCost\x12)\n\x05\x62ound\x18\x06 \x01(\x0b\x32\x1a.topmast.v1.AssignmentCost\x12&\n\x05moves\x18\x07 \x03(\x0b\x32\x17.topmast.v1.MachineMove\x12,\n\x08requests\x18\x08 \x03(\x0b\x32\x1a.topmast.v1.RequestOutcome\x12\x0e\n\x06wall_s\x18\t \x01(\x01\"/\n\x1b\x41pplyMachineRequestsRequest\x12\x10\n\x08requests\x18\x01 \x01(\t\"/\n\x1c\x41pplyMachineRequestsResponse\x12\x0f\n\x07regions\x18\x01 \x03(\t\"%\n\x15\x45xplainMachineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"+\n\x16\x45xplainMachineResponse\x12\x11\n\tsentences\x18\x01 \x03(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#topmast/v1/machine_assignment.proto\x12\ntopmast.v1\"c\n\x13PlanMachinesRequest\x12\x10\n\x08requests\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x19\n\x0ctime_limit_s\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_time_limit_s\"F\n\x14PlanMachinesResponse\x12.\n\x07regions\x18\x01 \x03(\x0b\x32\x1d.topmast.v1.RegionMachinePlan\"e\n\x0e\x41ssignmentCost\x12\r\n\x05unmet\x18\x01 \x01(\x03\x12\x14\n\x0cunmet_spares\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\r\n\x05moves\x18\x04 \x01(\x03\x12\x0e\n\x06spread\x18\x05 \x01(\x03\"Y\n\x0bMachineMove\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x14\n\x0c\x66rom_cluster\x18\x02 \x01(\t\x12\x12\n\nto_cluster\x18\x03 \x01(\t\x12\x0f\n\x07running\x18\x04 \x01(\x05\"\xb6\x01\n\x0eRequestOutcome\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tgpu_model\x18\x02 \x01(\t\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0e\n\x06wanted\x18\x04 \x01(\x03\x12\x12\n\nhas_before\x18\x05 \x01(\x03\x12\x11\n\thas_after\x18\x06 \x01(\x03\x12\x14\n\x0cspares_after\x18\x07 \x01(\x03\x12\x13\n\x0bholds_after\x18\x08 \x01(\x08\x12\x10\n\x08sentence\x18\t \x01(\t\"\xac\x02\n\x11RegionMachinePlan\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0e\n\x06solver\x18\x02 \x01(\t\x12\x0f\n\x07optimal\x18\x03 \x01(\x08\x12+\n\x07present\x18\x04 \x01(\x0b\x32\x1a.topmast.v1.AssignmentCost\x12(\n\x04\x63ost\x18\x05 \x01(\x0b\x32\x1a.topmast.v1.AssignmentCost\x12)\n\x05\x62ound\x18\x06 \x01(\x0b\x32\x1a.topmast.v1.AssignmentCost\x12&\n\x05moves\x18\x07 \x03(\x0b\x32\x17.topmast.v1.MachineMove\x12,\n\x08requests\x18\x08 \x03(\x0b\x32\x1a.topmast.v1.RequestOutcome\x12\x0e\n\x06wall_s\x18\t \x01(\x01\"?\n\x1b\x41pplyMachineRequestsRequest\x12\x10\n\x08requests\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\"/\n\x1c\x41pplyMachineRequestsResponse\x12\x0f\n\x07regions\x18\x01 \x03(\t\"%\n\x15\x45xplainMachineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"+\n\x16\x45xplainMachineResponse\x12\x11\n\tsentences\x18\x01 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,11 +44,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGIONMACHINEPLAN']._serialized_start=604
   _globals['_REGIONMACHINEPLAN']._serialized_end=904
   _globals['_APPLYMACHINEREQUESTSREQUEST']._serialized_start=906
-  _globals['_APPLYMACHINEREQUESTSREQUEST']._serialized_end=953
-  _globals['_APPLYMACHINEREQUESTSRESPONSE']._serialized_start=955
-  _globals['_APPLYMACHINEREQUESTSRESPONSE']._serialized_end=1002
-  _globals['_EXPLAINMACHINEREQUEST']._serialized_start=1004
-  _globals['_EXPLAINMACHINEREQUEST']._serialized_end=1041
-  _globals['_EXPLAINMACHINERESPONSE']._serialized_start=1043
-  _globals['_EXPLAINMACHINERESPONSE']._serialized_end=1086
+  _globals['_APPLYMACHINEREQUESTSREQUEST']._serialized_end=969
+  _globals['_APPLYMACHINEREQUESTSRESPONSE']._serialized_start=971
+  _globals['_APPLYMACHINEREQUESTSRESPONSE']._serialized_end=1018
+  _globals['_EXPLAINMACHINEREQUEST']._serialized_start=1020
+  _globals['_EXPLAINMACHINEREQUEST']._serialized_end=1057
+  _globals['_EXPLAINMACHINERESPONSE']._serialized_start=1059
+  _globals['_EXPLAINMACHINERESPONSE']._serialized_end=1102
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from data_placement.machine_assignment.time_limits import DEFAULT_TIME_LIMIT_S, GREATEST_TIME_LIMIT_S
 from services.command_line.connection import CHANGING_ATTEMPTS, connect
 from services.command_line.failures import reported
 from services.command_line.files import read_input
@@ -35,13 +36,13 @@ FleetOption = Annotated[
 ]
 RegionOption = Annotated[str, typer.Option("--region", help="Only this region.", show_default="all")]
 TimeLimitOption = Annotated[
-    float, typer.Option("--time-limit", min=0.0, max=3600.0, help="Seconds for each region; 0: greedily.")
+    float,
+    typer.Option("--time-limit", min=0.0, max=GREATEST_TIME_LIMIT_S, help="Seconds for each region; 0: greedily."),
 ]
 MovesOption = Annotated[int, typer.Option("--moves", min=0, help="Show so many moves.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Apply it; without it is only shown what would move.")]
 NameArgument = Annotated[str, typer.Argument(metavar="MACHINE|CLUSTER", show_default=False)]
 
-_TIME_LIMIT_S = 40.0
 _MARGIN_S = 60.0
 
 
@@ -51,7 +52,7 @@ def plan(
     file: RequestsArgument = None,
     fleet: FleetOption = None,
     region: RegionOption = "",
-    time_limit: TimeLimitOption = _TIME_LIMIT_S,
+    time_limit: TimeLimitOption = DEFAULT_TIME_LIMIT_S,
     moves: MovesOption = 20,
     address: AddressOption = None,
     as_json: JsonOption = False,
@@ -73,7 +74,8 @@ def plan(
 def apply(
     file: RequestsToApply,
     yes: YesOption = False,
-    time_limit: TimeLimitOption = _TIME_LIMIT_S,
+    region: RegionOption = "",
+    time_limit: TimeLimitOption = DEFAULT_TIME_LIMIT_S,
     moves: MovesOption = 20,
     address: AddressOption = None,
     as_json: JsonOption = False,
@@ -82,10 +84,10 @@ def apply(
     text = _checked(file)
     with connect(address, attempts=CHANGING_ATTEMPTS, timeout_s=time_limit + _MARGIN_S) as client:
         if not yes:
-            _show(client.plan_machines(text, time_limit_s=time_limit), moves, as_json)
+            _show(client.plan_machines(text, region=region, time_limit_s=time_limit), moves, as_json)
             note("nothing is applied; repeat it with --yes")
             return
-        regions = client.apply_machine_requests(text)
+        regions = client.apply_machine_requests(text, region=region)
     if as_json:
         show_json({"regions": regions})
     else:
