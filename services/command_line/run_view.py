@@ -10,7 +10,7 @@ from services.command_line.output import TextTable, note
 from services.command_line.wording import counted
 
 if TYPE_CHECKING:
-    from services.simulation.inputs import SimulationInputs
+    from services.simulation.inputs import SimulationInputs, TableMovesSource
     from services.simulation.run import FinishedRun
     from simulator.engine.settings import SimulationSettings
     from simulator.results.comparison import Comparison, Contrast
@@ -113,6 +113,7 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         "synthesize_tables": inputs.source.synthesize_tables,
         "loans": str(inputs.source.loans) if inputs.source.loans is not None else None,
         "inference": list(inputs.source.inference),
+        **_table_moves_document(inputs.source.table_moves),
         "distribution": str(inputs.source.distribution) if inputs.source.distribution is not None else None,
         "snapshot": str(inputs.source.snapshot) if inputs.source.snapshot is not None else None,
         "default_duration_s": inputs.source.default_duration_s,
@@ -124,6 +125,14 @@ def inputs_document(inputs: SimulationInputs, settings: SimulationSettings) -> d
         | {
             name: getattr(settings, name).model_dump(mode="json", exclude_unset=True) for name in ("eviction", "levels")
         },
+    }
+
+
+def _table_moves_document(given: TableMovesSource | None) -> dict[str, object]:
+    return {
+        "table_moves": None if given is None or given.file is None else str(given.file),
+        "copies_on_demand": given is not None and given.on_demand,
+        "link_bytes_per_s": None if given is None else given.link_bytes_per_s,
     }
 
 

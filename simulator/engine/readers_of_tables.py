@@ -11,6 +11,7 @@ from simulator.engine.attempts import Attempts
 from simulator.engine.binding import Bindings
 from simulator.engine.intake import Intake
 from simulator.engine.queue_pass import SimulatedQueuePass
+from simulator.engine.waits_for_data import WaitsForData
 from simulator.engine.workloads import NO_REGION, SimulatedWorkload
 from simulator.engine.world import World
 
@@ -42,10 +43,14 @@ class ReadersOfTables:
         self._follows = follows
         self._moved = False
         """Whether any table has."""
+        self.waits = WaitsForData()
+        self.reading = 0
+        """How many workloads read any table."""
         for work in world.workloads if follows else ():
             self.submitted(work)
             if work.state in QUEUED and not work.eligible:
                 self._awaiting[work.index] = work
+                self.waits.begins(work.index, world.clock.now())
 
     def on_wait(self, listener: Callable[[], None]) -> None:
         """Called when a workload begins to wait for data."""
@@ -58,9 +63,11 @@ class ReadersOfTables:
 
     def submitted(self, work: SimulatedWorkload) -> None:
         """It was accepted."""
-        if not self._follows:
+        tables = work.workload.specification.tables
+        if not tables:
             return
-        for each in work.workload.specification.tables:
+        self.reading += 1
+        for each in tables if self._follows else ():
             self._readers.setdefault(each.table, []).append(work)
 
     def awaits_data(self, work: SimulatedWorkload, now: float) -> None:
@@ -69,6 +76,7 @@ class ReadersOfTables:
         if self._follows:
             self._awaiting[work.index] = work
         world.without_data += 1
+        self.waits.begins(work.index, now)
         work.happens(Happening.NO_DATA)
         if world.log is not None:
             verdict = world.regions.verdict(self._queue_pass.lot_of(work), (), now)
@@ -119,6 +127,7 @@ class ReadersOfTables:
         elif awaited and work.eligible:
             del self._awaiting[work.index]
             world.without_data -= 1
+            self.waits.ends(work.index, now)
             region = self._bindings.region_for(work)
             if region is not None:
                 self._intake.bind(work, region)

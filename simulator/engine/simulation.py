@@ -132,7 +132,7 @@ class Simulation:
         self._trials = make_trials(self.world, intake, self._attempts)
         if given.snapshot is not None:
             resume(self.world, given.snapshot, intake, self._bindings, self._attempts, given.default_duration_s)
-        readers = ReadersOfTables(
+        self._readers = readers = ReadersOfTables(
             self.world, intake, self._bindings, self._attempts, queue_pass, follows=given.table_moves is not None
         )
         self._tables = TableMoves(self.world, given.table_moves, readers, self._start_s) if given.table_moves else None
@@ -338,6 +338,11 @@ class Simulation:
                 reclaimed_gpus=loans.gpus,
                 collateral_gpus=loans.vacated_gpus,
                 short_machines=loans.short_machines,
+                readers_of_tables=self._readers.reading,
+                table_moves=0 if self._tables is None else self._tables.moved,
+                moved_table_bytes=0 if self._tables is None else self._tables.moved_bytes,
+                waited_for_data=self._readers.waits.workloads,
+                waited_for_data_s=self._readers.waits.seconds(world.clock.now()),
             ),
             inference=self._loans.machines(),
         )

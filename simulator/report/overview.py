@@ -9,6 +9,7 @@ from simulator.report.wording import NOTHING, count_of, duration, gpu_hours, mom
 from simulator.results.figures import RunFigures
 from simulator.results.loan_figures import LoanFigures
 from simulator.results.run_record import RunRecord
+from simulator.results.table_figures import TableFigures
 
 _ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
     ("completed", lambda run: f"{number(run.completed)} of {number(run.workloads)}"),
@@ -31,6 +32,9 @@ _ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
     ("machines that inference lacked", lambda run: _of_loans(run, lambda loans: number(loans.short_machines))),
     ("evictions by reclaims for each workload", lambda run: _of_loans(run, lambda loans: percent(loans.preemption_ratio))),
     ("GPU allocation rate, lent / training", lambda run: _of_loans(run, _loan_rates)),
+    ("tables copied", lambda run: _of_tables(run, lambda tables: f"{number(tables.moves)} ({tables.moved_bytes:.4g} bytes)")),
+    ("workloads that waited for tables", lambda run: _of_tables(run, lambda tables: f"{number(tables.waited)} of {number(tables.readers)}")),
+    ("  how long, each", lambda run: _of_tables(run, _wait)),
     ("negative cache hits", lambda run: percent(run.negative_cache_hit_rate)),
     ("real time", lambda run: duration(run.wall_s)),
     ("events per second", lambda run: number(None if run.events_per_s is None else round(run.events_per_s))),
@@ -40,6 +44,15 @@ _ROWS: tuple[tuple[str, Callable[[RunFigures], str]], ...] = (
 
 def _of_loans(run: RunFigures, show: Callable[[LoanFigures], str]) -> str:
     return NOTHING if run.loans is None else show(run.loans)
+
+
+def _of_tables(run: RunFigures, show: Callable[[TableFigures], str]) -> str:
+    return NOTHING if run.tables is None else show(run.tables)
+
+
+def _wait(tables: TableFigures) -> str:
+    """On the average of those that waited."""
+    return duration(tables.waited_s / tables.waited) if tables.waited else NOTHING
 
 
 def _reclaimed(loans: LoanFigures) -> str:

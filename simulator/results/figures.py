@@ -17,6 +17,7 @@ from simulator.results.level_figures import LevelFigures, figures_by_level
 from simulator.results.loan_figures import LoanFigures, loan_figures_of
 from simulator.results.run_record import NO_ROW, AttemptEnd, Flags, Integers, RunRecord, WorkloadEnd
 from simulator.results.service_levels import DEFAULT_LIMITS_S, decided_waits
+from simulator.results.table_figures import TableFigures, table_figures_of
 from simulator.results.waits import queueing_of_workloads, waits_of
 from simulator.results.work import work_of_attempts
 
@@ -73,6 +74,8 @@ class RunFigures:
     """Workloads that had an opportunistic attempt, and the opportunistic attempts."""
     loans: LoanFigures | None
     """None in a run without inference clusters."""
+    tables: TableFigures | None
+    """None in a run in which nothing reads tables."""
     by_tenant: dict[str, GroupFigures]
     by_priority: dict[str, GroupFigures]
     by_region: dict[str, GroupFigures]
@@ -133,6 +136,7 @@ class RunFigures:
             "guaranteed": self.guaranteed.as_json() if self.guaranteed is not None else None,
             "opportunistic": self.opportunistic.as_json() if self.opportunistic is not None else None,
             "loans": self.loans.as_json() if self.loans is not None else None,
+            "tables": self.tables.as_json() if self.tables is not None else None,
             "by_tenant": {name: figures.as_json() for name, figures in self.by_tenant.items()},
             "by_priority": {name: figures.as_json() for name, figures in self.by_priority.items()},
             "by_region": {**regions},
@@ -195,6 +199,7 @@ def figures_of(
         guaranteed=groups.by_use.get(_USES[0]),
         opportunistic=groups.by_use.get(_USES[1]),
         loans=loan_figures_of(record),
+        tables=table_figures_of(record),
         by_tenant=groups.by_tenant,
         by_priority=groups.by_priority,
         by_region=groups.by_region,

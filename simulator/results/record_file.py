@@ -28,11 +28,13 @@ from simulator.results.run_record import (
     WorkloadTable,
 )
 
-LAYOUT = 3
+LAYOUT = 4
 """Of the file; another number means that it must be made anew."""
 
 Columns: TypeAlias = Mapping[str, NDArray[np.generic]]
 _DOCUMENT = "document"
+_SECONDS = "waited_for_data_s"
+"""The only count that is no whole number"""
 _TABLES = ("machines", "workloads", "attempts", "shares")
 
 
@@ -150,7 +152,10 @@ def _record(document: dict[str, object], columns: Columns) -> RunRecord:
         started_s=_real(document["started_s"]),
         ended_s=_real(document["ended_s"]),
         broken_off=document["broken_off"] is True,
-        counts=RunCounts(**{str(name): _whole(count) for name, count in counts.items()}),
+        counts=RunCounts(
+            **{name: _whole(count) for name, count in counts.items() if name != _SECONDS},
+            waited_for_data_s=_real(counts[_SECONDS]),
+        ),
         inference_machines=tuple(_whole(place) for place in _list(document["inference_machines"])),
         stalled=document.get("stalled", False) is True,
         not_submitted=_whole(document.get("not_submitted", 0)),

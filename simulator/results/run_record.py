@@ -187,6 +187,16 @@ class RunCounts:
     """That attempts evicted for reclaims held on other machines."""
     short_machines: int = 0
     """Machines that inference wanted back beyond those on loan, summed up over its looks."""
+    readers_of_tables: int = 0
+    """Workloads that read any table."""
+    table_moves: int = 0
+    """Copies of tables that were completed."""
+    moved_table_bytes: int = 0
+    """Of these copies."""
+    waited_for_data: int = 0
+    """Workloads that waited because no region held what they read."""
+    waited_for_data_s: float = 0.0
+    """How long, together; of those that still wait until the run was over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,12 +28,14 @@ from services.command_line.simulation_options import (
     AssignRegionsOption,
     ClustersOption,
     ConfigOption,
+    CopiesOnDemandOption,
     DistributionOption,
     FleetOption,
     GpuModelOption,
     GpusOption,
     GpusPerMachineOption,
     InferenceOption,
+    LinkSpeedOption,
     LoansOption,
     ModelsOfTraceOption,
     NoCacheOption,
@@ -45,6 +47,7 @@ from services.command_line.simulation_options import (
     ReportOption,
     SetOption,
     SynthesizeTablesOption,
+    TableMovesOption,
     TenantsOption,
     TraceOption,
     VcsOfTraceOption,
@@ -55,6 +58,7 @@ from services.command_line.simulation_options import (
     sensitivity_of,
     sharing_of,
     simulation_settings,
+    table_moves_of,
 )
 from services.command_line.trace_options import FormatOption, FromOption, GpusOnlyOption, StrictOption, UntilOption
 from services.command_line.trace_remarks import tell_rows
@@ -112,6 +116,9 @@ def compare(
     synthesize_tables: SynthesizeTablesOption = False,
     loans: LoansOption = None,
     inference: InferenceOption = None,
+    table_moves: TableMovesOption = None,
+    copies_on_demand: CopiesOnDemandOption = False,
+    link_bytes_per_s: LinkSpeedOption = None,
     distribution: DistributionOption = None,
     profiles: ProfilesOption = None,
     models_of_trace: ModelsOfTraceOption = None,
@@ -137,6 +144,7 @@ def compare(
         format_name=format_name, strict=strict, gpus_only=gpus_only, from_time=from_time, until_time=until_time,
         assign_regions=assign_regions, synthesize_tables=synthesize_tables, loans=loans, inference=inference, sharing=sharing,
         distribution=distribution, sensitivity=sensitivity_of(profiles, models_of_trace),
+        table_moves=table_moves_of(table_moves, link_bytes_per_s, on_demand=copies_on_demand),
     )  # fmt: skip
     settings = simulation_settings(config, changes or [], regions_of_trace=regions_of_trace)
     requests = _requests(_names(policies), parse_seeds(seeds))

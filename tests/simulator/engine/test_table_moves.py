@@ -19,6 +19,8 @@ from formats.trace import TraceRow
 from simulator.engine.simulation_input import SimulationInput, check_input
 from simulator.inputs.table_moves import TableMoveAt, TableMovesInput, read_table_moves
 from simulator.policies.registry import policies
+from simulator.results.figures import figures_of
+from simulator.results.table_figures import TableFigures
 from tests.simulator.engine.checked_run import V100, CheckedRun, checked_run, machine, region, row, unlimited
 from tests.simulator.engine.small_worlds import TABLES, SmallWorld, small_worlds
 
@@ -50,6 +52,13 @@ def test_a_workload_gets_the_table_that_it_waits_for() -> None:
     assert moved(found) == [(150.0, "west", "east", ["west"])]
     assert found.starts()["w"] == 150.0
     assert [event["on_demand"] for event in found.log if event["event"] == "table_moved"] == [True]
+    tables = figures_of(found.record).tables
+    assert tables == TableFigures(readers=1, moves=1, moved_bytes=1_000, waited=1, waited_share=1.0, waited_s=100.0)
+    never = figures_of(run(rows, None).record).tables
+    assert never is not None
+    assert (never.moves, never.waited) == (0, 1)
+    assert never.waited_s == run(rows, None).record.ended_s - 50.0
+    assert figures_of(run(rows[1:], None).record).tables is None
 
 
 def test_a_table_is_not_copied_to_where_others_wait_for_room() -> None:
