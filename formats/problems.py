@@ -33,6 +33,10 @@ class FormatError(Exception):
         super().__init__("\n".join(lines))
 
 
+class UnreadableInput(FormatError):
+    """A file or folder that is not there, or cannot be read."""
+
+
 def in_quotes(value: object, longest: int = 60) -> str:
     """The value as a message shows it: quoted, escaped and cut."""
     if isinstance(value, str) and len(value) > longest:

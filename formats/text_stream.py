@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from formats.problems import FieldProblem, FormatError
+from formats.problems import FieldProblem, FormatError, UnreadableInput
 
 
 def read_text(path: Path) -> str:
-    """The whole text of a file; raises FormatError when it is not there, not UTF-8 or damaged."""
+    """The whole text of a file; raises FormatError when it is not UTF-8 or damaged, UnreadableInput when it is not there."""
     return "".join(line for _, line in read_lines(path))
 
 
@@ -29,7 +29,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     yield line_number, line
     except OSError as error:
         problem = FieldProblem("", f"cannot be read: {error.strerror or error}")
-        raise FormatError(str(path), [problem]) from error
+        raise UnreadableInput(str(path), [problem]) from error
     except UnicodeDecodeError as error:
         problem = FieldProblem(f"after line {line_number}", "is not UTF-8 text; save it as UTF-8")
         raise FormatError(str(path), [problem]) from error

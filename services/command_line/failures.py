@@ -24,6 +24,7 @@ _KNOWN: tuple[tuple[str, str, ExitCode], ...] = (
     ("topmast.errors", "UnavailableError", ExitCode.UNAVAILABLE),
     ("topmast.errors", "DeadlineError", ExitCode.UNAVAILABLE),
     ("topmast.errors", "TopmastError", ExitCode.REFUSED),
+    ("formats.problems", "UnreadableInput", ExitCode.USAGE),
     ("formats.problems", "FormatError", ExitCode.REFUSED),
     ("data_placement.solvers.mixed_integer", "TooLarge", ExitCode.REFUSED),
     ("data_placement.solvers.saved_search", "CannotResume", ExitCode.REFUSED),
