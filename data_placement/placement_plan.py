@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from data_placement.community_explanation import Communities
 from data_placement.objective.figures import PlacementFigures, exceeded_limits, figures_of
 from data_placement.objective.goals import Goals
 from data_placement.objective.placement_state import state_of
@@ -35,6 +36,8 @@ class PlacementPlan:
     after: PlacementFigures
     job_region_before: Indices
     """(J,) R(job) where the tables are now; -1 for none"""
+    communities: Communities = field(default_factory=Communities)
+    """Of tables that the same jobs read, where somebody has asked for them"""
 
 
 def plan_placement(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from data_placement.community_explanation import Community
 from data_placement.placement_plan import PlacementPlan
 from data_placement.plan_choices import NO_MOVES, PlanChoices
 from domain.warehouse import Floats, Warehouse
 
 HOME, COPY = "home", "copy"
+SHOWN_COMMUNITIES = 10
+"""Among the figures of a plan: those with the most tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ def figures_document(
             for when, each in (("before", before), ("after", after))
         },
         "bound": found.solution.bound,
+        "gap": _gap(after.total, found.solution.bound),
         "finished": found.solution.finished,
         "moves": len(moves.table),
         "moved_bytes": float(moves.bytes.sum()),
@@ -73,6 +77,7 @@ def figures_document(
         "exceeded_before": list(before.exceeded),
         "exceeded_after": list(after.exceeded),
         "by_region": _by_region(warehouse, found),
+        "communities": [community_document(one) for one in found.communities.described[:SHOWN_COMMUNITIES]],
         "remarks": list(found.solution.remarks),
         "wall_s": wall_s,
         "peak_rss_mib": peak_mib,
@@ -92,7 +97,7 @@ def proposed_moves(warehouse: Warehouse, found: PlacementPlan) -> Iterator[Propo
             HOME,
             int(tables.size_bytes[table]),
             _priority(warehouse, int(priority[table])),
-            move_reason(found, place),
+            move_reason(found, place) + found.communities.clause(table),
         )
     start, _ = warehouse.readers()
     readers = np.diff(start)
@@ -119,7 +124,8 @@ def proposed_moves(warehouse: Warehouse, found: PlacementPlan) -> Iterator[Propo
                 COPY,
                 size if is_whole else math.ceil(share * size),
                 _priority(warehouse, int(priority[table])),
-                f"{what} beside the home {names[int(home[table])]}; {int(readers[table])} jobs read it",
+                f"{what} beside the home {names[int(home[table])]}; {int(readers[table])} jobs read it"
+                + found.communities.clause(table),
                 None if is_whole else share,
             )
 
@@ -150,6 +156,11 @@ def move_reason(found: PlacementPlan, place: int) -> str:
     better = ", ".join(f"{words} {gain:.3g} better" for gain, words in sorted(terms, reverse=True) if gain > 0)
     worse = ", ".join(f"{words} {-gain:.3g} worse" for gain, words in sorted(terms) if gain < 0)
     return "; ".join(part for part in (better, worse) if part)
+
+
+def community_document(community: Community) -> dict[str, object]:
+    """A community as a JSON object."""
+    return {**asdict(community), "sentence": community.sentence}
 
 
 def _by_region(warehouse: Warehouse, found: PlacementPlan) -> list[dict[str, object]]:
@@ -204,6 +215,13 @@ def _highest_priorities(warehouse: Warehouse) -> np.ndarray[tuple[int], np.dtype
 
 def _priority(warehouse: Warehouse, rank: int) -> int | None:
     return warehouse.jobs.priorities[rank] if rank < len(warehouse.jobs.priorities) else None
+
+
+def _gap(cost: float, bound: float | None) -> float | None:
+    """Which part of the cost a better placement could save at most; None where nothing is known."""
+    if bound is None:
+        return None
+    return max(0.0, cost - bound) / cost if cost > 0.0 else 0.0
 
 
 def _finite(value: float) -> float | None:

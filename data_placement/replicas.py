@@ -33,11 +33,16 @@ class ReplicaPolicy:
     """Copies for jobs hold only the newest partitions, as many as the jobs read."""
     spare_hardware: bool = True
     """A copy against disasters goes where GPUs are to spare for the jobs that read the table."""
+    spare_gpu_share: Floats | None = None
+    """(R,) the part of its GPU hours that a region keeps for that; NaN, or None for all: what demand leaves."""
 
     def __post_init__(self) -> None:
         failures = self.correlated_failures
         if failures is not None and not ((failures >= 0.0) & (failures <= 1.0)).all():
             raise ValueError("correlated_failures must be between 0 and 1")
+        spare = self.spare_gpu_share
+        if spare is not None and not (np.isnan(spare) | ((spare >= 0.0) & (spare <= 1.0))).all():
+            raise ValueError("spare_gpu_share must be between 0 and 1")
         if not 0.0 <= self.hot_storage_share <= 1.0:
             raise ValueError(f"hot_storage_share must be between 0 and 1, not {self.hot_storage_share}")
 
@@ -121,7 +126,7 @@ def plan_replicas(
         correlation = policy.correlated_failures
         if correlation is None:
             correlation = np.zeros((problem.regions, problem.regions))
-        spare = _spare_after_disasters(problem, job_region)
+        spare = _spare_after_disasters(problem, job_region, policy.spare_gpu_share)
         disasters, missing = _copy_elsewhere(
             problem, state.home, masks, parts, free, hottest, correlation, spare, policy.spare_hardware
         )
@@ -278,11 +283,13 @@ def _copy_for_jobs(
     return copied
 
 
-def _spare_after_disasters(problem: PlacementProblem, job_region: Indices) -> Floats:
-    """(failing regions, G, R) GPU hours that are left in each region for the jobs of one that fails."""
+def _spare_after_disasters(problem: PlacementProblem, job_region: Indices, kept: Floats | None) -> Floats:
+    """(failing regions, G, R) GPU hours that are left in each region for the jobs of one that fails. `kept`: (R,) shares."""
     spare = problem.gpu_supply.copy()
     placed = np.flatnonzero((job_region >= 0) & (problem.gpu_model >= 0))
     np.subtract.at(spare, (problem.gpu_model[placed], job_region[placed]), problem.gpu_hours[placed])
+    if kept is not None:
+        spare = np.where(np.isnan(kept), spare, problem.gpu_supply * kept)
     return np.repeat(np.maximum(spare, 0.0)[None], problem.regions, axis=0)
 
 

@@ -37,6 +37,10 @@ class Regions:
     """(applications, regions) an application's quota in a day: the limit of Expression 5. None: no application has any."""
     link_bytes_per_day: Floats | None = None
     """(regions, regions) what can be copied from the first to the second. None: links are no limit."""
+    correlated_failures: Floats | None = None
+    """(regions, regions) how likely the second fails when the first does, in [0, 1]. None: nobody knows."""
+    spare_gpu_share: Floats | None = None
+    """(regions,) the part of its GPU hours that a region keeps for the jobs of one that fails; NaN: what demand leaves."""
 
     @property
     def count(self) -> int:

@@ -44,10 +44,12 @@ class ColumnFile:
     def text(self, name: str) -> pa.Array:
         return self._columns[name]
 
-    def numbers(self, name: str, *, least: float = 0.0, greatest: float = sys.float_info.max) -> Floats:
-        """The numbers; those that are none, or out of bounds, become problems."""
+    def numbers(
+        self, name: str, *, least: float = 0.0, greatest: float = sys.float_info.max, or_none: bool = False
+    ) -> Floats:
+        """The numbers; those that are none, or out of bounds, become problems. `or_none`: a cell may be empty, and is NaN."""
         values = np.asarray(pc.fill_null(self._columns[name], np.nan).to_numpy(zero_copy_only=False), np.float64)
-        wrong = ~((values >= least) & (values <= greatest))
+        wrong = ~((values >= least) & (values <= greatest) | (or_none & np.isnan(values)))
         most = "" if greatest == sys.float_info.max else f" and at most {greatest:g}"
         for row in np.flatnonzero(wrong)[:SHOWN_ROWS]:
             self.problem(int(row), name, f"must be {least:g} or greater{most}, not {values[row]:g}")
@@ -100,7 +102,7 @@ def read_columns(
     found = [folder / f"{name}{ending}" for ending in _ENDINGS if (folder / f"{name}{ending}").is_file()]
     if not found:
         if not optional:
-            listed = ", ".join(column.name for column in columns)
+            listed = ", ".join(column.name for column in columns if column.default is None)
             problems.append(
                 FieldProblem(f"{name}.parquet", f"is missing; make it, or {name}.csv, with the columns {listed}")
             )

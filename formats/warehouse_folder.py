@@ -1,11 +1,13 @@
 """A warehouse as a folder of columns: Parquet or CSV files of regions, GPU supply, tables, jobs and what they read.
 
-`regions`, `supply`, `tables`, `jobs` and `reads` must be there, each as .parquet or .csv; `quotas` and `links` may be.
+`regions`, `supply`, `tables`, `jobs` and `reads` must be there, each as .parquet or .csv; `quotas`, `links` and `failures` may be.
 Columns are found by name, in any order; others are passed over. What is wrong is said with file, row and remedy.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from domain.warehouse import MOST_REGIONS, Floats, Indices, Integers, Jobs, Regions, Tables, Warehouse
-from formats.problems import FieldProblem, FormatError, in_quotes, suggestion
+from formats.problems import FieldProblem, FormatError, UnreadableInput, in_quotes, suggestion
 from formats.warehouse_columns import SHOWN_ROWS, Column, ColumnFile, LateNames, read_columns
 
 TRAINING = "training"
@@ -28,7 +30,11 @@ _REPLICA_SEPARATOR = " "
 
 _FILES: Mapping[str, Sequence[Column]] = MappingProxyType(
     {
-        "regions": (Column("region", text=True), Column("storage_bytes", text=False)),
+        "regions": (
+            Column("region", text=True),
+            Column("storage_bytes", text=False),
+            Column("spare_gpu_share", text=False, default=math.nan),
+        ),
         "supply": (Column("region", text=True), Column("gpu_model", text=True), Column("gpu_hours", text=False)),
         "tables": (
             Column("table", text=True),
@@ -53,15 +59,16 @@ _FILES: Mapping[str, Sequence[Column]] = MappingProxyType(
         ),
         "quotas": (Column("application", text=True), Column("region", text=True), Column("cpu_hours", text=False)),
         "links": (Column("source", text=True), Column("target", text=True), Column("bytes_per_day", text=False)),
+        "failures": (Column("region", text=True), Column("other", text=True), Column("probability", text=False)),
     }
 )
-_OPTIONAL = frozenset({"quotas", "links"})
+_OPTIONAL = frozenset({"quotas", "links", "failures"})
 
 
 def read_warehouse(folder: Path) -> Warehouse:
-    """The warehouse of a folder. Raises FormatError with everything that is wrong, field by field."""
+    """The warehouse of a folder. Raises FormatError with everything that is wrong, field by field, UnreadableInput without a folder."""
     if not folder.is_dir():
-        raise FormatError(str(folder), [FieldProblem("", "is no folder; `topmast data generate -o DIR` makes one")])
+        raise UnreadableInput(str(folder), [FieldProblem("", "is no folder; `topmast data generate -o DIR` makes one")])
     problems: list[FieldProblem] = []
     files = {
         name: read_columns(folder, name, columns, problems, optional=name in _OPTIONAL)
@@ -88,7 +95,7 @@ def _regions(files: Mapping[str, ColumnFile]) -> Regions:
         )
     models = pc.unique(supply.text("gpu_model")).sort()
     hours = _matrix(supply, ("gpu_model", models, "GPU model"), ("region", names, "region"), "gpu_hours")
-    quotas, links = files.get("quotas"), files.get("links")
+    quotas, links, failures = files.get("quotas"), files.get("links"), files.get("failures")
     applications = pc.unique(quotas.text("application")).sort() if quotas is not None else pa.array([], pa.string())
     return Regions(
         names=tuple(names.to_pylist()),
@@ -102,16 +109,34 @@ def _regions(files: Mapping[str, ColumnFile]) -> Regions:
         link_bytes_per_day=None
         if links is None
         else _matrix(links, ("source", names, "region"), ("target", names, "region"), "bytes_per_day"),
+        correlated_failures=None if failures is None else _correlated(failures, names),
+        spare_gpu_share=_spare_shares(file),
     )
 
 
+def _correlated(file: ColumnFile, names: pa.Array) -> Floats:
+    """(regions, regions); a pair without a row of its own is as likely as the other way round."""
+    given = _matrix(file, ("region", names, "region"), ("other", names, "region"), "probability", greatest=1.0)
+    return np.where(given > 0.0, given, given.T)
+
+
+def _spare_shares(file: ColumnFile) -> Floats | None:
+    """(regions,) NaN where a cell is empty; None where all are."""
+    left_out = np.isnan(np.asarray(file.text("spare_gpu_share").to_numpy(zero_copy_only=False), np.float64))
+    return None if left_out.all() else file.numbers("spare_gpu_share", greatest=1.0, or_none=True)
+
+
 def _matrix(
-    file: ColumnFile, rows: tuple[str, pa.Array, str], columns: tuple[str, pa.Array, str], amounts: str
+    file: ColumnFile,
+    rows: tuple[str, pa.Array, str],
+    columns: tuple[str, pa.Array, str],
+    amounts: str,
+    greatest: float = sys.float_info.max,
 ) -> Floats:
     """The amounts by two names; 0 where the file has no row. A pair that comes twice is a problem."""
     first = file.indices(*rows).astype(np.int64)
     second = file.indices(*columns).astype(np.int64)
-    values = file.numbers(amounts)
+    values = file.numbers(amounts, greatest=greatest)
     matrix = np.zeros((len(rows[1]), len(columns[1])))
     seen = np.zeros(matrix.shape, np.bool_)
     for row, (line, place) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
@@ -263,6 +288,12 @@ def _columns_of(warehouse: Warehouse) -> dict[str, pa.Table]:
         found["links"] = _list_of(
             regions.link_bytes_per_day, ("source", regions.names), ("target", regions.names), "bytes_per_day"
         )
+    if regions.correlated_failures is not None:
+        found["failures"] = _list_of(
+            regions.correlated_failures, ("region", regions.names), ("other", regions.names), "probability"
+        )
+    if regions.spare_gpu_share is not None:
+        found["regions"] = found["regions"].append_column("spare_gpu_share", pa.array(regions.spare_gpu_share))
     return found
 
 

@@ -108,19 +108,46 @@ class TableMove:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCommunity:
+    """Tables that the same jobs read, as a plan found them. `jobs` read two of its tables or more; `before` and `after` are
+    shares of its bytes by home region, the largest first; `sentence` says all of it.
+    """
+
+    plan: int
+    name: str
+    tables: int
+    bytes: int
+    jobs: int
+    gpu_hours: float
+    largest_tables: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    strongest_jobs: tuple[str, ...]
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableExplanation:
-    """All there is to say of a table; `readers` are those that use most, of `all_readers`."""
+    """All there is to say of a table; `readers` are those that use most, of `all_readers`. `community` None: it is read with no
+    other table, or nothing was planned yet.
+    """
 
     table: WarehouseTable
     readers: tuple[TableReader, ...]
     all_readers: int
     proposed: tuple[ProposedMove, ...]
     moves: tuple[TableMove, ...]
+    community: TableCommunity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementChoices:
-    """How a plan is to be made; what is None is as the service is configured."""
+    """How a plan is to be made; what is None is as the service is configured.
+
+    `correlated_failures`: (region, other, how likely the other fails with it); `spare_gpu_shares`: by region, the part of its
+    GPU hours that it keeps for the jobs of one that fails.
+    """
 
     solver: str | None = None
     preset: str | None = None
@@ -129,6 +156,13 @@ class PlacementChoices:
     keep_to_links: bool | None = None
     home_training_share: float | None = None
     replicas: bool | None = None
+    disaster_copies: bool | None = None
+    spare_hardware: bool | None = None
+    hot_storage_share: float | None = None
+    partition_copies: bool | None = None
+    correlated_failures: tuple[tuple[str, str, float], ...] | None = None
+    spare_gpu_shares: Mapping[str, float] | None = None
+    bound: bool | None = None
     seed: int | None = None
 
 
@@ -163,12 +197,13 @@ class PlanProgress:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPlan:
-    """What became of a plan's moves; those passed over make no sense any more, or are on the way."""
+    """What became of a plan's moves when it was applied; those passed over make no sense any more, or are on the way."""
 
     plan: int
     moves: int
     bytes: float
     passed_over: int
+    applied_s: float
 
 
 def imported_from_proto(message: messages.ImportWarehouseResponse) -> ImportedWarehouse:
@@ -225,6 +260,24 @@ def explanation_from_proto(message: messages.TableExplanation) -> TableExplanati
         message.all_readers,
         tuple(map(_proposed_from_proto, message.proposed)),
         tuple(map(move_from_proto, message.moves)),
+        _community_from_proto(message.community) if message.HasField("community") else None,
+    )
+
+
+def _community_from_proto(message: messages.TableCommunity) -> TableCommunity:
+    return TableCommunity(
+        message.plan,
+        message.name,
+        message.tables,
+        message.bytes,
+        message.jobs,
+        message.gpu_hours,
+        tuple(message.largest_tables),
+        tuple(message.namespaces),
+        tuple(message.strongest_jobs),
+        {one.region: one.share for one in message.before},
+        {one.region: one.share for one in message.after},
+        message.sentence,
     )
 
 
@@ -259,6 +312,19 @@ def settings_to_proto(choices: PlacementChoices | None) -> messages.PlacementSet
         keep_to_links=choices.keep_to_links,
         home_training_share=choices.home_training_share,
         replicas=choices.replicas,
+        disaster_copies=choices.disaster_copies,
+        spare_hardware=choices.spare_hardware,
+        hot_storage_share=choices.hot_storage_share,
+        partition_copies=choices.partition_copies,
+        correlated_failures=[
+            messages.CorrelatedFailure(region=region, other=other, probability=probability)
+            for region, other, probability in choices.correlated_failures or ()
+        ],
+        spare_gpu_shares=[
+            messages.SpareGpuShare(region=region, share=share)
+            for region, share in (choices.spare_gpu_shares or {}).items()
+        ],
+        bound=choices.bound,
         seed=choices.seed,
     )
 
@@ -285,7 +351,7 @@ def plan_from_proto(message: messages.PlacementPlan) -> PlacementPlan:
 
 
 def applied_from_proto(message: messages.ApplyPlacementPlanResponse) -> AppliedPlan:
-    return AppliedPlan(message.plan, message.moves, message.bytes, message.passed_over)
+    return AppliedPlan(message.plan, message.moves, message.bytes, message.passed_over, message.applied_s)
 
 
 def _proposed_from_proto(message: messages.ProposedMove) -> ProposedMove:

@@ -49,4 +49,5 @@ class LateAcceptance:
             search.end_early()
         # What was moved and moved back has left rounding behind.
         state = state_of(problem, search.climb.state.home)
-        return Solution(state.home, moves_between(problem, task.start, state), finished=finished, saved=rest)
+        moves = moves_between(problem, task.start, state)
+        return Solution(state.home, moves, finished=finished, saved=rest, communities=search.communities())

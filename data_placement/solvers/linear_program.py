@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 import highspy
@@ -17,7 +18,7 @@ class ProgramSolution(NamedTuple):
     values: Floats | None
     """Of all variables; None where nothing feasible was found."""
     bound: float
-    """No solution costs less."""
+    """No solution costs less; minus endless where HiGHS knows nothing yet."""
     optimal: bool
     run_time_s: float
     """How long HiGHS worked, by its own account."""
@@ -72,10 +73,13 @@ class LinearProgram:
         self._row_lower.append(least)
         self._row_upper.append(most)
 
-    def solve(self, time_limit_s: float, begin: Floats | None = None, close_enough: float = 1e-6) -> ProgramSolution:
+    def solve(
+        self, time_limit_s: float, begin: Floats | None = None, close_enough: float = 1e-6, *, relaxed: bool = False
+    ) -> ProgramSolution:
         """The best solution that is found within the time.
 
         `begin` is a solution to begin with; one that is within `close_enough` of the bound is taken for the best.
+        `relaxed`: no variable has to be a whole number.
         """
         program = highspy.HighsLp()
         program.num_col_ = len(self._costs)
@@ -90,7 +94,8 @@ class LinearProgram:
         program.a_matrix_.index_ = np.array(self._indices, np.int32)
         program.a_matrix_.value_ = np.array(self._values)
         kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        program.integrality_ = [kinds[integer] for integer in self._integer]
+        if not relaxed:
+            program.integrality_ = [kinds[integer] for integer in self._integer]
         solver = highspy.Highs()
         solver.silent()
         solver.setOptionValue("time_limit", time_limit_s)
@@ -107,4 +112,8 @@ class LinearProgram:
         feasible = information.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
         values = np.array(solver.getSolution().col_value) if feasible else None
-        return ProgramSolution(values, float(information.mip_dual_bound), optimal, solver.getRunTime())
+        if relaxed:
+            bound = float(information.objective_function_value) if optimal else -inf
+        else:
+            bound = float(information.mip_dual_bound)
+        return ProgramSolution(values, bound, optimal, solver.getRunTime())

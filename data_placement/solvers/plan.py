@@ -93,6 +93,8 @@ class Solution:
     """(T,) sets of regions, where the solver decides them together with the homes"""
     job_region: Indices | None = None
     """(J,) where jobs run with those copies; -1: by the homes"""
+    communities: Indices | None = None
+    """(T,) the communities of tables that seeded the search, as `communities_of` numbers them; None: it went without"""
     saved: SavedSearch | None = None
     """Of a solver that was stopped and can go on: the rest of the way gives what it would have given undisturbed."""
 

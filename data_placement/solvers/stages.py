@@ -106,6 +106,12 @@ class StagedSearch:
             self.number, self.begun = self.number + 1, False
         return True
 
+    def communities(self) -> Indices:
+        """(T,) the communities that seed the search."""
+        if self.community is None:
+            self.community = communities_of(self.climb.problem, self.seed)
+        return self.community
+
     def end_early(self) -> None:
         """Goes back to the best placement that was met, for a search that was stopped."""
         if self.search is not None:
@@ -118,9 +124,7 @@ class StagedSearch:
         if stage is Stage.CLIMB:
             self.climb.begin_anew()
         elif stage is Stage.COMMUNITIES:
-            if self.community is None:
-                self.community = communities_of(problem, self.seed)
-            self.groups = pieces_of_communities(self.community, state)
+            self.groups = pieces_of_communities(self.communities(), state)
         elif stage is Stage.TORN_JOBS:
             self.groups = groups_of_torn_jobs(problem, state)
         else:

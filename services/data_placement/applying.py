@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from data_placement.migrations.deadlines import planned_deadline_s
 from domain.identifiers import RegionId, TableId
 from domain.table_partitions import TablePartitions
@@ -9,7 +11,7 @@ from services.data_placement.migration_store import WantedMigration, enqueue
 from services.database import plan_store
 from services.database.connection import AnyConnection
 from services.database.partition_copy_store import load_table_partitions
-from services.database.plan_store import PlanState, StoredMove
+from services.database.plan_store import PlanState, StoredMove, StoredPlan
 from services.grpc_errors import NotFound, PreconditionFailed
 from topmast.v1 import data_placement_pb2 as messages
 
@@ -18,14 +20,16 @@ _AT_ONCE = 500
 
 
 async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) -> messages.ApplyPlacementPlanResponse:
-    """All its moves are wanted from now on, in one transaction. Raises NotFound, and PreconditionFailed for a plan that does
-    not wait for review.
+    """All its moves are wanted from now on, in one transaction. Of a plan that was applied before nothing is done again: the
+    answer is what it was then, for whoever has lost it.
+
+    Raises NotFound, and PreconditionFailed for a plan that does not wait for review.
     """
     stored = await plan_store.load_plan(connection, plan)
     if stored is None:
         raise no_such_plan(plan)
     if not await plan_store.mark_applied(connection, stored.plan, now_s):
-        raise PreconditionFailed("PLAN_STATE", f"plan {stored.plan}", _why_not(stored.plan, stored.state))
+        return _same_answer(await plan_store.load_plan(connection, stored.plan) or stored)
     moves, size, passed_over, position = 0, 0, 0, -1
     while found := await plan_store.load_moves(connection, stored.plan, position, _AT_ONCE):
         position = found[-1].position
@@ -37,7 +41,20 @@ async def apply_plan(connection: AnyConnection, plan: int | None, now_s: float) 
         moves += len(done.numbers)
         size += done.bytes
         passed_over += len(done.passed_over)
-    return messages.ApplyPlacementPlanResponse(plan=stored.plan, moves=moves, bytes=size, passed_over=passed_over)
+    answer = {"moves": moves, "bytes": size, "passed_over": passed_over}
+    await plan_store.record_applied(connection, stored.plan, answer)
+    return _answer(stored.plan, now_s, answer)
+
+
+def _same_answer(stored: StoredPlan) -> messages.ApplyPlacementPlanResponse:
+    """Raises PreconditionFailed for a plan that was not applied, or by a version that kept no answer."""
+    if stored.state is not PlanState.APPLIED or stored.applied is None or stored.applied_s is None:
+        raise PreconditionFailed("PLAN_STATE", f"plan {stored.plan}", _why_not(stored.plan, stored.state))
+    return _answer(stored.plan, stored.applied_s, stored.applied)
+
+
+def _answer(plan: int, applied_s: float, answer: Mapping[str, object]) -> messages.ApplyPlacementPlanResponse:
+    return messages.ApplyPlacementPlanResponse(plan=plan, applied_s=applied_s, **answer)  # type: ignore[arg-type]  # fields by name
 
 
 def _wanted(plan: int, move: StoredMove, parts: TablePartitions | None, now_s: float) -> WantedMigration:

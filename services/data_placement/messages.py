@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from google.protobuf.json_format import ParseDict
+
+from services.database.community_store import StoredCommunity
 from services.database.plan_store import StoredMove, StoredPlan
 from services.database.table_reader import ReaderRecord, TableRecord
 from topmast.v1 import data_placement_pb2 as messages
@@ -29,6 +32,10 @@ def table_message(record: TableRecord) -> messages.TableRecord:
         partitions=record.partitions,
         last_partition_s=record.last_partition_s,
     )
+
+
+def community_message(stored: StoredCommunity) -> messages.TableCommunity:
+    return ParseDict(dict(stored.described), messages.TableCommunity(plan=stored.plan))
 
 
 def reader_message(reader: ReaderRecord) -> messages.TableReader:

@@ -16,16 +16,17 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from numpy.random import default_rng
 from pydantic import TypeAdapter
 
 from data_placement.placement_plan import PlacementPlan
 from data_placement.plan_choices import PlanChoices, plan_by_choices
-from data_placement.plan_document import figures_document, proposed_moves
+from data_placement.plan_document import community_document, figures_document, proposed_moves
 from domain.identifiers import RegionId
 from domain.warehouse import Warehouse
 from formats.warehouse_folder import read_warehouse
-from services.database import catalog_store, plan_store
+from services.database import catalog_store, community_store, plan_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
@@ -91,6 +92,7 @@ async def _make_plan(request: PlanRequest) -> None:
         )
         moves = [StoredMove(place, **asdict(move)) for place, move in enumerate(proposed_moves(warehouse, found))]
         hints = region_hints(warehouse, found, fingerprints)
+        await database.run(partial(_store_communities, plan=request.plan, warehouse=warehouse, found=found))
         finish = partial(
             plan_store.finish_plan,
             plan=request.plan,
@@ -111,6 +113,18 @@ async def _write(
     cursor = await connection.execute("SELECT name, fingerprint FROM data_readers WHERE fingerprint IS NOT NULL")
     fingerprints = {str(name): str(fingerprint) for name, fingerprint in await cursor.fetchall()}
     return await catalog_store.catalog_revision(connection), fingerprints
+
+
+async def _store_communities(connection: AnyConnection, plan: int, warehouse: Warehouse, found: PlacementPlan) -> None:
+    label = found.communities.of_table
+    members = np.flatnonzero(label >= 0).tolist()
+    names = warehouse.tables.names
+    await community_store.store_communities(
+        connection,
+        plan,
+        map(community_document, found.communities.described),
+        ((str(names[table]), int(label[table])) for table in members),
+    )
 
 
 def region_hints(warehouse: Warehouse, found: PlacementPlan, fingerprints: Mapping[str, str]) -> dict[str, RegionId]:

@@ -13,17 +13,25 @@ from typing import TypeAlias, TypeVar
 
 import grpc
 
+from data_placement.copy_choices import CorrelatedFailure, SpareShare
 from data_placement.plan_choices import PlanChoices
 from domain.clock import Clock
 from formats.problems import suggestion
 from services.data_placement import applying, capacity
 from services.data_placement.folder_task import FolderRequest, run_folder_task
-from services.data_placement.messages import plan_message, proposal_message, reader_message, table_message
+from services.data_placement.messages import (
+    community_message,
+    plan_message,
+    proposal_message,
+    reader_message,
+    table_message,
+)
 from services.data_placement.moves_look import list_moves, moves_under_way
 from services.data_placement.planner import Planner
 from services.data_placement.settings import DataSettings
 from services.data_placement.warehouse_upload import receive_files
 from services.database import plan_store, table_reader
+from services.database.community_store import load_community
 from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.lease_store import LeaseLost
@@ -91,6 +99,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
                         yield messages.WarehouseFileChunk(file=path.name, content=content)
 
     async def ListTables(self, request: messages.ListTablesRequest, context: Context) -> messages.ListTablesResponse:
+        _check_texts(region=request.region, namespace=request.namespace, page_token=request.page_token)
         limit = _page_size(request.page_size)
         load = partial(
             table_reader.load_page,
@@ -100,10 +109,13 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
             limit=limit + 1,
         )
         found = await self._snapshot(load)
+        if request.region and not found:
+            await self._snapshot(partial(_require_region, region=request.region))
         more = found[limit - 1].table if len(found) > limit else ""
         return messages.ListTablesResponse(tables=map(table_message, found[:limit]), next_page_token=more)
 
     async def ExplainTable(self, request: messages.ExplainTableRequest, context: Context) -> messages.TableExplanation:
+        _check_texts(table=request.table)
         return await self._snapshot(partial(self._explained, table=request.table))
 
     async def DeclareDataCapacity(
@@ -151,6 +163,7 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
     async def ListTableMoves(
         self, request: messages.ListTableMovesRequest, context: Context
     ) -> messages.ListTableMovesResponse:
+        _check_texts(state=request.state, table=request.table)
         limit = _page_size(request.page_size)
         return await self._snapshot(
             partial(list_moves, state=request.state, table=request.table, limit=limit, page_token=request.page_token)
@@ -168,12 +181,14 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
         )
         plan = await plan_store.load_plan(connection)
         proposed = [] if plan is None else await plan_store.moves_of_table(connection, plan.plan, table)
+        community = await load_community(connection, table)
         return messages.TableExplanation(
             table=table_message(record),
             readers=map(reader_message, readers),
             all_readers=count,
             proposed=[proposal_message(0 if plan is None else plan.plan, move) for move in proposed],
             moves=await moves_under_way(connection, table),
+            community=None if community is None else community_message(community),
         )
 
     @contextmanager
@@ -205,6 +220,12 @@ class DataPlacementServicer(data_placement_pb2_grpc.DataPlacementServicer):
 def chosen(asked: messages.PlacementSettings, usual: PlanChoices) -> PlanChoices:
     """What was asked for, and else what is usual. Raises InvalidArgument naming the field."""
     changes: dict[str, object] = {field.name: value for field, value in asked.ListFields()}
+    if asked.correlated_failures:
+        changes["correlated_failures"] = tuple(
+            [CorrelatedFailure(each.region, each.other, each.probability) for each in asked.correlated_failures]
+        )
+    if asked.spare_gpu_shares:
+        changes["spare_gpu_shares"] = tuple([SpareShare(each.region, each.share) for each in asked.spare_gpu_shares])
     try:
         return replace(usual, **changes)  # type: ignore[arg-type]  # fields by name
     except ValueError as error:
@@ -223,8 +244,22 @@ async def _plan_answer(connection: AnyConnection, plan: int | None, moves: int) 
     )
 
 
+async def _require_region(connection: AnyConnection, region: str) -> None:
+    """Raises NotFound for a region that the fleet does not have."""
+    regions = [str(each) for each in await table_reader.region_names(connection)]
+    if region not in regions:
+        raise NotFound("region", region, suggestion(region, regions, "region"))
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
+
+
+def _check_texts(**texts: str) -> None:
+    """Raises InvalidArgument for text that no name has, and that a database does not take."""
+    for field, text in texts.items():
+        if "\0" in text:
+            raise InvalidArgument.of(field, "has a NUL character; remove it")
 
 
 def _page_size(asked: int, field: str = "page_size") -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from data_placement.copy_choices import CorrelatedFailure, SpareShare
 from data_placement.plan_choices import MOST_SECONDS, PRESET_NAMES, PlanChoices
 from data_placement.solvers.registry import SOLVERS
 from formats.data_section import DataSection
 from formats.problems import FieldProblem, FormatError, suggestion
+from formats.schema import Name, Schema
 
 _is_time = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII).fullmatch
 _DAY_S = 86_400.0
@@ -35,6 +37,14 @@ def _one_of(names: tuple[str, ...]) -> BeforeValidator:
     return BeforeValidator(known)
 
 
+class CorrelatedFailureSection(Schema):
+    """How likely the other region fails when the first does; also the other way round, where that is not said."""
+
+    region: Name
+    other: Name
+    probability: Annotated[float, Field(ge=0, le=1)]
+
+
 class DataSettings(DataSection):
     """Where tables are stored and how they move, and where they should be (MAST §3)."""
 
@@ -44,6 +54,14 @@ class DataSettings(DataSection):
     keep_to_links: bool = False
     home_training_share: Annotated[float, Field(ge=0, le=1)] | None = None
     replicas: bool = True
+    disaster_copies: bool = True
+    spare_hardware: bool = True
+    hot_storage_share: Annotated[float, Field(ge=0, le=1)] = PlanChoices().hot_storage_share
+    partition_copies: bool = False
+    correlated_failures: list[CorrelatedFailureSection] = Field(default_factory=list)
+    spare_gpu_shares: dict[Name, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    """By region."""
+    bound: bool = False
     daily_at: Annotated[str | None, BeforeValidator(_time_of_day)] = None
     """Each day at this time (UTC, on the clock of the service) a plan is made; null: only when somebody asks for one."""
     apply: Literal["review", "automatic"] = "review"
@@ -74,14 +92,40 @@ class DataSettings(DataSection):
     def choices(self) -> PlanChoices:
         """How a plan is made where nobody chooses; it copies no more to new homes than may be copied in a day."""
         return PlanChoices(
-            self.solver,
-            self.preset,
-            self.time_limit_s,
-            self.bytes_per_day,
-            self.keep_to_links,
-            self.home_training_share,
-            self.replicas,
+            solver=self.solver,
+            preset=self.preset,
+            time_limit_s=self.time_limit_s,
+            quota_bytes=self.bytes_per_day,
+            keep_to_links=self.keep_to_links,
+            home_training_share=self.home_training_share,
+            replicas=self.replicas,
+            disaster_copies=self.disaster_copies,
+            spare_hardware=self.spare_hardware,
+            hot_storage_share=self.hot_storage_share,
+            partition_copies=self.partition_copies,
+            correlated_failures=tuple(
+                [CorrelatedFailure(each.region, each.other, each.probability) for each in self.correlated_failures]
+            ),
+            spare_gpu_shares=tuple([SpareShare(region, share) for region, share in self.spare_gpu_shares.items()]),
+            bound=self.bound,
         )
+
+    @model_validator(mode="after")
+    def _copies_that_make_sense(self) -> DataSettings:
+        for place, each in enumerate(self.correlated_failures):
+            if each.region == each.other:
+                raise PydanticCustomError(
+                    "correlated_failures",
+                    "correlated_failures[{place}].other is the same region, {region}; name two",
+                    {"place": place, "region": each.region},
+                )
+            if any((each.region, each.other) == (one.region, one.other) for one in self.correlated_failures[:place]):
+                raise PydanticCustomError(
+                    "correlated_failures",
+                    "correlated_failures[{place}] is about {region} and {other} again; say it once",
+                    {"place": place, "region": each.region, "other": each.other},
+                )
+        return self
 
     def next_plan_s(self, after_s: float) -> float | None:
         """When the next daily plan is due, strictly after that time; None: never."""

@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 
 from domain.identifiers import RegionId
 from services.database.channels import CATALOG_CHANNEL
+from services.database.community_store import forget_communities
 from services.database.connection import AnyConnection, wake_after_commit
 from services.database.revision_store import Subject, lock_revision, raise_revision
 
@@ -46,6 +47,8 @@ class StoredPlan:
     done: float
     figures: Mapping[str, object] | None
     problem: str
+    applied: Mapping[str, object] | None = None
+    """What `record_applied` was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class StoredMove:
     """A copy of the newest partitions alone, which are this part of the table's bytes; None: of all of it."""
 
 
-_COLUMNS = "plan, state, settings, asked_s, ended_s, applied_s, stage, done, figures, problem"
+_COLUMNS = "plan, state, settings, asked_s, ended_s, applied_s, stage, done, figures, problem, applied"
 
 
 async def begin_plan(connection: AnyConnection, settings: Mapping[str, object], now_s: float) -> int:
@@ -140,6 +143,7 @@ async def finish_plan(
                     move.newest_share,
                 )
             )
+    await forget_communities(connection, but=plan)
     await connection.execute("DELETE FROM data_hints")
     await connection.execute(
         "INSERT INTO data_hints (fingerprint, region, plan) SELECT f, r, %s FROM unnest(%s::text[], %s::text[]) AS u (f, r)",
@@ -196,6 +200,11 @@ async def mark_applied(connection: AnyConnection, plan: int, now_s: float) -> bo
         "UPDATE data_plans SET state = 'applied', applied_s = %s WHERE plan = %s AND state = 'ready'", (now_s, plan)
     )
     return cursor.rowcount == 1
+
+
+async def record_applied(connection: AnyConnection, plan: int, answer: Mapping[str, object]) -> None:
+    """Keeps what was answered, for whoever applies the plan again because the answer was lost."""
+    await connection.execute("UPDATE data_plans SET applied = %s WHERE plan = %s", (Jsonb(dict(answer)), plan))
 
 
 async def load_hints(connection: AnyConnection) -> dict[str, RegionId]:

@@ -123,6 +123,12 @@ async def load_readers(
     return [ReaderRecord(*row[:8]) for row in rows], int(rows[0][8]) if rows else 0
 
 
+async def region_names(connection: AnyConnection) -> list[str]:
+    """Of the fleet, in its order."""
+    cursor = await connection.execute("SELECT region FROM regions ORDER BY position")
+    return [str(row[0]) for row in await cursor.fetchall()]
+
+
 async def names_alike(connection: AnyConnection, table: str) -> list[str]:
     """Names that begin as that one does, for those who mistyped it."""
     cursor = await connection.execute(

@@ -62,11 +62,16 @@ def test_moves_are_explained_in_sentences(warehouse: Path) -> None:
     code, output = run("explain", str(warehouse), "team000.table0000000")
     assert code == 0
     assert output.count("(home)") == 1
+    assert "community team000: " in output
+    code, output = run("explain", str(warehouse), "team000.table0000000", "--json")
+    explained = json.loads(output.splitlines()[-1])
+    assert explained["community"]["before"] == explained["community"]["after"]
+    assert explained["community"]["largest_tables"][0].startswith("team000.")
 
 
 def test_what_is_not_there_says_so(warehouse: Path, tmp_path: Path) -> None:
     code, output = run("plan", str(tmp_path / "nowhere"))
-    assert code == ExitCode.REFUSED
+    assert code == ExitCode.USAGE
     assert "topmast data generate" in output
     code, output = run("explain", str(warehouse), "team000.tabel0000000")
     assert code == ExitCode.NOT_FOUND
@@ -74,6 +79,7 @@ def test_what_is_not_there_says_so(warehouse: Path, tmp_path: Path) -> None:
     code, output = run("explain", str(warehouse))
     assert code == ExitCode.USAGE
     assert "name one of" in output
+    assert "{TABLE|DIR} [TABLE]" in run("explain", "--help")[1]
     assert run("plan", str(warehouse), "--solver", "magic")[0] == ExitCode.USAGE
 
 

@@ -81,8 +81,17 @@ def test_a_warehouse_is_imported_planned_applied_and_exported(database_url: str,
             assert explained.all_readers >= len(explained.readers) > 0
             applied = await data.apply_plan()
             assert (applied.plan, applied.moves, applied.passed_over) == (plan.plan, plan.all_moves, 0)
-            with pytest.raises(TopmastError, match="was applied before"):
-                await data.apply_plan(plan.plan)
+            assert await data.apply_plan(plan.plan) == applied, "the first answer may have been lost"
+            assert await data.apply_plan() == applied
+            assert len(await data.moves(limit=1_000)) == applied.moves
+            shown = plan.figures["communities"]
+            assert isinstance(shown, list)
+            assert explained.community is not None
+            assert explained.community.plan == plan.plan
+            assert explained.community.tables >= 2
+            assert f"community {explained.community.name}," in moved.reason
+            assert explained.community.sentence in {one["sentence"] for one in shown} | {explained.community.sentence}
+            assert sum(explained.community.after.values()) == pytest.approx(1.0)
             assert {move.table for move in (await data.explain(moved.table)).moves} == {moved.table}
             await data.export_folder(tmp_path / "out")
 
@@ -108,6 +117,15 @@ def test_what_makes_no_sense_is_refused_with_its_field(database_url: str, tmp_pa
             assert [table async for table in data.tables()] == []
             with pytest.raises(NotFoundError, match="there is no table 'nothing'"):
                 await data.explain("nothing")
+            with pytest.raises(NotFoundError, match=r"there is no region 'mars'; known: region00, region01"):
+                assert [table async for table in data.tables(region="mars")]
+            assert [table async for table in data.tables(region="region01")] == []
+            with pytest.raises(InvalidArgumentError, match=r"namespace.* has a NUL character"):
+                assert [table async for table in data.tables(namespace="a\0b")]
+            with pytest.raises(InvalidArgumentError, match=r"table.* has a NUL character"):
+                await data.explain("a\0b")
+            with pytest.raises(InvalidArgumentError, match=r"state.* has a NUL character"):
+                await data.moves(state="a\0b")
             with pytest.raises(TopmastError, match=r"solver.* must be one of hill_climbing"):
                 await _plan(client, PlacementChoices(solver="guess"))
             with pytest.raises(NotFoundError, match=r"there is no plan; topmast data plan --live makes one"):

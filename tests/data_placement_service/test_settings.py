@@ -25,6 +25,24 @@ def test_a_plan_is_due_once_a_day_at_the_set_time() -> None:
     assert _parsed("").next_plan_s(0.0) is None
 
 
+def test_every_choice_about_copies_reaches_the_plan() -> None:
+    text = """
+data:
+  disaster_copies: false
+  spare_hardware: false
+  hot_storage_share: 0.4
+  partition_copies: true
+  correlated_failures: [{region: east, other: west, probability: 0.25}]
+  spare_gpu_shares: {east: 0.5}
+  bound: true
+"""
+    choices = _parsed(text).choices()
+    assert (choices.disaster_copies, choices.spare_hardware, choices.hot_storage_share) == (False, False, 0.4)
+    assert (choices.partition_copies, choices.bound) == (True, True)
+    assert choices.correlated_failures == (("east", "west", 0.25),)
+    assert choices.spare_gpu_shares == (("east", 0.5),)
+
+
 def test_a_time_without_quotes_is_read_as_it_was_meant() -> None:
     assert _parsed("data: {daily_at: 12:30}").daily_at == "12:30"
 
@@ -40,6 +58,14 @@ def test_a_time_without_quotes_is_read_as_it_was_meant() -> None:
         ("data: {home_training_share: 2}", "data.home_training_share"),
         ("data: {history_days: 0}", "data.history_days"),
         ("data: {quota: 5}", "data.quota"),
+        ("data: {hot_storage_share: 2}", "data.hot_storage_share"),
+        ("data: {spare_gpu_shares: {east: -1}}", "data.spare_gpu_shares"),
+        ("data: {correlated_failures: [{region: a, other: b}]}", r"data.correlated_failures\[0\].probability"),
+        ("data: {correlated_failures: [{region: a, other: a, probability: 1}]}", "is the same region, a; name two"),
+        (
+            "data: {correlated_failures: [{region: a, other: b, probability: 1}, {region: a, other: b, probability: 0}]}",
+            "about a and b again",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_field(text: str, problem: str) -> None:

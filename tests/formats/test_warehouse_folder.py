@@ -35,6 +35,25 @@ def test_csv_files_make_a_warehouse(tmp_path: Path) -> None:
     assert warehouse.jobs.tables.tolist() == [0, 1, 1]
 
 
+def test_failures_and_spare_gpus_of_regions_are_read_and_written_again(tmp_path: Path) -> None:
+    folder = folder_with(
+        tmp_path,
+        regions="region,storage_bytes,spare_gpu_share\neast,1000,0.25\nwest,2000,\n",
+        failures="region,other,probability\neast,west,0.5\n",
+    )
+    regions = read_warehouse(folder).regions
+    np.testing.assert_array_equal(regions.correlated_failures, [[0, 0.5], [0.5, 0]])
+    np.testing.assert_array_equal(regions.spare_gpu_share, [0.25, np.nan])
+    write_warehouse(tmp_path / "again", read_warehouse(folder))
+    again = read_warehouse(tmp_path / "again").regions
+    np.testing.assert_array_equal(again.correlated_failures, regions.correlated_failures)
+    np.testing.assert_array_equal(again.spare_gpu_share, regions.spare_gpu_share)
+    assert (
+        read_warehouse(folder_with(tmp_path, regions="region,storage_bytes\neast,1\nwest,2\n")).regions.spare_gpu_share
+        is None
+    )
+
+
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     made = generate_warehouse(300, 4, np.random.default_rng(2))
     write_warehouse(tmp_path / "here", made)
@@ -55,6 +74,18 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
             "regions.parquet: is missing; make it, or regions.csv, with the columns region, storage_bytes",
         ),
         ({"tables": "table,home\nclicks,east\n"}, "tables.csv: has no column size_bytes"),
+        (
+            {"failures": "region,other,probability\neast,mars,0.5\n"},
+            "failures.csv row 1, other: there is no region 'mars'",
+        ),
+        (
+            {"failures": "region,other,probability\neast,west,1.5\n"},
+            "failures.csv row 1, probability: must be 0 or greater and at most 1, not 1.5",
+        ),
+        (
+            {"regions": "region,storage_bytes,spare_gpu_share\neast,1000,7\nwest,2000,\n"},
+            "regions.csv row 1, spare_gpu_share: must be 0 or greater and at most 1, not 7",
+        ),
         (
             {"tables": "table,size_bytes,home\nclicks,-5,east\n"},
             "tables.csv row 1, size_bytes: must be 0 or greater, not -5",

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain.fleet import Fleet
+from services.configuration import Configuration
 from services.runtime.in_process import InProcessService, run_in_process
 from tests.live.running import CLOCK_SPEED, CONFIGURATION
 from tests.live.world import FLEET, TABLES, TENANTS
@@ -35,8 +37,10 @@ class BackgroundService:
 
 
 @contextmanager
-def service_in_background(database_url: str, home: Path) -> Iterator[BackgroundService]:
-    """The world's fleet and tenants, emulated execution, a compressed clock."""
+def service_in_background(
+    database_url: str, home: Path, fleet: Fleet = FLEET, configuration: Configuration = CONFIGURATION
+) -> Iterator[BackgroundService]:
+    """The world's tenants, with its tables where its fleet is taken; emulated execution, a compressed clock."""
     ready = threading.Event()
     running: list[BackgroundService] = []
     stops: list[Callable[[], object]] = []
@@ -45,7 +49,13 @@ def service_in_background(database_url: str, home: Path) -> Iterator[BackgroundS
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         async with run_in_process(
-            database_url, FLEET, TENANTS, home, configuration=CONFIGURATION, clock_speed=CLOCK_SPEED, tables=TABLES
+            database_url,
+            fleet,
+            TENANTS,
+            home,
+            configuration=configuration,
+            clock_speed=CLOCK_SPEED,
+            tables=TABLES if fleet is FLEET else (),
         ) as service:
             running.append(BackgroundService(service, loop))
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))

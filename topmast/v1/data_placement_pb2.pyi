@@ -414,6 +414,98 @@ class ProposedMove(_message.Message):
 Global___ProposedMove: _TypeAlias = ProposedMove  # noqa: Y015
 
 @_typing.final
+class RegionShare(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    share: _builtins.float
+    """Of the bytes, from 0 to 1."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["region", b"region", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegionShare: _TypeAlias = RegionShare  # noqa: Y015
+
+@_typing.final
+class TableCommunity(_message.Message):
+    """Tables that the same jobs read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_FIELD_NUMBER: _builtins.int
+    LARGEST_TABLES_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    STRONGEST_JOBS_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    plan: _builtins.int
+    """That found it."""
+    name: _builtins.str
+    tables: _builtins.int
+    bytes: _builtins.int
+    jobs: _builtins.int
+    """Those that read two of its tables or more: they bind it."""
+    gpu_hours: _builtins.float
+    """Of these in a day."""
+    sentence: _builtins.str
+    """All of that in words."""
+    @_builtins.property
+    def largest_tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of its largest tables."""
+
+    @_builtins.property
+    def strongest_jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of those that bind it, the ones with the most GPU hours."""
+
+    @_builtins.property
+    def before(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegionShare]:
+        """By homes when the plan was made, and by the plan; the largest share first."""
+
+    @_builtins.property
+    def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegionShare]: ...
+    def __init__(
+        self,
+        *,
+        plan: _builtins.int = ...,
+        name: _builtins.str = ...,
+        tables: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        jobs: _builtins.int = ...,
+        gpu_hours: _builtins.float = ...,
+        largest_tables: _abc.Iterable[_builtins.str] | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        strongest_jobs: _abc.Iterable[_builtins.str] | None = ...,
+        before: _abc.Iterable[Global___RegionShare] | None = ...,
+        after: _abc.Iterable[Global___RegionShare] | None = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "bytes", b"bytes", "gpu_hours", b"gpu_hours", "jobs", b"jobs", "largest_tables", b"largest_tables", "name", b"name", "namespaces", b"namespaces", "plan", b"plan", "sentence", b"sentence", "strongest_jobs", b"strongest_jobs", "tables", b"tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableCommunity: _TypeAlias = TableCommunity  # noqa: Y015
+
+@_typing.final
 class TableExplanation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -422,6 +514,7 @@ class TableExplanation(_message.Message):
     ALL_READERS_FIELD_NUMBER: _builtins.int
     PROPOSED_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
+    COMMUNITY_FIELD_NUMBER: _builtins.int
     all_readers: _builtins.int
     @_builtins.property
     def table(self) -> Global___TableRecord: ...
@@ -437,6 +530,10 @@ class TableExplanation(_message.Message):
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableMove]:
         """Those under way."""
 
+    @_builtins.property
+    def community(self) -> Global___TableCommunity:
+        """By the last plan that was ready; not set: it is read with no other table, or there is no plan."""
+
     def __init__(
         self,
         *,
@@ -445,14 +542,70 @@ class TableExplanation(_message.Message):
         all_readers: _builtins.int = ...,
         proposed: _abc.Iterable[Global___ProposedMove] | None = ...,
         moves: _abc.Iterable[Global___TableMove] | None = ...,
+        community: Global___TableCommunity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_community", b"_community", "community", b"community", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_readers", b"all_readers", "moves", b"moves", "proposed", b"proposed", "readers", b"readers", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_community", b"_community", "all_readers", b"all_readers", "community", b"community", "moves", b"moves", "proposed", b"proposed", "readers", b"readers", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__community: _TypeAlias = _typing.Literal["community"]  # noqa: Y015
+    _WhichOneofArgType__community: _TypeAlias = _typing.Literal["_community", b"_community"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__community) -> _WhichOneofReturnType__community | None: ...
+
+Global___TableExplanation: _TypeAlias = TableExplanation  # noqa: Y015
+
+@_typing.final
+class CorrelatedFailure(_message.Message):
+    """How likely the other region fails when the first does; also the other way round, where that is not said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
+    PROBABILITY_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    other: _builtins.str
+    probability: _builtins.float
+    """From 0 to 1."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        other: _builtins.str = ...,
+        probability: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["other", b"other", "probability", b"probability", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TableExplanation: _TypeAlias = TableExplanation  # noqa: Y015
+Global___CorrelatedFailure: _TypeAlias = CorrelatedFailure  # noqa: Y015
+
+@_typing.final
+class SpareGpuShare(_message.Message):
+    """The part of its GPU hours that a region keeps for the jobs of one that fails."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    share: _builtins.float
+    """From 0 to 1."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["region", b"region", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpareGpuShare: _TypeAlias = SpareGpuShare  # noqa: Y015
 
 @_typing.final
 class PlacementSettings(_message.Message):
@@ -466,6 +619,13 @@ class PlacementSettings(_message.Message):
     HOME_TRAINING_SHARE_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    DISASTER_COPIES_FIELD_NUMBER: _builtins.int
+    SPARE_HARDWARE_FIELD_NUMBER: _builtins.int
+    HOT_STORAGE_SHARE_FIELD_NUMBER: _builtins.int
+    PARTITION_COPIES_FIELD_NUMBER: _builtins.int
+    CORRELATED_FAILURES_FIELD_NUMBER: _builtins.int
+    SPARE_GPU_SHARES_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
     solver: _builtins.str
     """Empty: as the service is configured. hill_climbing, late_acceptance, milp, ..."""
     preset: _builtins.str
@@ -476,6 +636,21 @@ class PlacementSettings(_message.Message):
     home_training_share: _builtins.float
     replicas: _builtins.bool
     seed: _builtins.int
+    disaster_copies: _builtins.bool
+    """Copies against disasters; and whether they go where GPUs are to spare."""
+    spare_hardware: _builtins.bool
+    hot_storage_share: _builtins.float
+    """Of the storage that is left, for copies of hot tables; from 0 to 1."""
+    partition_copies: _builtins.bool
+    """Copies for jobs hold only the newest partitions, as many as the jobs read."""
+    bound: _builtins.bool
+    """Whether to prove also how much better a placement could be at most."""
+    @_builtins.property
+    def correlated_failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___CorrelatedFailure]:
+        """None: as the service is configured."""
+
+    @_builtins.property
+    def spare_gpu_shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpareGpuShare]: ...
     def __init__(
         self,
         *,
@@ -487,33 +662,60 @@ class PlacementSettings(_message.Message):
         home_training_share: _builtins.float | None = ...,
         replicas: _builtins.bool | None = ...,
         seed: _builtins.int | None = ...,
+        disaster_copies: _builtins.bool | None = ...,
+        spare_hardware: _builtins.bool | None = ...,
+        hot_storage_share: _builtins.float | None = ...,
+        partition_copies: _builtins.bool | None = ...,
+        correlated_failures: _abc.Iterable[Global___CorrelatedFailure] | None = ...,
+        spare_gpu_shares: _abc.Iterable[Global___SpareGpuShare] | None = ...,
+        bound: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_home_training_share", b"_home_training_share", "_keep_to_links", b"_keep_to_links", "_quota_bytes", b"_quota_bytes", "_replicas", b"_replicas", "_seed", b"_seed", "_time_limit_s", b"_time_limit_s", "home_training_share", b"home_training_share", "keep_to_links", b"keep_to_links", "quota_bytes", b"quota_bytes", "replicas", b"replicas", "seed", b"seed", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_disaster_copies", b"_disaster_copies", "_home_training_share", b"_home_training_share", "_hot_storage_share", b"_hot_storage_share", "_keep_to_links", b"_keep_to_links", "_partition_copies", b"_partition_copies", "_quota_bytes", b"_quota_bytes", "_replicas", b"_replicas", "_seed", b"_seed", "_spare_hardware", b"_spare_hardware", "_time_limit_s", b"_time_limit_s", "bound", b"bound", "disaster_copies", b"disaster_copies", "home_training_share", b"home_training_share", "hot_storage_share", b"hot_storage_share", "keep_to_links", b"keep_to_links", "partition_copies", b"partition_copies", "quota_bytes", b"quota_bytes", "replicas", b"replicas", "seed", b"seed", "spare_hardware", b"spare_hardware", "time_limit_s", b"time_limit_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_home_training_share", b"_home_training_share", "_keep_to_links", b"_keep_to_links", "_quota_bytes", b"_quota_bytes", "_replicas", b"_replicas", "_seed", b"_seed", "_time_limit_s", b"_time_limit_s", "home_training_share", b"home_training_share", "keep_to_links", b"keep_to_links", "preset", b"preset", "quota_bytes", b"quota_bytes", "replicas", b"replicas", "seed", b"seed", "solver", b"solver", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_disaster_copies", b"_disaster_copies", "_home_training_share", b"_home_training_share", "_hot_storage_share", b"_hot_storage_share", "_keep_to_links", b"_keep_to_links", "_partition_copies", b"_partition_copies", "_quota_bytes", b"_quota_bytes", "_replicas", b"_replicas", "_seed", b"_seed", "_spare_hardware", b"_spare_hardware", "_time_limit_s", b"_time_limit_s", "bound", b"bound", "correlated_failures", b"correlated_failures", "disaster_copies", b"disaster_copies", "home_training_share", b"home_training_share", "hot_storage_share", b"hot_storage_share", "keep_to_links", b"keep_to_links", "partition_copies", b"partition_copies", "preset", b"preset", "quota_bytes", b"quota_bytes", "replicas", b"replicas", "seed", b"seed", "solver", b"solver", "spare_gpu_shares", b"spare_gpu_shares", "spare_hardware", b"spare_hardware", "time_limit_s", b"time_limit_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
+    _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
+    _WhichOneofReturnType__disaster_copies: _TypeAlias = _typing.Literal["disaster_copies"]  # noqa: Y015
+    _WhichOneofArgType__disaster_copies: _TypeAlias = _typing.Literal["_disaster_copies", b"_disaster_copies"]  # noqa: Y015
     _WhichOneofReturnType__home_training_share: _TypeAlias = _typing.Literal["home_training_share"]  # noqa: Y015
     _WhichOneofArgType__home_training_share: _TypeAlias = _typing.Literal["_home_training_share", b"_home_training_share"]  # noqa: Y015
+    _WhichOneofReturnType__hot_storage_share: _TypeAlias = _typing.Literal["hot_storage_share"]  # noqa: Y015
+    _WhichOneofArgType__hot_storage_share: _TypeAlias = _typing.Literal["_hot_storage_share", b"_hot_storage_share"]  # noqa: Y015
     _WhichOneofReturnType__keep_to_links: _TypeAlias = _typing.Literal["keep_to_links"]  # noqa: Y015
     _WhichOneofArgType__keep_to_links: _TypeAlias = _typing.Literal["_keep_to_links", b"_keep_to_links"]  # noqa: Y015
+    _WhichOneofReturnType__partition_copies: _TypeAlias = _typing.Literal["partition_copies"]  # noqa: Y015
+    _WhichOneofArgType__partition_copies: _TypeAlias = _typing.Literal["_partition_copies", b"_partition_copies"]  # noqa: Y015
     _WhichOneofReturnType__quota_bytes: _TypeAlias = _typing.Literal["quota_bytes"]  # noqa: Y015
     _WhichOneofArgType__quota_bytes: _TypeAlias = _typing.Literal["_quota_bytes", b"_quota_bytes"]  # noqa: Y015
     _WhichOneofReturnType__replicas: _TypeAlias = _typing.Literal["replicas"]  # noqa: Y015
     _WhichOneofArgType__replicas: _TypeAlias = _typing.Literal["_replicas", b"_replicas"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__spare_hardware: _TypeAlias = _typing.Literal["spare_hardware"]  # noqa: Y015
+    _WhichOneofArgType__spare_hardware: _TypeAlias = _typing.Literal["_spare_hardware", b"_spare_hardware"]  # noqa: Y015
     _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
     _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bound) -> _WhichOneofReturnType__bound | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disaster_copies) -> _WhichOneofReturnType__disaster_copies | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__home_training_share) -> _WhichOneofReturnType__home_training_share | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hot_storage_share) -> _WhichOneofReturnType__hot_storage_share | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__keep_to_links) -> _WhichOneofReturnType__keep_to_links | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_copies) -> _WhichOneofReturnType__partition_copies | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__quota_bytes) -> _WhichOneofReturnType__quota_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__replicas) -> _WhichOneofReturnType__replicas | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spare_hardware) -> _WhichOneofReturnType__spare_hardware | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
 
@@ -683,12 +885,15 @@ class ApplyPlacementPlanResponse(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     PASSED_OVER_FIELD_NUMBER: _builtins.int
+    APPLIED_S_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     moves: _builtins.int
     """Handed to the migrations."""
     bytes: _builtins.float
     passed_over: _builtins.int
     """Of tables that are gone, or no longer where the plan has them, or already on the way."""
+    applied_s: _builtins.float
+    """When that was. To apply a plan again does nothing, and answers the same."""
     def __init__(
         self,
         *,
@@ -696,10 +901,11 @@ class ApplyPlacementPlanResponse(_message.Message):
         moves: _builtins.int = ...,
         bytes: _builtins.float = ...,
         passed_over: _builtins.int = ...,
+        applied_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "moves", b"moves", "passed_over", b"passed_over", "plan", b"plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_s", b"applied_s", "bytes", b"bytes", "moves", b"moves", "passed_over", b"passed_over", "plan", b"plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

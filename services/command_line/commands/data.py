@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -10,14 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.command_line.commands import data_catalog
+from services.command_line.commands import data_catalog, data_explain
 from services.command_line.exit_code import ExitCode
 from services.command_line.failures import reported
 from services.command_line.options import AddressOption, JsonOption, in_a_folder
-from services.command_line.output import TextTable, note, show, show_json, show_line
+from services.command_line.output import note, show, show_json, show_line
+from services.command_line.plan_options import (
+    BoundOption,
+    DisasterCopiesOption,
+    FailureOption,
+    HotShareOption,
+    PartitionCopiesOption,
+    ReplicasOption,
+    SpareHardwareOption,
+    SpareOption,
+    failures_of,
+    spare_shares_of,
+)
+from services.command_line.plan_view import plan_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from data_placement.placement_plan import PlacementPlan
     from data_placement.plan_choices import PlanChoices
@@ -31,6 +43,7 @@ app.command("import")(data_catalog.import_warehouse)
 app.command("export")(data_catalog.export_warehouse)
 app.command("list")(data_catalog.list_tables)
 app.command("apply")(data_catalog.apply_plan)
+app.command("explain")(data_explain.explain_table)
 
 
 class Version(StrEnum):
@@ -50,10 +63,6 @@ class SolverName(StrEnum):
     MILP = "milp"
 
 
-FolderArgument = Annotated[
-    Path,
-    typer.Argument(metavar="[DIR]", help="A folder that describes a warehouse; none: the service.", show_default=False),
-]
 TablesOption = Annotated[int, typer.Option("--tables", min=10, help="How many tables.", show_default=False)]
 RegionsOption = Annotated[int, typer.Option("--regions", min=2, max=63, help="How many regions.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
@@ -91,9 +100,6 @@ HomeShareOption = Annotated[
     float | None,
     typer.Option("--home-training", min=0.0, max=1.0, help="To be trained at home at least.", show_default=False),
 ]
-ReplicasOption = Annotated[
-    bool | None, typer.Option("--replicas/--no-replicas", help="Plan copies beside the homes.", show_default=False)
-]
 PlanOption = Annotated[
     Path | None,
     typer.Option("-o", "--out", metavar="FILE", dir_okay=False, callback=in_a_folder, help="Write the moves (CSV)."),
@@ -113,7 +119,6 @@ ResumeOption = Annotated[
     Path | None,
     typer.Option("--resume", metavar="FILE", exists=True, dir_okay=False, help="Go on with a search that was kept."),
 ]
-OptionalTable = Annotated[str | None, typer.Argument(metavar="TABLE", show_default=False)]
 
 
 @app.command("generate")
@@ -145,6 +150,13 @@ def plan(
     links: LinksOption = None,
     home_training: HomeShareOption = None,
     replicas: ReplicasOption = None,
+    disaster_copies: DisasterCopiesOption = None,
+    spare_hardware: SpareHardwareOption = None,
+    hot_share: HotShareOption = None,
+    partition_copies: PartitionCopiesOption = None,
+    failures: FailureOption = None,
+    spare: SpareOption = None,
+    bound: BoundOption = None,
     seed: SeedOption = 1,
     explain: MovesOption = 0,
     out: PlanOption = None,
@@ -165,6 +177,13 @@ def plan(
         "keep_to_links": links,
         "home_training_share": home_training,
         "replicas": replicas,
+        "disaster_copies": disaster_copies,
+        "spare_hardware": spare_hardware,
+        "hot_storage_share": hot_share,
+        "partition_copies": partition_copies,
+        "correlated_failures": failures_of(failures),
+        "spare_gpu_shares": spare_shares_of(spare),
+        "bound": bound,
         "seed": seed,
     }
     if live:
@@ -176,11 +195,22 @@ def plan(
         return
     if folder is None:
         raise typer.BadParameter("name a folder, or say --live")
+    _plan_folder(folder, _choices_of(chosen), explain, out, save, resume, as_json=as_json)
+
+
+def _choices_of(chosen: Mapping[str, object]) -> PlanChoices:
+    """Of what was said; the rest is as it is by itself."""
+    from data_placement.copy_choices import CorrelatedFailure, SpareShare
     from data_placement.plan_choices import PlanChoices
 
     given = {name: value for name, value in chosen.items() if value is not None}
-    choices = PlanChoices(**given)  # type: ignore[arg-type]  # fields by name
-    _plan_folder(folder, choices, explain, out, save, resume, as_json=as_json)
+    for name, kind in (("correlated_failures", CorrelatedFailure), ("spare_gpu_shares", SpareShare)):
+        rows = given.get(name)
+        if isinstance(rows, dict):
+            rows = rows.items()
+        if rows is not None:
+            given[name] = tuple([kind(*row) for row in rows])  # type: ignore[attr-defined]  # rows of these two alone
+    return PlanChoices(**given)  # type: ignore[arg-type]  # fields by name
 
 
 def _plan_folder(
@@ -215,10 +245,11 @@ def _plan_folder(
         _write_moves(out, warehouse, found)
     if save is not None and found.solution.saved is not None:
         _keep(save, found.solution.saved)
+    figures = figures_document(warehouse, found, choices, wall_s, peak_memory_mib())
     if as_json:
-        show_json(figures_document(warehouse, found, choices, wall_s, peak_memory_mib()))
+        show_json(figures)
         return
-    show(*_tables(warehouse, found))
+    show(*plan_tables(figures))
     for remark in found.solution.remarks:
         note(remark)
     for sentence in _explained(warehouse, found, explain):
@@ -227,69 +258,6 @@ def _plan_folder(
         f"{len(found.solution.moves.table):,} tables move, {found.solution.moves.bytes.sum():.4g} bytes are copied "
         f"to new homes; planned in {wall_s:.1f} s{'' if found.solution.finished else ', stopped by the time limit'}"
     )
-
-
-@app.command("explain")
-@reported()
-def explain_table(
-    folder: FolderArgument,
-    table: OptionalTable = None,
-    address: AddressOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """What each region would cost as the home of a table of a folder; of a table of the service, where it is and who reads it.
-
-    `topmast data explain TABLE` asks the service, `topmast data explain DIR TABLE` reads a folder.
-    """
-    if table is None:
-        if any((folder / f"tables{ending}").is_file() for ending in (".parquet", ".csv")):
-            raise typer.BadParameter(f"{folder} is a folder of tables; name one of them behind it")
-        data_catalog.explain_live(str(folder), address, as_json=as_json)
-        return
-    from data_placement.objective.goals import V2
-    from data_placement.objective.placement_state import evaluate, scratch_of, state_of
-    from data_placement.objective.problem import problem_of
-    from formats.warehouse_folder import read_warehouse
-
-    warehouse = read_warehouse(folder)
-    place = _place_of(warehouse, table)
-    problem = problem_of(warehouse, V2)
-    state, scratch = state_of(problem, warehouse.tables.home), scratch_of(problem)
-    home = int(state.home[place])
-    rows: list[dict[str, object]] = []
-    for region, name in enumerate(warehouse.regions.names):
-        if region == home:
-            rows.append({"region": name, "home": True, "legal": True, "reads": 0.0, "gpu": 0.0, "storage": 0.0})
-            continue
-        change = evaluate(problem, state, scratch, place, region)
-        rows.append(
-            {
-                "region": name,
-                "home": False,
-                "legal": bool(change.legal),
-                "reads": float(change.reads),
-                "gpu": float(change.gpu),
-                "storage": float(change.storage),
-            }
-        )
-    readers = int(problem.reader_start[place + 1] - problem.reader_start[place])
-    if as_json:
-        show_json(
-            {"table": table, "bytes": int(warehouse.tables.size_bytes[place]), "readers": readers, "regions": rows}
-        )
-        return
-    shown = [
-        (
-            str(row["region"]) + (" (home)" if row["home"] else ""),
-            "yes" if row["legal"] else "no",
-            *(f"{row[term]:+.3g}" for term in ("reads", "gpu", "storage")),
-            f"{float(str(row['reads'])) + float(str(row['gpu'])) + float(str(row['storage'])):+.3g}",
-        )
-        for row in rows
-    ]
-    show_line(f"{table}: {warehouse.tables.size_bytes[place]:,} bytes, {readers:,} jobs read it")
-    head = ("home in", "allowed", "reads", "gpu", "storage", "cost")
-    show(TextTable("What moving its home would change; less is better", head, shown, frozenset({2, 3, 4, 5})))
 
 
 def _kept(path: Path | None) -> SavedSearch | None:
@@ -332,52 +300,6 @@ def _watched(begun_s: float, time_limit_s: float | None) -> Callable[[str, float
     return progress
 
 
-def _place_of(warehouse: Warehouse, table: str) -> int:
-    """The table's place. Ends the command where there is no such table."""
-    from formats.problems import suggestion
-
-    names = list(warehouse.tables.names)
-    if table in names:
-        return names.index(table)
-    # Of a million names those that begin alike are near enough.
-    alike = [name for name in names if name[:6] == table[:6]][:2_000]
-    note(f"topmast: there is no table {table!r}; {suggestion(table, alike or names[:2_000], 'table')}")
-    raise typer.Exit(ExitCode.NOT_FOUND)
-
-
-def _tables(warehouse: Warehouse, found: PlacementPlan) -> list[TextTable]:
-    before, after = found.before, found.after
-    figures = [
-        ("cost", f"{before.total:.4f}", f"{after.total:.4f}"),
-        ("  reads across regions", f"{before.reads:.4f}", f"{after.reads:.4f}"),
-        ("  GPU demand beside supply", f"{before.gpu:.4f}", f"{after.gpu:.4f}"),
-        ("  storage beside capacity", f"{before.storage:.4f}", f"{after.storage:.4f}"),
-        ("most overloaded region, demand/supply", f"{before.overload:.2f}", f"{after.overload:.2f}"),
-        ("  deviation over regions", f"{before.overload_deviation:.2f}", f"{after.overload_deviation:.2f}"),
-        ("trained at home", f"{before.home_training_rate:.2%}", f"{after.home_training_rate:.2%}"),
-        ("collocated with GPUs", f"{before.collocation_rate:.2%}", f"{after.collocation_rate:.2%}"),
-        ("bytes read across regions", f"{before.cross_region_bytes:.4g}", f"{after.cross_region_bytes:.4g}"),
-    ]
-    regions = [
-        (
-            name,
-            *(_load(float(figure.region_load[region])) for figure in (before, after)),
-            *(f"{figure.stored_share[region]:.1%}" for figure in (before, after)),
-        )
-        for region, name in enumerate(warehouse.regions.names)
-    ]
-    loads = ("region", "load before", "after", "stored before", "after")
-    return [
-        TextTable("High priority only, where it says demand", ("what", "before", "after"), figures, frozenset({1, 2})),
-        TextTable("Regions", loads, regions, frozenset({1, 2, 3, 4})),
-    ]
-
-
-def _load(load: float) -> str:
-    """Demand over supply; nothing for a region without GPUs."""
-    return "" if math.isnan(load) else f"{load:.2f}"
-
-
 def _explained(warehouse: Warehouse, found: PlacementPlan, count: int) -> list[str]:
     """A sentence for each of the first moves: which terms it improved by how much."""
     from data_placement.plan_document import move_reason
@@ -389,6 +311,7 @@ def _explained(warehouse: Warehouse, found: PlacementPlan, count: int) -> list[s
         source, target = names[int(moves.source[place])], names[int(moves.target[place])]
         sentences.append(
             f"{table} moves from {source} to {target} ({moves.bytes[place]:.4g} bytes): {move_reason(found, place)}"
+            f"{found.communities.clause(int(moves.table[place]))}"
         )
     return sentences
 

@@ -12,19 +12,13 @@ from services.command_line.exit_code import ExitCode
 from services.command_line.failures import reported
 from services.command_line.options import AddressOption, JsonOption, in_a_folder
 from services.command_line.output import TextTable, note, show, show_json, show_line
+from services.command_line.plan_view import plan_tables
 from services.command_line.wording import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from topmast.warehouses import (
-        PlacementChoices,
-        PlacementPlan,
-        TableCopy,
-        TableExplanation,
-        TableMove,
-        WarehouseTable,
-    )
+    from topmast.warehouses import PlacementChoices, PlacementPlan, TableCopy, WarehouseTable
 
 ImportArgument = Annotated[
     Path,
@@ -96,7 +90,7 @@ def list_tables(
     elif not found:
         note("there is no such table in the catalog")
     else:
-        show(_tables(found))
+        show(tables_table(found))
 
 
 @reported()
@@ -113,12 +107,14 @@ def apply_plan(
                 show(*plan_tables(found.figures))
             note(f"nothing was moved; topmast data apply {found.plan} --yes begins its {found.all_moves:,} moves")
             return
-        done = client.data.apply_plan(plan)
+        # By its number: should the answer be lost, the same plan is asked for again, and not a newer one.
+        done = client.data.apply_plan(plan or client.data.plan().plan)
     if as_json:
         show_json(done)
         return
     show_line(
-        f"plan {done.plan}: {done.moves:,} moves of {done.bytes:.4g} bytes begin; {done.passed_over:,} passed over"
+        f"plan {done.plan}, applied {moment(done.applied_s)}: {done.moves:,} moves of {done.bytes:.4g} bytes; "
+        f"{done.passed_over:,} passed over"
     )
 
 
@@ -148,68 +144,6 @@ def plan_live(choices: PlacementChoices, explain: int, address: str | None, *, a
     show_line(f"plan {result.plan} has {result.all_moves:,} moves; topmast data apply {result.plan} --yes begins them")
 
 
-def explain_live(table: str, address: str | None, *, as_json: bool) -> None:
-    """Shows where a table of the service is, who reads it, and what is to become of it."""
-    with connect(address) as client:
-        found = client.data.explain(table)
-    if as_json:
-        show_json(found)
-        return
-    show(_tables([found.table]))
-    if found.readers:
-        show(_readers(found))
-    for proposed in found.proposed:
-        show_line(
-            f"plan {proposed.plan}: {proposed.kind} from {proposed.source} to {proposed.target}: {proposed.reason}"
-        )
-    for move in found.moves:
-        show_line(
-            f"move {move.move}: {move.kind} {_part_of(move)}from {move.source} to {move.target} is {move.state}, "
-            f"{move.copied_bytes:,} of {_bytes_of(move):,} bytes{': ' + move.reason if move.reason else ''}"
-        )
-
-
-def _part_of(move: TableMove) -> str:
-    return "" if move.newest_partitions is None else f"of the newest {move.newest_partitions} partitions "
-
-
-def _bytes_of(move: TableMove) -> int:
-    return move.size_bytes if move.newest_partitions is None else move.to_copy_bytes
-
-
-def plan_tables(figures: Mapping[str, object]) -> list[TextTable]:
-    """The figures of a plan, before and after, together and per region."""
-    objective = figures.get("objective")
-    cost = objective if isinstance(objective, dict) else {}
-    rows = [
-        ("cost", *(f"{cost[when]['total']:.4f}" for when in ("before", "after"))),
-        *(
-            (words, _figure(figures.get(before)), _figure(figures.get(after)))
-            for words, before, after in (
-                ("most overloaded region, demand/supply", "overload_before", "overload_after"),
-                ("trained at home", "home_training_rate_before", "home_training_rate"),
-                ("collocated with GPUs", "collocation_rate_before", "collocation_rate"),
-                ("bytes read across regions", "cross_region_bytes_before", "cross_region_bytes"),
-            )
-        ),
-    ]
-    regions = figures.get("by_region")
-    names = ("load_before", "load_after", "stored_before", "stored_after")
-    by_region = [
-        (str(region["region"]), *(_figure(region[name]) for name in names))
-        for region in (regions if isinstance(regions, list) else [])
-    ]
-    heads = ("region", "load before", "after", "stored before", "after")
-    return [
-        TextTable("High priority only, where it says demand", ("what", "before", "after"), rows, frozenset({1, 2})),
-        TextTable("Regions", heads, by_region, frozenset({1, 2, 3, 4})),
-    ]
-
-
-def _figure(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else ""
-
-
 def _held(copy: TableCopy) -> str:
     """What there is of a copy that is not complete."""
     if copy.partitions is None:
@@ -217,7 +151,7 @@ def _held(copy: TableCopy) -> str:
     return f" ({copy.partitions} partitions, the newest {copy.newest_partitions or 0} of them without a gap)"
 
 
-def _tables(found: Iterable[WarehouseTable]) -> TextTable:
+def tables_table(found: Iterable[WarehouseTable]) -> TextTable:
     rows = [
         (
             table.table,
@@ -232,22 +166,3 @@ def _tables(found: Iterable[WarehouseTable]) -> TextTable:
     ]
     heads = ("table", "tenant", "bytes", "home", "copies", "partitions", "newest")
     return TextTable("Tables", heads, rows, frozenset({2, 5}))
-
-
-def _readers(found: TableExplanation) -> TextTable:
-    rows = [
-        (
-            reader.reader,
-            reader.kind,
-            reader.gpu_model,
-            str(reader.priority),
-            f"{reader.gpu_hours:.4g}",
-            f"{reader.cpu_hours:.4g}",
-            f"{reader.other_tables:,}",
-            reader.hint,
-        )
-        for reader in found.readers
-    ]
-    heads = ("reader", "kind", "GPU model", "priority", "GPU hours", "CPU hours", "other tables", "hint")
-    title = f"Readers, {len(found.readers)} of {found.all_readers}; hours in a day"
-    return TextTable(title, heads, rows, frozenset({3, 4, 5, 6}))

@@ -26,6 +26,8 @@ DATA_PLANS: Final = Table(
     optional("catalog_revision", BigInteger),
     # What `topmast data plan --json` prints. Null: there is none yet.
     optional("figures", DOCUMENT),
+    # How many moves and bytes were handed to the migrations when it was applied, and how many passed over. Null: it was not.
+    optional("applied", DOCUMENT),
     # Why there is none.
     required("problem", Text, server_default=text("''")),
     # At most one is being made at a time.
@@ -52,6 +54,25 @@ DATA_PLAN_MOVES: Final = Table(
     optional("priority", SmallInteger),
     # Why: which terms become better by how much.
     required("reason", Text),
+)
+
+DATA_COMMUNITIES: Final = Table(
+    # Tables that the same jobs read, as the newest plan found them.
+    "data_communities",
+    METADATA,
+    key("plan", BigInteger, ForeignKey("data_plans.plan", ondelete="CASCADE")),
+    key("community", Integer),
+    # As data_placement.community_explanation.Community.
+    required("described", DOCUMENT),
+)
+
+DATA_TABLE_COMMUNITIES: Final = Table(
+    # The community of each table that has one.
+    "data_table_communities",
+    METADATA,
+    key("plan", BigInteger, ForeignKey("data_plans.plan", ondelete="CASCADE")),
+    key("data_table", NAME),
+    required("community", Integer),
 )
 
 DATA_HINTS: Final = Table(
