@@ -157,9 +157,8 @@ def figures_of(
     workloads, attempts, counts = record.workloads, record.attempts, record.counts
     rows = rows_of(record, slo_limits_s)
     groups, waits = _groups(record, rows), rows.waits
-    levels = reserved_levels(record)
-    held, supply = held_curve(record, levels=levels), supply_curve(record)
-    available = supply.integral(record.started_s, record.ended_s)
+    levels, supply = reserved_levels(record), supply_curve(record)
+    held, available = held_curve(record, levels=levels), supply.integral(record.started_s, record.ended_s)
     overloaded_s, held_then, available_then = overloaded_gpu_seconds(record, held, supply)
     preempted, completed = attempts.end == AttemptEnd.PREEMPTED, workloads.end == WorkloadEnd.COMPLETED
     last_completed_s = float(workloads.ended_s[completed].max()) if completed.any() else nan
