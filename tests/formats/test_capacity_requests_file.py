@@ -107,7 +107,7 @@ def test_a_request_says_what_where_and_how_spread() -> None:
         (one("machines: 1", "d"), "requests[0].cluster", "serves inference"),
         (one("gpu_model: H1000, machines: 1"), "requests[0].capacity[0].gpu_model", "did you mean H100"),
         (one("gpu_model: H100, machines: 9"), "requests[0].capacity[0].machines", "is 9, but region west has 8"),
-        (one("gpu_model: H100, gpus: 65"), "requests[0].capacity[0].gpus", "has 64 gpus"),
+        (one("gpu_model: H100, gpus: 65"), "requests[0].capacity[0].gpus", "has 64 GPUs of H100"),
         (
             one("gpu_model: H100, machines: 1", others=""),
             "requests[0].capacity[0].machines",
