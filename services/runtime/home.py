@@ -27,6 +27,11 @@ class HomeLayout:
         return self.home / "host.json"
 
     @property
+    def host_lock(self) -> Path:
+        """Locked by the host process as long as it lives."""
+        return self.home / "host.lock"
+
+    @property
     def host_log(self) -> Path:
         return self.home / "logs" / "host.log"
 

@@ -35,6 +35,7 @@ from services.execution.runner_pool import EVERY_MACHINE, TASK_SLOTS
 from services.log_output import configure_logging
 from services.runtime.clock_record import record_clock
 from services.runtime.home import HomeLayout
+from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock
 from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
 from services.runtime.tier_actor import NAMESPACE, TierActor, actor_name
@@ -97,7 +98,10 @@ class Host:
                 self._say(HostState.READY, "", address)
                 await self._follow_fleet(database, stop)
         finally:
-            await asyncio.to_thread(self._end)
+            try:
+                self._say(HostState.STOPPING, "ending what it had started", "")
+            finally:
+                await asyncio.to_thread(self._end)
 
     def _open_database(self) -> str:
         named = self._options.database_url
@@ -258,6 +262,16 @@ def main(arguments: Sequence[str]) -> int:
     options = HostOptions.model_validate_json(arguments[0])
     layout = HomeLayout(options.home)
     configure_logging(layout.host_log)
+    try:
+        # Before anything is written, started or ended: all of it belongs to the host that there is.
+        with host_lock(layout.host_lock):
+            return _host(options, layout)
+    except HostLockTaken as taken:
+        _log.warning("this home has a host already", reason=str(taken))
+        return HOME_TAKEN
+
+
+def _host(options: HostOptions, layout: HomeLayout) -> int:
     process = psutil.Process()
 
     def say(state: HostState, stage: str, address: str) -> None:

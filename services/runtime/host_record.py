@@ -13,6 +13,7 @@ import psutil
 class HostState(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    STOPPING = "stopping"
     FAILED = "failed"
 
 

@@ -19,6 +19,7 @@ from formats.tenants_file import read_tenants
 from services.configuration import load_configuration
 from services.database.embedded import stop_embedded
 from services.runtime.home import HomeLayout
+from services.runtime.host_lock import HOME_TAKEN, host_lock_is_held
 from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostState, read_host_record
 from services.tiers.free_port import require_port
@@ -57,6 +58,8 @@ def up(
     record = read_host_record(layout.host_record)
     if record is not None and record.process is not None and record.state is HostState.READY:
         return RunningService(record.address, record.process_id, was_running=True)
+    if host_lock_is_held(layout.host_lock):
+        raise ServiceNotStarted(_whose(layout))
     _check_port(options)
     layout.host_log.parent.mkdir(parents=True, exist_ok=True)
     host = _spawn_host(options, layout.host_log)
@@ -73,11 +76,28 @@ def up(
             if record.stage != last_stage:
                 last_stage = record.stage
                 progress(last_stage)
-        if os.waitpid(host, os.WNOHANG)[0]:
+        ended, status = os.waitpid(host, os.WNOHANG)
+        if ended:
+            if os.waitstatus_to_exitcode(status) == HOME_TAKEN:
+                raise ServiceNotStarted(_whose(layout))
             raise ServiceNotStarted(f"the host process ended at once; its log says:\n{_log_tail(layout.host_log)}")
         time.sleep(_POLL_REAL_S)
     os.kill(host, signal.SIGTERM)
     raise ServiceNotStarted(f"not ready after {patience_s:.0f} s, busy with {last_stage or 'nothing yet'}")
+
+
+def _whose(layout: HomeLayout) -> str:
+    """Whose the home is, which somebody else starts or stops at this moment."""
+    record = read_host_record(layout.host_record)
+    if record is None or record.process is None:
+        return f"another process is just beginning to start the service of {layout.home}; wait until it is up"
+    if record.state is HostState.STOPPING:
+        return f"process {record.process_id} is stopping the service of {layout.home}; try again when it has ended"
+    doing = f" (busy with {record.stage})" if record.stage else ""
+    return (
+        f"process {record.process_id} is starting the service of {layout.home} already{doing}; wait until it is up, or end"
+        f" it with topmast down --home {layout.home}"
+    )
 
 
 def _check_files(options: HostOptions) -> None:

@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 from services.command_line.main import app
 from services.database.embedded import is_running
 from services.runtime.home import HomeLayout
+from services.runtime.host_lock import HOME_TAKEN, HostLockTaken, host_lock, host_lock_is_held
+from services.runtime.host_options import HostOptions
 from services.runtime.host_record import HostRecord, HostState
 
 
@@ -91,6 +93,41 @@ def test_up_says_which_files_it_leaves_alone_when_it_is_up_already(tmp_path: Pat
     assert left.exit_code == 0, left.stderr
     assert "were not applied: topmast apply -f FILE" in left.stderr
     assert "scheduler.yaml was not taken over" in left.stderr
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        (HostState.STARTING, "is starting the service of {home} already (busy with Ray); wait until it is up, or end it"),
+        (HostState.STOPPING, "is stopping the service of {home}; try again when it has ended"),
+        (None, "another process is just beginning to start the service of {home}; wait until it is up"),
+    ],
+)
+def test_up_leaves_a_home_alone_that_somebody_else_starts_or_stops(
+    tmp_path: Path, state: HostState | None, sentence: str
+) -> None:
+    process, layout = psutil.Process(), HomeLayout(tmp_path)
+    if state is not None:
+        HostRecord(process.pid, process.create_time(), state, "Ray").write(layout.host_record)
+    with host_lock(layout.host_lock):
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        refused = topmast("up", "--home", str(tmp_path), "--port", "0")
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert refused.exit_code == 5
+    assert sentence.format(home=tmp_path) in refused.stderr
+    assert str(process.pid) in refused.stderr or state is None
+
+
+def test_a_second_host_of_a_home_ends_before_it_has_done_anything(tmp_path: Path) -> None:
+    layout = HomeLayout(tmp_path)
+    command = [sys.executable, "-m", "services.runtime.host", HostOptions(home=tmp_path).model_dump_json()]
+    with host_lock(layout.host_lock), pytest.raises(HostLockTaken), host_lock(layout.host_lock):
+        raise AssertionError("the lock was given twice")
+    with host_lock(layout.host_lock):
+        assert subprocess.run(command, check=False).returncode == HOME_TAKEN
+        assert not layout.host_record.exists()
+        assert not is_running(tmp_path)
+    assert not host_lock_is_held(layout.host_lock)
 
 
 def test_up_on_a_port_that_another_process_has_starts_nothing(tmp_path: Path) -> None:
