@@ -82,17 +82,22 @@ async def store_decision(
 
 async def load_moves(connection: AnyConnection, region: RegionId) -> dict[MachineId, MachineMovement]:
     """The machines of the region that are on their way, by name."""
+    return {move.machine: move for move in await load_all_moves(connection, region)}
+
+
+async def load_all_moves(connection: AnyConnection, region: RegionId | None = None) -> list[MachineMovement]:
+    """The machines that are on their way, of all regions or of that one, by name."""
     cursor = await connection.execute(
         """SELECT machine, from_cluster, to_cluster, state, decided_s, deadline_s FROM machine_moves
-            WHERE region = %s ORDER BY machine""",
-        (region,),
+            WHERE %(region)s::text IS NULL OR region = %(region)s ORDER BY machine""",
+        {"region": region},
     )
-    return {
-        MachineId(machine): MachineMovement(
+    return [
+        MachineMovement(
             MachineId(machine), ClusterId(source), ClusterId(target), MoveState(state), decided_s, deadline_s
         )
         for machine, source, target, state, decided_s, deadline_s in await cursor.fetchall()
-    }
+    ]
 
 
 async def store_moves(connection: AnyConnection, region: RegionId, moves: Sequence[MachineMovement]) -> None:

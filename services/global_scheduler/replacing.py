@@ -13,11 +13,13 @@ from psycopg.types.json import Jsonb
 
 from domain.events import Event, EventKind
 from domain.fleet import Fleet, MachineState
-from domain.identifiers import TenantId
+from domain.identifiers import MachineId, TenantId
+from domain.machine_life_cycle import MachineHappening
+from domain.machine_moves import MoveState
 from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant, quota_charges
-from services.database import catalog_store, event_store, fleet_store, tenant_store
+from services.database import catalog_store, event_store, fleet_store, machine_move_store, tenant_store
 from services.database.catalog_store import TablesRefused
 from services.database.channels import SCAN_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -27,6 +29,7 @@ from services.database.revision_store import Subject, lock_revision
 from services.database.tenant_store import TenantsRefused
 from services.global_scheduler.virtual_cluster_checks import require_match
 from services.grpc_errors import PreconditionFailed
+from services.regional_scheduler.machine_states import record_machine_happening
 from services.wire.workloads import specification_from_proto
 from topmast.v1 import workload_pb2
 
@@ -55,6 +58,7 @@ async def replace_fleet(
     except FleetRefused as refused:
         raise PreconditionFailed("MACHINES_IN_USE", "fleet", str(refused)) from refused
     await event_store.append(connection, ups)
+    await _end_machine_moves(connection, fleet, now)
     try:
         await catalog_store.apply_tables(connection, tables)
     except TablesRefused as refused:
@@ -78,6 +82,27 @@ async def _require_homes(connection: AnyConnection) -> None:
             " (topmast data plan --live), or drop them by an import without them",
         )
     await catalog_store.forget_copies_elsewhere(connection)
+
+
+async def _end_machine_moves(connection: AnyConnection, fleet: Fleet, now: float) -> None:
+    """Machines that were on their way to another cluster, and are elsewhere by this fleet, are on their way no more: what
+    drained for that alone takes work again."""
+    placed = {
+        machine.machine: (region.region, cluster.cluster)
+        for region in fleet.regions
+        for cluster in region.clusters
+        for machine in cluster.machines()
+    }
+    ended: list[MachineId] = []
+    for move in await machine_move_store.load_all_moves(connection):
+        region, cluster = placed.get(move.machine, (None, None))
+        if cluster == move.from_cluster:
+            continue
+        ended.append(move.machine)
+        if region is not None and move.state is not MoveState.WAITING:
+            reason = f"it is in cluster {cluster} by the fleet that was applied"
+            await record_machine_happening(connection, region, move.machine, MachineHappening.UNDRAINED, reason, now)
+    await machine_move_store.remove_moves(connection, ended)
 
 
 async def _ups_of_disappearing(connection: AnyConnection, after: Fleet, now: float) -> list[Event]:

@@ -173,7 +173,11 @@ class MachineMoves:
 
     async def _begin(self) -> None:
         """Machines that wait begin to drain, as many as may be on their way."""
-        under_way = sum(move.state is not MoveState.WAITING for move in self._moves.values())
+        # One that has failed on its way may never come back: it keeps no other from moving.
+        under_way = sum(
+            move.state is not MoveState.WAITING and self._state_of(move.machine) is MachineState.DRAINING
+            for move in self._moves.values()
+        )
         free = min(_MOST_AT_ONCE, self._settings.most_draining - under_way)
         waiting = [move for move in self._moves.values() if move.state is MoveState.WAITING][: max(0, free)]
         if not waiting:
@@ -183,6 +187,9 @@ class MachineMoves:
         begun: list[MachineMovement] = []
         dropped: list[MachineId] = []
         async with fenced_transaction(self._database, self._lease) as connection:
+            if (await load_revisions(connection)).fleet != self._memory.revisions.fleet:
+                self._inbox.look_at_applied = True  # They may be elsewhere by now.
+                return
             for move in waiting:
                 state = self._state_of(move.machine)
                 reason = f"it goes to cluster {move.to_cluster}, which asks for it"
@@ -250,7 +257,8 @@ class MachineMoves:
         for machine, move in self._moves.items():
             state = self._state_of(machine)
             if here.get(machine) != move.from_cluster or state is None:
-                ended.append(machine)  # The fleet has been changed under it.
+                # The fleet has been changed under it, and what drained for the move alone takes work again.
+                ended.append(machine)
             elif move.state is not MoveState.WAITING and state in (MachineState.UP, MachineState.DOWN):
                 ended.append(machine)  # An operator has undone its drain.
             elif state is MachineState.DRAINING and (

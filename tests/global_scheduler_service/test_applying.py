@@ -7,14 +7,15 @@ import pytest
 from google.rpc import error_details_pb2
 
 from domain.fleet import Cluster, Fleet, Region
-from domain.identifiers import ANY_GPU_MODEL, RegionId, TableId, WorkloadId
+from domain.identifiers import ANY_GPU_MODEL, RackId, RegionId, TableId, WorkloadId
 from domain.inference import InferenceSide
 from domain.machine_life_cycle import MachineHappening
+from domain.machine_moves import MachineMovement, MoveState
 from domain.resources import Quota
 from domain.table import Table
 from domain.tenant import Tenant
 from domain.workload import TableInput
-from services.database import lease_store, quota_store
+from services.database import lease_store, machine_move_store, quota_store
 from services.database.connection import AnyConnection
 from services.regional_scheduler.machine_states import record_machine_happening
 from services.wire.fleets import fleet_to_proto, tenant_to_proto
@@ -261,6 +262,45 @@ def test_a_machine_that_was_down_when_it_was_taken_out_comes_back_up(
             await service.apply()
             rows = await service.rows("SELECT count(*) FROM events WHERE event = 'machine_up'")
             assert rows == [(ups,)]
+
+    asyncio.run(run())
+
+
+def test_a_fleet_that_has_a_moving_machine_elsewhere_gives_it_work_again(database_url: str) -> None:
+    """It drained because it was on its way, and nobody else would ever undo that."""
+    (east, coast) = FLEET.regions
+    (b, a), (c,) = east.clusters, coast.clusters
+    (rack,) = a.racks
+    to_b, to_coast = rack.machines
+    rack = replace(rack, rack=RackId("from-a"))
+    waiting = next(iter(b.machines())).machine
+    after = Fleet(
+        (
+            replace(east, clusters=(replace(b, racks=(*b.racks, replace(rack, machines=(to_b,)))),)),
+            replace(coast, clusters=(replace(c, racks=(*c.racks, replace(rack, machines=(to_coast,)))),)),
+        )
+    )
+
+    async def run() -> None:
+        async with running_service(database_url) as service:
+            await service.apply()
+            async with service.database.transaction() as connection:
+                for machine in (to_b.machine, to_coast.machine):
+                    await record_machine_happening(
+                        connection, east.region, machine, MachineHappening.DRAINED, "it moves", 1_000.0
+                    )
+                moves = [
+                    MachineMovement(one.machine, a.cluster, b.cluster, MoveState.DRAINING, 999.0, 2_000.0)
+                    for one in (to_b, to_coast)
+                ]
+                moves.append(MachineMovement(waiting, b.cluster, a.cluster, MoveState.WAITING, 999.0))
+                await machine_move_store.store_moves(connection, east.region, moves)
+            await service.apply(fleet=after)
+            assert await service.rows("SELECT DISTINCT state FROM machines") == [("up",)]
+            # What was not touched goes on.
+            assert await service.rows("SELECT machine FROM machine_moves") == [(waiting,)]
+            ups = await service.rows("SELECT region, cluster FROM events WHERE event = 'machine_up' ORDER BY sequence")
+            assert ups == [("east", "east-b"), ("coast", "coast-a")]
 
     asyncio.run(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from domain.machine_moves import MachineMovement
 from domain.workload import Emulated
 from services.configuration import ClustersConfiguration
 from services.database import lease_store, machine_move_store
+from services.wire.fleets import fleet_to_proto
 from tests.live.running import CONFIGURATION, PATIENCE_REAL_S, LiveRun, in_live_service
 from tests.live.world import A100, EAST, RANKING, VISION, cpu_cluster, gpu_cluster, one_job
 from topmast.v1 import regional_scheduler_pb2 as messages
@@ -191,3 +193,78 @@ def test_a_hundred_of_a_thousand_machines_move_beside_what_runs(database_url: st
         assert all(event.details["cause"] == "cancelled" for event in run.events if event.event == "evicted")
 
     in_live_service(database_url, tmp_path, scenario, fleet=fleet, configuration=_AT_ONCE)
+
+
+async def _until_at_rest(run: LiveRun) -> None:
+    """Until no machine is on its way, and all take work."""
+    async with asyncio.timeout(PATIENCE_REAL_S):
+        while True:
+            run.service.raise_if_broken()
+            if not await _moves(run) and {state for _, state in (await _clusters(run)).values()} == {"up"}:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def _work_everywhere(run: LiveRun) -> list[str]:
+    """A workload on each machine with GPUs, which stays until it is cancelled."""
+    names = await run.submit(
+        [one_job(f"w{number}", (RANKING, VISION)[number % 2], _LONG, gpus=8, model=A100) for number in range(5)]
+    )
+    await _until_started(run, len(names))
+    return names
+
+
+async def _end_all(run: LiveRun, names: list[str]) -> None:
+    for name in names:
+        await run.client.cancel(name)
+    await run.follow()
+
+
+def test_what_is_asked_last_counts_when_machines_are_on_their_way_already(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        names = await _work_everywhere(run)
+        await _apply(run, east_a=1, east_b=4)
+        await run.follow(until=lambda event: event.event == "machine_draining")
+        await _apply(run, east_a=4, east_b=1)
+        await _until_at_rest(run)
+        assert sorted(cluster for cluster, _ in (await _clusters(run)).values()) == ["east-a"] * 4 + ["east-b"]
+        await _apply(run, east_a=2, east_b=3)
+        await _apply(run, east_a=3, east_b=2)
+        await _end_all(run, names)
+        assert len(await _until_in_b(run, 2)) == 2
+        await _until_at_rest(run)
+        run.check(_FLEET)
+
+    in_live_service(database_url, tmp_path, scenario, fleet=_FLEET, configuration=_PATIENTLY)
+
+
+def test_a_cluster_that_leaves_the_fleet_gets_no_machine_any_more(database_url: str, tmp_path: Path) -> None:
+    async def scenario(run: LiveRun) -> None:
+        names = await _work_everywhere(run)
+        await _apply(run, east_a=1, east_b=4)
+        await run.follow(until=lambda event: event.event == "machine_draining")
+        # What works in b goes, and with it b.
+        clusters = _FLEET.regions[0].clusters
+        (work,) = await _attempts_in(run, "east-b")
+        await run.client.cancel(work)
+        async with asyncio.timeout(PATIENCE_REAL_S):
+            while True:
+                if not await _attempts_in(run, "east-b"):
+                    break
+                await asyncio.sleep(0.05)
+        moved = [name for name, (cluster, _) in (await _clusters(run)).items() if cluster == "east-b"]
+        assert moved == ["east-b-m0"], "all others wait for what runs on them"
+        await run.client.apply_fleet(fleet_to_proto(Fleet((replace(_FLEET.regions[0], clusters=clusters[::2]),)), ()))
+        await _until_at_rest(run)
+        assert {cluster for cluster, _ in (await _clusters(run)).values()} == {"east-a"}
+        await _end_all(run, [name for name in names if name != work])
+        assert run.count("machine_moved") == 0
+
+    in_live_service(database_url, tmp_path, scenario, fleet=_FLEET, configuration=_PATIENTLY)
+
+
+async def _attempts_in(run: LiveRun, cluster: str) -> list[str]:
+    """The workloads that hold anything there."""
+    async with run.regional("east") as scheduler:
+        inventory = await scheduler.GetInventory(messages.GetInventoryRequest(), wait_for_ready=True)
+    return [work.split("#")[0] for one in inventory.machines if one.cluster == cluster for work in one.attempts]
