@@ -2,7 +2,8 @@
 
 Rule: in the order of the queue, a workload gets its tables in the region where it can start first: the time that the
 missing ones take over the links, and the time that it is expected to wait there for hardware. Only regions count that
-could ever run it. Of a table of which a workload reads no more than the newest partitions those are copied. What is on the way for another one is on the way for it too; a region where all that it lacks is on
+could ever run it, and in which copies of its tables have not just failed again and again. Of a table of which a workload reads no more than
+the newest partitions those are copied. What is on the way for another one is on the way for it too; a region where all that it lacks is on
 the way is taken before any new copy is made, so that a choice once made stays. A copy that is behind by more than an input
 may be is copied anew.
 
@@ -101,6 +102,8 @@ class DataSurroundings:
     """Copies and moves that have not switched yet, by what they bring where."""
     partitions: Callable[[TableId], TablePartitions | None] = field(default=lambda _table: None)
     """Of tables that are read, or copied, in part; None: not known, or there are none."""
+    refused: Callable[[TableId, RegionId], str] = field(default=lambda _table, _region: "")
+    """Why no copy of the table can be made there, in a sentence; empty: it can, as far as is known."""
 
 
 def on_the_way(migrations: Iterable[Migration]) -> dict[tuple[TableId, RegionId], Migration]:
@@ -197,7 +200,11 @@ class _Choosing:
                 continue
             if each.fresh:
                 return f"{each.table} must be fresh, and its home is {table.home}, not {region}"
-            missing.append(self._missing(table, region, each.newest_partitions))
+            lacked = self._missing(table, region, each.newest_partitions)
+            refusal = self._around.refused(each.table, region) if lacked.is_new else ""
+            if refusal:
+                return refusal
+            missing.append(lacked)
         new = tuple(each for each in missing if each.is_new)
         needed = sum(each.size_bytes for each in new)
         if needed > room(self._free, region):

@@ -15,6 +15,7 @@ from data_placement.migrations.bandwidth import committed_bytes
 from data_placement.migrations.life_cycle import BEFORE_SWITCH, BEGUN, MigrationState
 from data_placement.migrations.migration import Migration, RoutePart, newest_to_copy
 from data_placement.migrations.order import Relocation, WaitingMove, order_of_moves
+from data_placement.migrations.over_commitment import without_room
 from data_placement.migrations.storage import Storage, room
 from data_placement.routing import NoRoute, route
 from domain.identifiers import RegionId, TableId
@@ -110,8 +111,9 @@ def decide(migrations: Sequence[Migration], around: Surroundings) -> list[Step]:
     active = sorted((each for each in migrations if not each.ended), key=lambda each: each.number)
     steps: list[Step] = []
     given_up: set[int] = set()
+    too_many = without_room(active, around.storage)
     for migration in active:
-        step = _step_of(migration, around)
+        step = _step_of(migration, around, too_many.get(migration.number, ""))
         if step is not None:
             steps.append(step)
         if isinstance(step, GiveUp):
@@ -125,11 +127,12 @@ def retry_after_s(failures: int) -> float:
     return FIRST_RETRY_S * 2.0 ** min(failures - 1, 10)
 
 
-def _step_of(migration: Migration, around: Surroundings) -> Step | None:
-    """Whether a migration goes on; None when it does, or is looked at with the beginnings."""
+def _step_of(migration: Migration, around: Surroundings, too_many: str) -> Step | None:
+    """Whether a migration goes on; None when it does, or is looked at with the beginnings. `too_many` says why it has no room
+    any more."""
     state = migration.state
     if state in BEFORE_SWITCH:
-        reason = _why_given_up(migration, around)
+        reason = _why_given_up(migration, around) or too_many
         if reason:
             return GiveUp(migration, reason)
         if state in (MigrationState.COPYING, MigrationState.VERIFYING):

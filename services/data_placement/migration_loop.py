@@ -7,6 +7,7 @@ in PostgreSQL, and whatever files there are is seen again by the movers.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -112,7 +113,8 @@ class MigrationLoop:
         self._surroundings = surroundings
         self._settings = settings
         self._mover = mover
-        self._on_demand = OnDemandLook(surroundings)
+        storing = [RegionId(region) for region, _ in settings.storage]
+        self._on_demand = OnDemandLook(surroundings, storing or None)
         self._under_way: dict[int, _UnderWay] = {}
         self._stored: tuple[int, Storage] | None = None
         """By the catalog's revision."""
@@ -120,9 +122,15 @@ class MigrationLoop:
         self._settling: dict[int, int] = {}
         """How often it was tried to remove what is left of a copy, by migration."""
         self._look_again: Callable[[], None] = _nothing
+        self._certain_until_real_s: Callable[[], float] = _forever
 
-    async def run(self, lease: Lease) -> None:
-        """What it writes counts only while the lease is ours; when it ends, no mover goes on."""
+    async def run(self, lease: Lease, certain_until_real_s: Callable[[], float]) -> None:
+        """What it writes counts only while the lease is ours; when it ends, no mover goes on.
+
+        `certain_until_real_s` says until when no other process can have the lease: movers change nothing after that, also
+        where this process, or they, have been stopped for a while and do not know it.
+        """
+        self._certain_until_real_s = certain_until_real_s
         try:
             async with self._database.listen(DATA_CHANNEL, CATALOG_CHANNEL, SCAN_CHANNEL) as subscription:
                 self._look_again = subscription.wake
@@ -133,7 +141,8 @@ class MigrationLoop:
                             await self._database.run(partial(_take_over, lease=lease))
                             taken_over = True
                         await self.look(lease)
-                    except (DatabaseUnavailable, MigrationChanged) as error:
+                    except (DatabaseUnavailable, MigrationChanged, LeaseLost) as error:
+                        # A lease that is over, but that no other process has taken, is soon renewed; else the tier ends us.
                         _log.warning("migrations cannot be looked at", error=str(error))
                         await asyncio.sleep(_RETRY_REAL_S)
                         continue
@@ -251,7 +260,7 @@ class MigrationLoop:
         for migration, task in tasks:
             if migration.number in self._under_way:
                 continue
-            course = Course(len(migration.parts))
+            course = Course(len(migration.parts), self._certain_until_real_s)
             work = asyncio.create_task(self._do(migration, task, course, look, lease))
             self._under_way[migration.number] = _UnderWay(migration.state, course, work)
 
@@ -278,8 +287,13 @@ class MigrationLoop:
                 _log.warning("a migration leaves something behind", migration=migration.number, remark=outcome.remark)
             if not outcome.done and task not in (MoverTask.COPY, MoverTask.VERIFY):
                 _log.warning("a mover failed", migration=migration.number, task=task.value, reason=outcome.reason)
-                await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
-                return
+                where = migration.leaves if task is MoverTask.DELETE else migration.target
+                if where in self._surroundings.present().regions:
+                    await self._say_why_it_stays(migration, f"it stays in {where} for now: {outcome.reason}", lease)
+                    await asyncio.sleep(_CLEAN_AGAIN_REAL_S)
+                    return
+                # The region takes no room of anything any more, and its storage may never answer again.
+                outcome = MoverOutcome(remark=f"its files stay in {where}, which is not in the fleet: {outcome.reason}")
             if task is MoverTask.SETTLE and migration.state is not MigrationState.WITHDRAWN:
                 await self._database.run(partial(_settled, lease=lease, number=migration.number))
             else:
@@ -294,6 +308,13 @@ class MigrationLoop:
         finally:
             self._under_way.pop(migration.number, None)
             self._look_again()
+
+    async def _say_why_it_stays(self, migration: Migration, reason: str, lease: Lease) -> None:
+        async def write(connection: AnyConnection) -> None:
+            await assert_held(connection, lease)
+            await migration_store.store_reasons(connection, {migration.number: reason})
+
+        await self._database.run(write)
 
     async def _as_the_catalog_says(self, migration: Migration, task: MoverTask) -> tuple[MoverTask, bool]:
         """What may be removed now: the catalog may have been told since that the copy counts. True: nothing may."""
@@ -357,7 +378,8 @@ class MigrationLoop:
             if migration.state is MigrationState.VERIFYING:
                 return await migration_store.switch(connection, migration, token, now, now + self._old_copy_stays_s())
             if migration.state is MigrationState.WITHDRAWN:
-                return await advance(MigrationHappening.CLEANED)
+                changes = {"reason": outcome.remark or migration.reason}
+                return await advance(MigrationHappening.CLEANED, changes=changes)
             return await advance(MigrationHappening.DELETED, changes={"reason": outcome.remark})
 
         after = await self._database.run(record)
@@ -431,6 +453,10 @@ def _always(_migration: Migration) -> bool:
 
 def _nothing() -> None:
     return None
+
+
+def _forever() -> float:
+    return math.inf
 
 
 def migration_loop_for(

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from data_placement.links import DEFAULT_BYTES_PER_S, Links
 from data_placement.migrations.bandwidth import SECONDS_PER_DAY, day_of
+from data_placement.migrations.decision import MOST_FAILURES
 from data_placement.migrations.life_cycle import (
     MigrationHappening,
     next_migration_state,
@@ -190,11 +191,13 @@ async def switch(
 ) -> Migration:
     """The catalog names the copy from now on, and the migration is past its switch, both or neither.
 
-    Where the table is gone, has grown, or has another home by now, the try has failed instead, and the reason says so.
+    Where the table is gone, has grown, or has another home by now, or the fleet has not the region any more, the try has failed
+    instead, and the reason says so.
     """
     await lock_revision(connection, Subject.CATALOG)
     table = (await _tables_named(connection, [migration.table], lock=True)).get(migration.table)
-    problem = switch_problem(table, migration)
+    # A fleet that is applied asks the catalog for homes under the lock of its revision, before this transaction or after it.
+    problem = switch_problem(table, migration) or await _why_no_region(connection, migration.target)
     if table is None or problem:
         return await advance(
             connection, migration, MigrationHappening.TRY_FAILED, token, now, {"reason": problem, "retry_s": now}
@@ -267,6 +270,16 @@ async def bytes_begun_today(connection: AnyConnection, now: float) -> int:
     )
     row = await cursor.fetchone()
     return 0 if row is None else int(row[0])
+
+
+async def load_given_up_on_demand(connection: AnyConnection, since_s: float) -> dict[tuple[TableId, RegionId], str]:
+    """Copies on demand whose last of MOST_FAILURES tries began since then and failed: why, by table and region."""
+    cursor = await connection.execute(
+        """SELECT data_table, target, reason FROM data_migrations
+            WHERE begun_s >= %s AND on_demand AND state = 'abandoned' AND failures >= %s ORDER BY number""",
+        (since_s, MOST_FAILURES),
+    )
+    return {(TableId(table), RegionId(target)): str(reason) for table, target, reason in await cursor.fetchall()}
 
 
 async def load_capacity(connection: AnyConnection) -> dict[RegionId, float]:
@@ -469,3 +482,9 @@ async def _write_table(
             (migration.target, moved.table),
         )
     await forget_partition_copies(connection, moved.table, [migration.target])
+
+
+async def _why_no_region(connection: AnyConnection, region: RegionId) -> str:
+    """Why no table can be there, in a sentence; empty: it can."""
+    cursor = await connection.execute("SELECT 1 FROM regions WHERE region = %s", (region,))
+    return "" if await cursor.fetchone() is not None else f"region {region} is not in the fleet any more"

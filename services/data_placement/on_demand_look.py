@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -30,6 +30,7 @@ from domain.life_cycle import State
 from domain.table_partitions import TablePartitions
 from domain.workload import WorkloadSpecification
 from regional_scheduler.hosting import HostingRegions
+from services.data_placement import migration_store
 from services.data_placement.data_use_look import QueuedWorkloads, gpus_held
 from services.data_placement.migration_store import WantedMigration
 from services.data_placement.partitions_look import PartitionsLook
@@ -39,6 +40,8 @@ from services.global_scheduler.surroundings import Surroundings, SurroundingsKee
 
 MOST_AWAITING = 500
 """So many workloads are looked at at a time; the next look is at those behind them."""
+NOT_AGAIN_S = 3_600.0
+"""Where all tries of a copy have failed none is made for so long: meanwhile the workload may find its tables elsewhere."""
 MOST_SAID = 20_000
 """Of so many workloads it is remembered what was said of them."""
 
@@ -64,13 +67,17 @@ class _Queue:
     awaiting: tuple[tuple[WorkloadId, int, WorkloadSpecification], ...]
     queued: tuple[tuple[WorkloadId, int, WorkloadSpecification], ...]
     held: dict[RegionId, int]
+    given_up: Mapping[tuple[TableId, RegionId], str] = field(default_factory=dict)
+    """Why copies have just been given up there."""
 
 
 class OnDemandLook:
     """Chooses for the workloads that are AWAITING_DATA."""
 
-    def __init__(self, surroundings: SurroundingsKeeper) -> None:
+    def __init__(self, surroundings: SurroundingsKeeper, storing: Collection[RegionId] | None = None) -> None:
+        """`storing`: the regions whose storage is known; None: tables are no files here."""
         self._surroundings = surroundings
+        self._storing = storing
         self._workloads = QueuedWorkloads()
         self._said: dict[WorkloadId, str] = {}
         self._passed = 0
@@ -86,10 +93,11 @@ class OnDemandLook:
         now: float,
     ) -> OnDemand:
         """What is wanted now; raises DatabaseUnavailable."""
-        queue = await database.run(self._load, snapshot=True)
+        load = partial(self._load, now=now)
+        queue = await database.run(load, snapshot=True)
         if not queue.awaiting and self._passed:
             self._passed = 0
-            queue = await database.run(self._load, snapshot=True)
+            queue = await database.run(load, snapshot=True)
         if not queue.awaiting:
             self._said.clear()
             return OnDemand()
@@ -110,6 +118,7 @@ class OnDemandLook:
             storage.free_bytes(migrations),
             on_the_way(migrations),
             known.get,
+            partial(self._why_not, queue.given_up),
         )
         # In a thread: routes are searched in graphs. Nothing that it reads changes in place but single tables.
         choices = await asyncio.to_thread(_choose, queue, present, around)
@@ -131,12 +140,20 @@ class OnDemandLook:
         )
         return OnDemand(wanted, copies, complete)
 
-    async def _load(self, connection: AnyConnection) -> _Queue:
+    def _why_not(self, given_up: Mapping[tuple[TableId, RegionId], str], table: TableId, region: RegionId) -> str:
+        """Why no copy can be made there; empty: it can."""
+        if self._storing is not None and region not in self._storing:
+            return f"nothing says where {region} stores tables: data.regions.{region}.storage"
+        reason = given_up.get((table, region))
+        return "" if reason is None else f"a copy of {table} to {region} has just failed: {reason}"
+
+    async def _load(self, connection: AnyConnection, now: float) -> _Queue:
         awaiting = await self._workloads.head(connection, (State.AWAITING_DATA,), MOST_AWAITING, self._passed)
         if not awaiting:
             return _Queue((), (), {})
         queued = await self._workloads.head(connection, (State.PENDING, State.WAITING), MOST_QUEUED)
-        return _Queue(tuple(awaiting), tuple(queued), await gpus_held(connection))
+        given_up = await migration_store.load_given_up_on_demand(connection, now - NOT_AGAIN_S)
+        return _Queue(tuple(awaiting), tuple(queued), await gpus_held(connection), given_up)
 
     def _say(self, choices: Sequence[Choice], complete: bool) -> None:
         """In the log, once for each workload."""

@@ -108,7 +108,7 @@ class GlobalSchedulerTier:
             asyncio.ensure_future(self._planner.run(address)),
         ]
         if self._migrations is not None:
-            tasks.append(asyncio.ensure_future(self._migrations.run(lease)))
+            tasks.append(asyncio.ensure_future(self._migrations.run(lease, keeper.certain_until_real_s)))
         self._set_lease(lease)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

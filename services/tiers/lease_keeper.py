@@ -34,6 +34,10 @@ class LeaseKeeper:
         """True when no other process can have the lease at this moment, whatever happened to this process meanwhile."""
         return asyncio.get_running_loop().time() < self._certain_until_real_s
 
+    def certain_until_real_s(self) -> float:
+        """Until when that is so if nothing more is heard of the lease, on the machine's monotonic clock."""
+        return self._certain_until_real_s
+
     async def wait_until_held(self) -> Lease:
         """Tries until the lease is ours: each time with a greater token, also when it was ours before."""
         standing_by = False

@@ -98,7 +98,10 @@ def test_up_says_which_files_it_leaves_alone_when_it_is_up_already(tmp_path: Pat
 @pytest.mark.parametrize(
     ("state", "sentence"),
     [
-        (HostState.STARTING, "is starting the service of {home} already (busy with Ray); wait until it is up, or end it"),
+        (
+            HostState.STARTING,
+            "is starting the service of {home} already (busy with Ray); wait until it is up, or end it",
+        ),
         (HostState.STOPPING, "is stopping the service of {home}; try again when it has ended"),
         (None, "another process is just beginning to start the service of {home}; wait until it is up"),
     ],

@@ -22,7 +22,7 @@ from data_placement.migrations.life_cycle import (
 )
 from data_placement.migrations.migration import Migration, switch_problem
 from data_placement.migrations.order import Relocation, order_of_moves
-from data_placement.migrations.storage import Storage
+from data_placement.migrations.storage import Storage, stored_bytes
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from tests.data_placement.migration_worlds import MigrationWorld
@@ -178,6 +178,55 @@ def test_a_copy_from_a_region_that_is_gone_is_routed_anew() -> None:
     assert there.migrations[1].parts[0].path == (A, B)
     finish(there)
     assert there.migrations[1].state is MigrationState.SWITCHED
+
+
+def test_what_fits_no_more_is_given_up_the_least_urgent_first() -> None:
+    there = world(*(table(name, 10, A) for name in "tuv"), capacity={B: 30})
+    for number, (name, priority) in enumerate(zip("tuv", (2, 0, 1), strict=True)):
+        there.enqueue(copy(number, name, B, deadline_s=9.0, priority=priority))
+    there.look()
+    there.capacity[B] = 15
+    steps = {step.migration.number: step for step in there.look()}
+    assert all(isinstance(step, GiveUp) for step in steps.values())
+    assert {number: step.reason for number, step in steps.items() if isinstance(step, GiveUp)} == {
+        0: "region b stores 15 bytes at most by now: with what is there, and what is being copied to it, 15 bytes too many",
+        2: "region b stores 15 bytes at most by now: with what is there, and what is being copied to it, 5 bytes too many",
+    }
+    there.look()
+    assert there.migrations[1].state is MigrationState.COPYING
+    finish(there)
+    assert [there.migrations[number].state.value for number in range(3)] == ["abandoned", "switched", "abandoned"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_never_a_reservation_that_is_stuck_where_storage_was_made_less(data: st.DataObject) -> None:
+    tables = [table(f"t{number}", data.draw(st.integers(1, 8)), REGIONS[number % 3]) for number in range(6)]
+    there = world(*tables)
+    there.capacity = {region: there.stored(region) + data.draw(st.integers(0, 30), "room") for region in REGIONS}
+    for number, each in enumerate(tables):
+        target = data.draw(st.sampled_from([region for region in REGIONS if region != each.home]), "target")
+        leaves = each.home if data.draw(st.booleans(), "moves") else None
+        there.enqueue(Migration(number, each.table, each.size_bytes, target, leaves))
+    for _ in range(data.draw(st.integers(1, 12), "events")):
+        happens_at_random(data, there)
+    less = data.draw(st.sampled_from(REGIONS), "less")
+    there.capacity[less] = data.draw(st.integers(0, int(there.capacity[less])), "capacity")
+    there.now += 10_000.0
+    there.look()
+    for each in there.migrations.values():
+        if each.state in (MigrationState.COPYING, MigrationState.VERIFYING, MigrationState.FAILED):
+            free = Storage(there.capacity, stored_bytes(there.tables.values())).free_bytes(
+                [other for other in there.migrations.values() if other.state not in _GIVES_BACK]
+            )
+            assert free[less] >= 0 or not each.reserved().get(less)
+    finish_with_pauses(there)
+    for each in there.tables.values():
+        assert any((each.table, region) in there.complete for region in each.regions)
+    assert not any(each.reserved() for each in there.migrations.values() if not each.ended)
+
+
+_GIVES_BACK = (MigrationState.WITHDRAWN, MigrationState.DELETING)
 
 
 def test_tries_are_bounded_and_what_was_written_goes() -> None:

@@ -63,6 +63,16 @@ def test_the_region_where_it_starts_first() -> None:
     assert choice.region == B
 
 
+def test_where_copies_have_just_failed_none_is_made_again() -> None:
+    broken = replace(around(), refused=lambda table, region: f"{table} to {region} failed" if region == C else "")
+    (choice,) = choose_copies([awaiting("w", "t", waits={"b": 0.0, "c": 0.0})], broken)
+    assert isinstance(choice, Chosen)
+    assert choice.region == B
+    (choice,) = choose_copies([awaiting("w", "t", waits={"c": 0.0})], broken)
+    assert isinstance(choice, NotChosen)
+    assert choice.reason == "t to c failed"
+
+
 def test_a_copy_that_is_too_old_is_copied_anew_from_one_that_has_everything() -> None:
     table = Table(TableId("t"), 1_000, A, (B, C), ((B, 9.0), (C, 90.0)))
     inputs = (TableInput(table.table, max_age_s=60.0),)

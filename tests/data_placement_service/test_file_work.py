@@ -6,9 +6,11 @@ import errno
 import hashlib
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,6 +42,12 @@ class Unhurried:
 
     def there(self, size: int) -> None:
         self.copied += size
+
+    def in_charge(self) -> None:
+        return None
+
+    def goes_on(self) -> None:
+        return None
 
 
 class Stopped(Exception):
@@ -311,8 +319,13 @@ def test_a_full_storage_is_a_sentence_and_no_copy_is_lost(storage: dict[str, Pat
     with pytest.raises(MoverProblem, match=r"copy of logs.clicks to b: the storage of region b is full"):
         carry_out(there, Unhurried())
     carry_out(replace(there, task=MoverTask.CLEAN), Unhurried())
-    assert RegionFolder("b", small_storage).partitions("logs.clicks") == []
+    assert RegionFolder("b", small_storage, Unhurried()).partitions("logs.clicks") == []
     assert files(storage, "a") == CONTENTS
+
+
+def beat(rate: float, certain_until: float = math.inf) -> str:
+    """What whoever is in charge says again and again."""
+    return json.dumps({"rates": [rate], "certain_until": certain_until})
 
 
 @contextmanager
@@ -342,7 +355,7 @@ def test_no_name_leads_out_of_the_folder_of_a_region(storage: dict[str, Path], c
 
 
 def test_a_process_does_one_order_and_dies_with_whoever_started_it(storage: dict[str, Path]) -> None:
-    fast, stopped = json.dumps({"rates": [1e12]}), json.dumps({"rates": [0.0]})
+    fast, stopped = beat(1e12), beat(0.0)
     assert MoverOrder.from_json(order(storage).as_json()) == order(storage)
     with mover_process(order(storage).as_json(), fast) as (process, _, output):
         assert json.loads(output.readlines()[-1]) == {"done": True, "remark": ""}
@@ -356,8 +369,41 @@ def test_a_process_does_one_order_and_dies_with_whoever_started_it(storage: dict
     assert files(storage, "a") == CONTENTS
 
 
+@pytest.mark.parametrize("task", [MoverTask.COPY, MoverTask.CLEAN, MoverTask.DELETE])
+def test_a_process_whose_lease_may_be_another_s_changes_nothing(storage: dict[str, Path], task: MoverTask) -> None:
+    if task is not MoverTask.COPY:
+        carry_out(order(storage), Unhurried())  # with the notes of this migration
+    before = {region: files(storage, region) for region in "ab"}
+    over, begun_s = beat(1e12, time.monotonic() - 1.0), time.monotonic()
+    with mover_process(order(storage, task).as_json(), over) as (process, given, output):
+        # It says that it is alive once a second; each time that it finds its lease over counts as a step.
+        while json.loads(output.readline()).get("alive", 0) < 3:
+            assert process.poll() is None
+        named = {
+            region: {name: content for name, content in files(storage, region).items() if name in CONTENTS}
+            for region in "ab"
+        }
+        assert named == {
+            region: {name: content for name, content in there.items() if name in CONTENTS}
+            for region, there in before.items()
+        }
+        given.write(beat(1e12, begun_s + 3_600.0) + "\n")
+        given.flush()
+        assert "done" in output.readlines()[-1]
+    after = {MoverTask.COPY: (CONTENTS, CONTENTS), MoverTask.CLEAN: (CONTENTS, {}), MoverTask.DELETE: ({}, CONTENTS)}
+    for region, wanted in zip("ab", after[task], strict=True):
+        found = files(storage, region)
+        assert {name: content for name, content in found.items() if name in CONTENTS} == wanted
+
+
+def test_what_cannot_be_reached_any_more_holds_no_withdrawn_copy_up(storage: dict[str, Path]) -> None:
+    urls = tuple((region, f"file://{folder}") for region, folder in sorted(storage.items()) if region != "b")
+    remark = carry_out(order(storage, MoverTask.CLEAN, storage=urls), Unhurried())
+    assert remark == ("what was copied of logs.clicks to b, if anything, stays: nothing says where that stores tables")
+
+
 def test_a_process_that_is_killed_again_and_again_still_gets_there(storage: dict[str, Path]) -> None:
-    slow = json.dumps({"rates": [3e6]})
+    slow = beat(3e6)
     for token in range(3):
         with mover_process(order(storage, token=token).as_json(), slow) as (process, _, output):
             while "copied" not in output.readline():

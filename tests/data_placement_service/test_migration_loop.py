@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -21,7 +22,7 @@ from services.data_placement.migration_loop import MigrationLoop
 from services.data_placement.migration_store import WantedMigration
 from services.data_placement.movers.file_mover import FileMover
 from services.data_placement.movers.mover import Course
-from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart
+from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart, Partition
 from services.data_placement.movers.region_folders import mark_name
 from services.data_placement.moving_settings import MovingSettings
 from services.database import catalog_store, fleet_store, lease_store
@@ -99,7 +100,7 @@ def story(
 
             async def carry_out() -> None:
                 await surroundings.refresh()
-                running = asyncio.create_task(loop.run(lease))
+                running = asyncio.create_task(loop.run(lease, lambda: math.inf))
                 async with asyncio.timeout(60.0), database.listen(DATA_CHANNEL) as subscription:
                     while await database.run(migration_store.load_active) or await database.run(
                         migration_store.load_unsettled
@@ -186,6 +187,102 @@ def test_a_copy_that_the_catalog_names_again_is_not_deleted(database_url: str, t
     story(database_url, tmp_path, tell)
 
 
+def test_a_copy_that_has_begun_ends_when_its_region_has_no_room_for_it_any_more(
+    database_url: str, tmp_path: Path
+) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        happenings = [MigrationHappening.COPY_BEGAN, MigrationHappening.TRY_FAILED]
+        migration = await through(database, lease, WantedMigration(T, B, A), happenings)
+        write_both(tmp_path, migration.number)
+
+        async def lower(connection: AnyConnection) -> None:
+            await connection.execute("INSERT INTO data_regions VALUES ('b', %s)", (SIZE - 1,))
+
+        await database.run(lower)
+        await carry_out()
+        state, reason = await last_state(database)
+        assert state == MigrationState.ABANDONED
+        assert reason.startswith(f"region b stores {SIZE - 1} bytes at most by now: ")
+        assert (files_in(tmp_path, "a"), files_in(tmp_path, "b")) == ([_FILE], [])
+
+    story(database_url, tmp_path, tell)
+
+
+def test_a_table_never_moves_to_a_region_that_is_just_leaving_the_fleet(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        happenings = [MigrationHappening.COPY_BEGAN, MigrationHappening.COPIED]
+        migration = await through(database, lease, WantedMigration(T, B, A), happenings)
+        write_both(tmp_path, migration.number)
+        await database.run(partial(fleet_store.apply_fleet, fleet=Fleet(FLEET.regions[:1])))
+        after = await database.run(
+            partial(migration_store.switch, migration=migration, token=lease.token, now=3.0, old_copy_stays_until_s=3.0)
+        )
+        assert (after.state, after.reason) == (MigrationState.FAILED, "region b is not in the fleet any more")
+        await carry_out()
+        assert await last_state(database) == (MigrationState.ABANDONED, "region b is not in the fleet any more")
+        catalog = await database.run(catalog_store.load_catalog)
+        assert catalog.table(T) == Table(T, SIZE, A)
+        assert files_in(tmp_path, "a") == [_FILE]
+
+    story(database_url, tmp_path, tell)
+
+
+def test_storage_that_is_gone_with_its_region_holds_nothing_up(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        happenings = [MigrationHappening.COPY_BEGAN, MigrationHappening.GIVEN_UP]
+        migration = await through(database, lease, WantedMigration(T, B), happenings)
+        write_both(tmp_path, migration.number)
+        # What cannot be removed, by whomever.
+        (tmp_path / "b" / T / _FILE).unlink()
+        (tmp_path / "b" / T / _FILE).mkdir()
+        await database.run(partial(fleet_store.apply_fleet, fleet=Fleet(FLEET.regions[:1])))
+        await carry_out()
+        state, reason = await last_state(database)
+        assert state == MigrationState.ABANDONED
+        assert reason.startswith("its files stay in b, which is not in the fleet: clean of logs.t to b: ")
+
+    story(database_url, tmp_path, tell)
+
+
+def test_what_cannot_be_removed_for_now_says_so(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        happenings = [MigrationHappening.COPY_BEGAN, MigrationHappening.GIVEN_UP]
+        migration = await through(database, lease, WantedMigration(T, B), happenings)
+        write_both(tmp_path, migration.number)
+        (tmp_path / "b" / T / _FILE).unlink()
+        (tmp_path / "b" / T / _FILE).mkdir()
+        carrying_out = asyncio.ensure_future(carry_out())
+        async with asyncio.timeout(30.0), database.listen(DATA_CHANNEL) as subscription:
+            while not (await last_state(database))[1].startswith("it stays in b for now: clean of logs.t to b: "):
+                await subscription.wait(0.1)
+        carrying_out.cancel()
+        await asyncio.gather(carrying_out, return_exceptions=True)
+        assert (await last_state(database))[0] == MigrationState.WITHDRAWN
+
+    story(database_url, tmp_path, tell)
+
+
+def test_whoever_has_lost_the_lease_carries_nothing_out_and_breaks_nothing(database_url: str, tmp_path: Path) -> None:
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        await through(database, lease, WantedMigration(T, B), [MigrationHappening.COPY_BEGAN])
+        (tmp_path / "a" / T).mkdir(parents=True)
+        (tmp_path / "a" / T / _FILE).write_bytes(CONTENT)
+
+        async def hand_on(connection: AnyConnection, to: int) -> None:
+            await connection.execute("UPDATE leases SET token = %s", (to,))
+
+        await database.run(partial(hand_on, to=lease.token + 1))
+        carrying_out = asyncio.ensure_future(carry_out())
+        done, _ = await asyncio.wait([carrying_out], timeout=3.0)
+        assert not done, "it waits for what the tier says of the lease"
+        assert (await last_state(database))[0] == MigrationState.COPYING
+        await database.run(partial(hand_on, to=lease.token))
+        await carrying_out
+        assert (await last_state(database))[0] == MigrationState.SWITCHED
+
+    story(database_url, tmp_path, tell)
+
+
 def _children() -> set[int]:
     found: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
@@ -216,3 +313,23 @@ def test_a_mover_that_is_stopped_is_ended_and_it_is_said(tmp_path: Path) -> None
         return outcome.reason
 
     assert asyncio.run(run()) == "the mover said nothing for 5 s; it was ended"
+
+
+def test_a_mover_whose_storage_hangs_is_ended_and_it_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / T
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / _FILE)  # Whoever opens it waits for a writer.
+    parts = (OrderedPart(("a", "b"), SIZE),)
+    partitions = (Partition(_FILE, SIZE),)
+    order = MoverOrder(MoverTask.COPY, 7, 1, T, "b", "a", in_folders(tmp_path), parts, partitions, SIZE)
+    before = _children()
+    course = Course(1)
+    course.grant([1e9])
+
+    async def run() -> str:
+        async with asyncio.timeout(30.0):
+            outcome = await FileMover(SystemClock(), longest_call_real_s=1.0).carry_out(order, course)
+        assert _children() == before
+        return outcome.reason
+
+    assert asyncio.run(run()) == "the storage did not answer for 1 s; the mover was ended"

@@ -12,6 +12,7 @@ import pytest
 from data_placement.migrations.life_cycle import MigrationHappening, MigrationState
 from data_placement.migrations.migration import Migration, RoutePart
 from domain.events import EventKind
+from domain.fleet import Fleet, Region
 from domain.identifiers import RegionId, TableId, WorkloadId
 from domain.table import Table
 from domain.workload import TableInput
@@ -25,15 +26,18 @@ from services.database.engine import Database
 from services.database.partition_copy_store import load_table_partitions
 from services.database.plan_store import StoredMove
 from tests.database.small_world import EAST, FLEET, dispatch, new_attempt, specification, submission, submit
+from tests.live.world import A100, gpu_cluster
 
 A, B, C = map(RegionId, "abc")
 T, U, T2 = map(TableId, ("t", "u", "t2"))
+ABC = Fleet(tuple(Region(region, (gpu_cluster(f"{region}-gpus", A100, 1),)) for region in (A, B, C)))
 TABLES = (Table(T, 100, A), Table(U, 50, B, (C,)))
 
 
 def scenario(database_url: str, story: Callable[[Database], Awaitable[None]]) -> None:
     async def run() -> None:
         async with Database(database_url) as database:
+            await database.run(partial(fleet_store.apply_fleet, fleet=ABC))
             await database.run(partial(catalog_store.apply_tables, tables=TABLES))
             await story(database)
 
@@ -349,6 +353,18 @@ def test_who_reads_a_table_is_found_by_its_name(database_url: str) -> None:
 
         await database.run(write)
         assert await database.run(partial(read_by_live_attempts, tables=[T, U])) == {(T, EAST)}
+
+
+def test_where_all_tries_of_a_copy_on_demand_failed_is_known_for_a_while(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await enqueue(database, WantedMigration(T, B, on_demand=True, priority=1, deadline_s=90.0))
+        migration = await happens(database, await only(database), MigrationHappening.COPY_BEGAN)
+        migration = await happens(database, migration, MigrationHappening.TRY_FAILED, failures=3, reason="disk full")
+        migration = await happens(database, migration, MigrationHappening.GIVEN_UP, reason="given up: disk full")
+        await happens(database, migration, MigrationHappening.CLEANED)
+        known = await database.run(partial(migration_store.load_given_up_on_demand, since_s=6.0))
+        assert known == {(T, B): "given up: disk full"}
+        assert await database.run(partial(migration_store.load_given_up_on_demand, since_s=6.1)) == {}
 
     scenario(database_url, story)
 

@@ -30,7 +30,8 @@ async def move_tables(database_url: str, folder: Path) -> None:
         keeper = LeaseKeeper(database, GLOBAL_LEASE, f"process-{os.getpid()}", "nowhere", LEASE_REAL_S)
         await surroundings.refresh()
         lease = await keeper.wait_until_held()
-        await until_one_ends(keeper.keep(lease), surroundings.run(lambda: None), loop.run(lease))
+        moving = loop.run(lease, keeper.certain_until_real_s)
+        await until_one_ends(keeper.keep(lease), surroundings.run(lambda: None), moving)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 
 from services.clock import ServiceClock
 from services.data_placement.movers.file_process import SILENCE_REAL_S
@@ -15,6 +16,11 @@ from services.data_placement.movers.orders import MoverOrder, MoverOutcome
 _BEAT_REAL_S = SILENCE_REAL_S / 5
 LONGEST_SILENCE_REAL_S = 60.0
 """A mover that says nothing for so long is ended: it has been stopped, or its machine gives it no time."""
+LONGEST_CALL_REAL_S = 900.0
+"""One that has been waiting for one call of its storage for so long is ended: the storage hangs."""
+_SHORTEST_BEAT_REAL_S = 0.05
+_END_PATIENCE_REAL_S = 10.0
+"""A process that waits in the kernel for its storage ends when that answers, and does nothing any more."""
 _MODULE = "services.data_placement.movers.file_process"
 _LONGEST_LINE = 64 * 1024
 
@@ -22,9 +28,15 @@ _LONGEST_LINE = 64 * 1024
 class FileMover:
     """A `Mover` for regions whose storage has a URL. Rates are of the service's clock, files are copied in real time."""
 
-    def __init__(self, clock: ServiceClock, longest_silence_real_s: float = LONGEST_SILENCE_REAL_S) -> None:
+    def __init__(
+        self,
+        clock: ServiceClock,
+        longest_silence_real_s: float = LONGEST_SILENCE_REAL_S,
+        longest_call_real_s: float = LONGEST_CALL_REAL_S,
+    ) -> None:
         self._clock = clock
         self._longest_silence_real_s = longest_silence_real_s
+        self._longest_call_real_s = longest_call_real_s
 
     async def carry_out(self, order: MoverOrder, course: Course) -> MoverOutcome:
         process = await asyncio.create_subprocess_exec(
@@ -42,7 +54,8 @@ class FileMover:
             # Cancelled, or done: in either case nothing of it goes on.
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _END_PATIENCE_REAL_S)
 
     async def _follow(self, process: asyncio.subprocess.Process, order: MoverOrder, course: Course) -> MoverOutcome:
         if process.stdin is None or process.stdout is None or process.stderr is None:
@@ -50,10 +63,17 @@ class FileMover:
         process.stdin.write(order.as_json().encode() + b"\n")
         errors = asyncio.ensure_future(process.stderr.read())
         beats = asyncio.ensure_future(_beat(process.stdin, course, 1.0 / self._clock.real_seconds(1.0)))
+        steps, stepped_real_s = 0, time.monotonic()
         try:
             while line := await asyncio.wait_for(process.stdout.readline(), self._longest_silence_real_s):
                 message = json.loads(line)
                 if "alive" in message:
+                    if message["alive"] != steps:
+                        steps, stepped_real_s = message["alive"], time.monotonic()
+                    elif time.monotonic() - stepped_real_s > self._longest_call_real_s:
+                        return MoverOutcome(
+                            f"the storage did not answer for {self._longest_call_real_s:g} s; the mover was ended"
+                        )
                     continue
                 if "copied" in message:
                     course.copied_bytes = message["copied"]
@@ -73,15 +93,20 @@ class FileMover:
 
 
 async def _beat(stdin: asyncio.StreamWriter, course: Course, speed: float) -> None:
-    """Says again and again how fast it may go: as long as that comes, somebody is in charge."""
+    """Says again and again how fast it may go, and until when it may change anything: as long as that comes, somebody is
+    in charge."""
     changed = asyncio.Event()
     course.on_change(changed.set)
     while True:
         changed.clear()
-        stdin.write(json.dumps({"rates": [rate * speed for rate in course.rates]}).encode() + b"\n")
+        until_real_s = course.certain_until_real_s()
+        beat = {"rates": [rate * speed for rate in course.rates], "certain_until": until_real_s}
+        stdin.write(json.dumps(beat).encode() + b"\n")
         try:
             await stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
             return  # it has ended; what it said last is on its output
+        # In time before what was said last is over.
+        next_real_s = min(_BEAT_REAL_S, max(_SHORTEST_BEAT_REAL_S, (until_real_s - time.monotonic()) / 3))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), _BEAT_REAL_S)
+            await asyncio.wait_for(changed.wait(), next_real_s)

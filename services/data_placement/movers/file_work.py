@@ -16,6 +16,7 @@ from typing import Protocol
 from services.data_placement.movers.orders import MoverOrder, MoverTask, Partition, paths_of
 from services.data_placement.movers.region_folders import (
     DEFAULT_ALGORITHM,
+    Charge,
     MoverProblem,
     RegionFolder,
     copy_file,
@@ -24,8 +25,8 @@ from services.data_placement.movers.region_folders import (
 )
 
 
-class Progress(Protocol):
-    """Hears how far a copy is."""
+class Progress(Charge, Protocol):
+    """Hears how far a copy is, and says when it may go on."""
 
     def passed(self, part: int, size: int) -> None:
         """So many bytes of a part have been read; may wait, so that no more bandwidth is used than granted."""
@@ -41,7 +42,10 @@ _STORAGE_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def carry_out(order: MoverOrder, progress: Progress) -> str:
     """Does the task; returns a remark, mostly an empty one. Raises MoverProblem with a sentence when it cannot be done."""
-    folders = {region: RegionFolder(region, url) for region, url in order.storage}
+    folders = {region: RegionFolder(region, url, progress) for region, url in order.storage}
+    if order.task is MoverTask.CLEAN and order.target not in folders:
+        # Nothing was written there, or nothing says any more where.
+        return f"what was copied of {order.table} to {order.target}, if anything, stays: nothing says where that stores tables"
     needed = {order.source, order.target, *(region for part in order.parts for region in part.path)}
     if unknown := sorted(needed - folders.keys()):
         raise MoverProblem(f"nothing says where region {unknown[0]} stores tables: data.regions.{unknown[0]}.storage")

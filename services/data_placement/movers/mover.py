@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -11,7 +12,9 @@ from services.data_placement.movers.orders import MoverOrder, MoverOutcome
 class Course:
     """How fast a task may go, and how far it is; the migrations set the one, the mover the other."""
 
-    def __init__(self, parts: int) -> None:
+    def __init__(self, parts: int, certain_until_real_s: Callable[[], float] = lambda: math.inf) -> None:
+        self.certain_until_real_s = certain_until_real_s
+        """Until when, on the machine's monotonic clock, nobody else can be carrying the migration out."""
         self.rates: tuple[float, ...] = (0.0,) * parts
         """Bytes per second of each part."""
         self.copied_bytes = 0

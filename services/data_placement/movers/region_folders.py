@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
@@ -23,12 +24,25 @@ class MoverProblem(Exception):
     """Why a task cannot be done, in a sentence."""
 
 
+class Charge(Protocol):
+    """Whoever carries a task out, as its storage sees it."""
+
+    def in_charge(self) -> None:
+        """Returns when nobody else can be carrying out the same task: called before each change of what others may see."""
+        ...
+
+    def goes_on(self) -> None:
+        """The storage has answered."""
+        ...
+
+
 class RegionFolder:
     """The storage of one region."""
 
-    def __init__(self, region: str, url: str) -> None:
+    def __init__(self, region: str, url: str, charge: Charge) -> None:
         """Raises MoverProblem for a URL that fsspec, or what is installed beside it, does not know."""
         self.region = region
+        self.charge = charge
         try:
             files, root = url_to_fs(url)
         except (ValueError, ImportError) as error:
@@ -89,11 +103,13 @@ class RegionFolder:
         return str(self.files.cat_file(path).decode()) if self.files.exists(path) else ""
 
     def write_text(self, table: str, name: str, text: str) -> None:
+        self.charge.in_charge()
         self.files.pipe_file(self.path(table, name), text.encode())
 
     def remove(self, table: str, name: str) -> None:
         """Nothing happens where there is no such file."""
         path = self.path(table, name)
+        self.charge.in_charge()
         if self.files.exists(path):
             self.files.rm_file(path)
 
@@ -104,6 +120,7 @@ class RegionFolder:
 
     def rename(self, table: str, old: str, new: str) -> None:
         """In one step where the storage can do that; else the new name has either all of it or does not exist."""
+        self.charge.in_charge()
         self.files.mv(self.path(table, old), self.path(table, new))
 
     def checksum(self, table: str, name: str, algorithm: str = DEFAULT_ALGORITHM) -> str:
@@ -112,6 +129,7 @@ class RegionFolder:
         with self.files.open(self.path(table, name), "rb") as file:
             while chunk := file.read(CHUNK_BYTES):
                 digest.update(chunk)
+                self.charge.goes_on()
         return f"{algorithm}:{digest.hexdigest()}"
 
 
@@ -137,6 +155,7 @@ def copy_file(
             digest.update(chunk)
             read += len(chunk)
             passed(len(chunk))
+            target.charge.goes_on()
     return read, f"{algorithm}:{digest.hexdigest()}"
 
 
