@@ -214,12 +214,12 @@ def test_never_a_reservation_that_is_stuck_where_storage_was_made_less(data: st.
     there.capacity[less] = data.draw(st.integers(0, int(there.capacity[less])), "capacity")
     there.now += 10_000.0
     there.look()
-    for each in there.migrations.values():
-        if each.state in (MigrationState.COPYING, MigrationState.VERIFYING, MigrationState.FAILED):
+    for migration in there.migrations.values():
+        if migration.state in (MigrationState.COPYING, MigrationState.VERIFYING, MigrationState.FAILED):
             free = Storage(there.capacity, stored_bytes(there.tables.values())).free_bytes(
                 [other for other in there.migrations.values() if other.state not in _GIVES_BACK]
             )
-            assert free[less] >= 0 or not each.reserved().get(less)
+            assert free[less] >= 0 or not migration.reserved().get(less)
     finish_with_pauses(there)
     for each in there.tables.values():
         assert any((each.table, region) in there.complete for region in each.regions)
