@@ -29,9 +29,10 @@ async def move_tables(database_url: str, folder: Path) -> None:
         assert loop is not None
         keeper = LeaseKeeper(database, GLOBAL_LEASE, f"process-{os.getpid()}", "nowhere", LEASE_REAL_S)
         await surroundings.refresh()
-        lease = await keeper.wait_until_held()
-        moving = loop.run(lease, keeper.certain_until_real_s)
-        await until_one_ends(keeper.keep(lease), surroundings.run(lambda: None), moving)
+        while True:
+            lease = await keeper.wait_until_held()
+            moving = loop.run(lease, keeper.certain_until_real_s)
+            await until_one_ends(keeper.keep(lease), surroundings.run(lambda: None), moving)
 
 
 if __name__ == "__main__":
