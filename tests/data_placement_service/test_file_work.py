@@ -465,7 +465,7 @@ def test_never_a_file_of_another_table(names: list[str]) -> None:
     names = [name for name in names if not any(name.startswith(other + "/") for other in names)]
     root = f"memory://never{next(_ROOTS)}"
     storage = tuple((region, f"{root}/{region}") for region in "ab")
-    source, target = (RegionFolder(region, url) for region, url in storage)
+    source, target = (RegionFolder(region, url, Unhurried()) for region, url in storage)
     for name in names:
         for folder in (source, target):
             folder.files.makedirs(folder.path(name), exist_ok=True)

@@ -354,6 +354,8 @@ def test_who_reads_a_table_is_found_by_its_name(database_url: str) -> None:
         await database.run(write)
         assert await database.run(partial(read_by_live_attempts, tables=[T, U])) == {(T, EAST)}
 
+    scenario(database_url, story)
+
 
 def test_where_all_tries_of_a_copy_on_demand_failed_is_known_for_a_while(database_url: str) -> None:
     async def story(database: Database) -> None:
