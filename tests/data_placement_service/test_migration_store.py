@@ -398,7 +398,7 @@ def test_partitions_in_a_region_that_is_gone_are_forgotten(database_url: str) ->
         await copied(database, await only(database), ("p2",), 10, 20)
 
         async def lose(connection: AnyConnection) -> None:
-            # The fleet of this test has no regions at all.
+            await fleet_store.apply_fleet(connection, Fleet(ABC.regions[:1]))
             await catalog_store.forget_copies_elsewhere(connection)
 
         catalog = await database.run(catalog_store.load_catalog)
