@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from benchmarks.measurement import report
-from cluster_manager.elastic.allocation import most_reduction
+from cluster_manager.elastic.allocation import MostReduction
 from cluster_manager.elastic.demand import ElasticDemand
 from cluster_manager.elastic.knapsack import best_choice
 from domain.identifiers import AttemptNumber, WorkloadId
@@ -45,7 +45,7 @@ def measure(items: int, gpus: int, repeats: int) -> None:
         best_choice(groups, gpus)
         knapsack_s.append(time.process_time() - began)
         began = time.process_time()
-        most_reduction(demands, gpus, 1.0)
+        MostReduction(1.0)(demands, gpus)
         whole_s.append(time.process_time() - began)
     work = {"items": items, "gpus": gpus, "jobs": len(worlds[0])}
     # The first world is only there to load the kernel.

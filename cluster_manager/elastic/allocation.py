@@ -10,20 +10,42 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from cluster_manager.elastic.demand import ElasticDemand
-from cluster_manager.elastic.knapsack import best_choice
+from cluster_manager.elastic.knapsack import WeightedValue, best_choice
 from domain.placement import AttemptKey
 
 
-def most_reduction(
-    demands: Sequence[ElasticDemand], gpus: int, resize_pause_s: float = 0.0, loss_weight: float = 1.0
-) -> Mapping[AttemptKey, int]:
+class MostReduction:
     """Lyra §5.2, the second phase: the greatest sum of seconds by which jobs complete earlier than with their base tasks.
 
-    A number of tasks that differs from the present one costs its job `resize_pause_s`: nothing is resized for less. What a
-    job loses when tasks are taken from it counts `loss_weight` times: 1 as in the paper, more and they change hands less often.
+    To be asked any number of times in one round, in which a job may come to be granted fewer tasks, and never more.
     """
-    chosen = best_choice([demand.items(resize_pause_s, loss_weight) for demand in demands], gpus)
-    return {demand.key: demand.base_tasks + more for demand, more in zip(demands, chosen, strict=True)}
+
+    __slots__ = ("_items", "_loss_weight", "_resize_pause_s")
+
+    def __init__(self, resize_pause_s: float = 0.0, loss_weight: float = 1.0) -> None:
+        """A number of tasks that differs from the present one costs its job `resize_pause_s`: nothing is resized for less. What a
+        job loses when tasks are taken from it counts `loss_weight` times: 1 as in the paper, more and they change hands less often.
+        """
+        self._resize_pause_s = resize_pause_s
+        self._loss_weight = loss_weight
+        self._items: dict[AttemptKey, list[WeightedValue]] = {}
+        """Of all numbers of tasks that a job may have had when it was first asked for: with fewer they are the first of these."""
+
+    def __call__(self, demands: Sequence[ElasticDemand], gpus: int) -> Mapping[AttemptKey, int]:
+        """How many tasks each is to have."""
+        chosen = best_choice([self._items_of(demand) for demand in demands], gpus)
+        return {demand.key: demand.base_tasks + more for demand, more in zip(demands, chosen, strict=True)}
+
+    def _items_of(self, demand: ElasticDemand) -> Sequence[WeightedValue]:
+        items = self._items.get(demand.key)
+        if items is None:
+            items = self._items[demand.key] = demand.items(self._resize_pause_s, self._loss_weight)
+        count = demand.most_tasks - demand.base_tasks + 1
+        if count > len(items):
+            raise ValueError(
+                f"{demand.key.workload} was to have fewer tasks when it was first asked about in this round"
+            )
+        return items if count == len(items) else items[:count]
 
 
 def greatest_marginal_throughput(demands: Sequence[ElasticDemand], gpus: int) -> Mapping[AttemptKey, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster_manager.elastic.knapsack import WeightedValue
 from domain.placement import AttemptKey
@@ -23,6 +23,10 @@ class ElasticDemand:
     """Seconds of work that are left, at the speed of its base tasks."""
     scaling: Scaling = LINEAR_SCALING
     started_s: float = 0.0
+
+    def up_to(self, most_tasks: int) -> ElasticDemand:
+        """The same job, of which this is the most that it may have."""
+        return self if most_tasks == self.most_tasks else replace(self, most_tasks=most_tasks)
 
     def rate(self, tasks: int) -> float:
         """Times the speed of the base tasks."""

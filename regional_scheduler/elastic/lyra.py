@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from cluster_manager.elastic.allocation import most_reduction
+from cluster_manager.elastic.allocation import MostReduction
 from domain.scaling import LINEAR_SCALING, Scaling
 from regional_scheduler.adjustment import AdjustableAttempt, Resize
 from regional_scheduler.elastic.resizing import resizes
@@ -38,5 +37,5 @@ class LyraElastic:
     def resize(
         self, region: RegionCapacity, attempts: Sequence[AdjustableAttempt], now: float, *, anything_waits: bool
     ) -> Sequence[Resize]:
-        allocate = partial(most_reduction, resize_pause_s=self.resize_pause_s, loss_weight=self.loss_weight)
+        allocate = MostReduction(self.resize_pause_s, self.loss_weight)
         return resizes(region, attempts, self.scaling, now, allocate, redistributes=True)

@@ -62,7 +62,7 @@ def _resizes_in_cluster(
     most = {one.demand.key: one.demand.most_tasks for one in attempts}
     reached: Mapping[AttemptKey, int] = {}
     for trial in range(MOST_TRIALS):
-        wanted = allocate([replace(one.demand, most_tasks=most[one.demand.key]) for one in attempts], gpus)
+        wanted = allocate([one.demand.up_to(most[one.demand.key]) for one in attempts], gpus)
         actions, reached = _try(region, position, attempts, wanted, now)
         short = {key: tasks for key, tasks in reached.items() if tasks < wanted[key]}
         if not short:

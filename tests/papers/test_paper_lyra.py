@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from cluster_manager.elastic.allocation import most_reduction
+from cluster_manager.elastic.allocation import MostReduction
 from cluster_manager.elastic.demand import ElasticDemand
 from domain.identifiers import AttemptNumber, MachineId, WorkloadId
 from domain.placement import AttemptKey
@@ -133,7 +133,7 @@ def test_table_4() -> None:
 def test_the_knapsack_favours_a_in_table_4() -> None:
     """Of eight workers four are base demand. "Job A's running time contributes to a 6.67-second JCT reduction while job B's
     only increases by 4 seconds.\""""
-    tasks = most_reduction([job.demand(name) for name, job in TABLE_4.items()], 4)
+    tasks = MostReduction()([job.demand(name) for name, job in TABLE_4.items()], 4)
     assert {str(key.workload): count for key, count in tasks.items()} == {"A": 3, "B": 5}
 
 
@@ -150,14 +150,14 @@ def test_figure_6() -> None:
         (5, (3, 5), 86.0),
         (6, (3, 6), 90.0),
     ):
-        tasks = most_reduction([a, b], gpus)
+        tasks = MostReduction()([a, b], gpus)
         assert (tasks[a.key], tasks[b.key]) == packed
         assert a.reduction_s(tasks[a.key]) + b.reduction_s(tasks[b.key]) == pytest.approx(value)
 
 
 def test_the_knapsack_looks_no_further_than_its_items() -> None:
     """In Table 2 it comes between solutions 1 and 3: what the end of one job is worth to the other is in no item."""
-    tasks = most_reduction([job.demand(name) for name, job in TABLE_2.items()], 4)
+    tasks = MostReduction()([job.demand(name) for name, job in TABLE_2.items()], 4)
     chosen = {str(key.workload): count for key, count in tasks.items()}
     assert chosen == {"A": 5, "B": 3}
     assert average_jct_s(TABLE_2, chosen) == pytest.approx(48.33, abs=0.005)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_manager.elastic.allocation import greatest_marginal_throughput, most_reduction, opportunistic_growth
+from cluster_manager.elastic.allocation import MostReduction, greatest_marginal_throughput, opportunistic_growth
 from cluster_manager.elastic.demand import ElasticDemand
 from domain.identifiers import AttemptNumber, WorkloadId
 from domain.placement import AttemptKey
@@ -51,6 +51,10 @@ def flexible(given_demands: Sequence[ElasticDemand], tasks: Mapping[AttemptKey, 
     return sum(one.gpus(tasks[one.key]) for one in given_demands)
 
 
+def most_reduction(given_demands: Sequence[ElasticDemand], gpus: int) -> Mapping[AttemptKey, int]:
+    return MostReduction()(given_demands, gpus)
+
+
 @pytest.mark.parametrize("rule", [most_reduction, greatest_marginal_throughput])
 @given(demands(), st.integers(0, 20))
 def test_never_beyond_the_bounds_or_what_there_is(
@@ -84,12 +88,12 @@ def test_never_less_reduction_than_any_other_distribution(given_demands: list[El
     keys = [one.key for one in given_demands]
     others = [dict(zip(keys, choice, strict=True)) for choice in itertools.product(*numbers)]
     best = max(reduction_s(tasks) for tasks in others if flexible(given_demands, tasks) <= gpus)
-    assert reduction_s(most_reduction(given_demands, gpus)) == pytest.approx(best)
+    assert reduction_s(MostReduction()(given_demands, gpus)) == pytest.approx(best)
 
 
 @given(demands(), st.integers(0, 12))
 def test_never_leaves_idle_what_anybody_gains_by(given_demands: list[ElasticDemand], gpus: int) -> None:
-    tasks = most_reduction(given_demands, gpus)
+    tasks = MostReduction()(given_demands, gpus)
     left = gpus - flexible(given_demands, tasks)
     for one in given_demands:
         if one.remaining_s > 0 and tasks[one.key] < one.most_tasks:
@@ -100,8 +104,8 @@ def test_nobody_is_resized_for_less_than_the_pause_costs() -> None:
     held = replace(demand("held", 2, 3, 99.0), tasks=3)
     other = demand("other", 2, 3, 102.0)
     # With one flexible GPU other completes 34 s earlier, held 33 s: for one second they are not exchanged.
-    assert most_reduction([held, other], 1) == {key("held"): 2, key("other"): 3}
-    assert most_reduction([held, other], 1, resize_pause_s=1.0) == {key("held"): 3, key("other"): 2}
+    assert MostReduction()([held, other], 1) == {key("held"): 2, key("other"): 3}
+    assert MostReduction(resize_pause_s=1.0)([held, other], 1) == {key("held"): 3, key("other"): 2}
 
 
 def test_marginal_throughput_counts_for_each_gpu() -> None:
@@ -149,7 +153,7 @@ def test_is_the_best_by_all_choices_with_what_a_resize_costs(
         for choice in choices
         if sum(one.gpus(tasks) for one, tasks in zip(given_demands, choice, strict=True)) <= gpus
     )
-    tasks = most_reduction(given_demands, gpus, pause_s, loss_weight)
+    tasks = MostReduction(pause_s, loss_weight)(given_demands, gpus)
     assert worth_s([tasks[one.key] for one in given_demands]) == pytest.approx(best_s, abs=1e-6)
 
 
@@ -162,7 +166,7 @@ def test_never_do_resizes_cost_more_than_the_work_that_is_left(
     gpus = idle + sum(one.gpus(one.tasks) for one in given_demands)
     work_s, resizes, present = sum(one.remaining_s for one in given_demands), 0, given_demands
     for number, share in enumerate(shares_left):
-        tasks = most_reduction(present, gpus, pause_s, 2.0)
+        tasks = MostReduction(pause_s, 2.0)(present, gpus)
         resizes += sum(tasks[one.key] != one.tasks for one in present)
         present = [
             replace(
@@ -183,8 +187,25 @@ def test_never_do_two_alike_jobs_exchange_a_task_more_often_than_the_work_halves
     left_s, tasks, resizes = [longest_s, longest_s * share], [base, base], 0
     while min(left_s) > 0.0:
         two = [ElasticDemand(key(f"w{n}"), 1, base, base + 1, tasks[n], left_s[n]) for n in range(2)]
-        chosen = most_reduction(two, 1, pause_s, 2.0)
+        chosen = MostReduction(pause_s, 2.0)(two, 1)
         resizes += sum(chosen[one.key] != one.tasks for one in two)
         tasks = [chosen[one.key] for one in two]
         left_s = [left_s[n] - round_s * tasks[n] / base for n in range(2)]
     assert resizes <= 1 + 2 * (1 + math.log2(max(1.0, longest_s / pause_s)))
+
+
+@given(demands(), st.integers(0, 20), st.data())
+def test_never_another_answer_when_a_job_comes_to_be_granted_fewer_tasks(
+    given_demands: list[ElasticDemand], gpus: int, data: st.DataObject
+) -> None:
+    asked = MostReduction(10.0, 2.0)
+    asked(given_demands, gpus)
+    fewer = [one.up_to(data.draw(st.integers(one.tasks, one.most_tasks))) for one in given_demands]
+    assert asked(fewer, gpus) == MostReduction(10.0, 2.0)(fewer, gpus)
+
+
+def test_a_job_that_comes_to_be_granted_more_tasks_is_of_another_round() -> None:
+    asked = MostReduction()
+    asked([demand("a", 1, 2, 10.0)], 1)
+    with pytest.raises(ValueError, match="fewer tasks when it was first asked about"):
+        asked([demand("a", 1, 3, 10.0)], 1)
