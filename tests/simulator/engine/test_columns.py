@@ -51,6 +51,8 @@ def test_never_another_order_of_live_attempts_than_by_start_and_name(steps: list
                 columns.end(work)
             case "pass":
                 _same_attempts(columns, works, since_s, leaving)
+            case _:
+                pass  # not of what it is at the moment
 
 
 def _same_attempts(
