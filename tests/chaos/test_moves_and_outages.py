@@ -15,11 +15,10 @@ from services.database.embedded import EmbeddedLayout
 from services.database.server_processes import find_server_processes
 from tests.live.killed_moves import SIZE
 from tests.live.moving_service import moving_service
-from tests.live.real_service import RealService, Tier
+from tests.live.real_service import RealService
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
-_GLOBAL: Tier = ("global", "global")
 _OUTAGE_REAL_S = 20.0
 
 
@@ -30,17 +29,6 @@ def test_movers_killed_one_after_the_other(tmp_path: Path, generator: np.random.
                 mover.kill()
             moving.check()
             moving.until_copying(SIZE // 8)
-        moving.finish()
-
-
-def test_a_killed_global_scheduler_leaves_no_mover_behind(tmp_path: Path, generator: np.random.Generator) -> None:
-    with moving_service(tmp_path / "storage", 3, generator) as moving:
-        for _ in range(3):
-            former = moving.movers()
-            killed = moving.service.kill(_GLOBAL)
-            moving.until_no_movers(former)
-            moving.check()
-            moving.service.until_held(_GLOBAL, but_not_by=killed)
         moving.finish()
 
 

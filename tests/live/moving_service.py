@@ -67,11 +67,6 @@ class MovingService:
             assert time.monotonic() < deadline_s, "nothing is copied"
             time.sleep(_LOOK_INTERVAL_REAL_S)
 
-    def until_no_movers(self, of: list[psutil.Process]) -> None:
-        """Waits until these have ended by themselves."""
-        _, alive = psutil.wait_procs(of, timeout=PATIENCE_REAL_S)
-        assert not alive, f"movers that go on: {alive}"
-
     def check(self) -> None:
         """Wherever the catalog says that a table is, it is whole."""
         check_copies(self.database_url, self.folder, self.contents)
