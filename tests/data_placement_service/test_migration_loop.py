@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import os
 import signal
@@ -23,7 +24,7 @@ from services.data_placement.migration_store import WantedMigration
 from services.data_placement.movers.file_mover import FileMover
 from services.data_placement.movers.mover import Course
 from services.data_placement.movers.orders import MoverOrder, MoverTask, OrderedPart, Partition
-from services.data_placement.movers.region_folders import mark_name
+from services.data_placement.movers.region_folders import mark_name, part_name
 from services.data_placement.moving_settings import MovingSettings
 from services.database import catalog_store, fleet_store, lease_store
 from services.database.channels import DATA_CHANNEL
@@ -160,6 +161,53 @@ def test_what_a_killed_service_left_beside_a_copy_goes(database_url: str, tmp_pa
         # Switched, and killed before what was only written for the copy was removed.
         await carry_out()
         assert files_in(tmp_path, "a") == files_in(tmp_path, "b") == [_FILE]
+
+    story(database_url, tmp_path, tell)
+
+
+def test_a_killed_copy_of_partitions_goes_on_from_what_is_there(database_url: str, tmp_path: Path) -> None:
+    """One of two partitions is there and noted, the other half written; of an older one that is not wanted nothing is."""
+    files = {f"day-{day}": bytes([day]) * SIZE for day in range(3)}
+    for name, content in files.items():
+        (tmp_path / "a" / T).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / T / name).write_bytes(content)
+
+    async def partition(connection: AnyConnection) -> None:
+        for day, (name, content) in enumerate(files.items()):
+            checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+            await connection.execute(
+                "INSERT INTO data_partitions VALUES (%s, %s, %s, %s, %s)", (T, name, SIZE, checksum, float(day))
+            )
+        await connection.execute("UPDATE data_tables SET size_bytes = %s, last_partition_s = 2", (3 * SIZE,))
+
+    async def tell(database: Database, lease: Lease, carry_out: Callable[[], Awaitable[None]]) -> None:
+        await database.run(partition)
+
+        async def begin(connection: AnyConnection) -> Migration:
+            await migration_store.enqueue(connection, [WantedMigration(T, B, newest_partitions=2)], 1.0)
+            (migration,) = await migration_store.load_active(connection)
+            changes = {
+                "parts": (RoutePart((A, B), 2 * SIZE),),
+                "copy_bytes": 2 * SIZE,
+                "size_bytes": 3 * SIZE,
+                "partitions": ("day-2", "day-1"),
+            }
+            return await migration_store.advance(
+                connection, migration, MigrationHappening.COPY_BEGAN, lease.token, 2.0, changes
+            )
+
+        number = (await database.run(begin)).number
+        there = tmp_path / "b" / T
+        there.mkdir(parents=True)
+        (there / "day-2").write_bytes(files["day-2"])
+        noted = hashlib.sha256(files["day-2"]).hexdigest()
+        (there / mark_name(number, "day-2")).write_text(f"{SIZE} sha256:{noted}")
+        (there / part_name(number, 1, "day-1")).write_bytes(files["day-1"][:10])
+        await carry_out()
+        assert files_in(tmp_path, "b") == ["day-1", "day-2"]
+        assert all((there / name).read_bytes() == files[name] for name in ("day-1", "day-2"))
+        catalog = await database.run(catalog_store.load_catalog)
+        assert catalog.table(T) == Table(T, 3 * SIZE, A, newest_held=((B, 2),))
 
     story(database_url, tmp_path, tell)
 
