@@ -135,7 +135,6 @@ def test_a_workload_that_reads_the_newest_partitions_gets_those(database_url: st
         assert run.count("table_moved", table=SPEECH, bytes=SIZE // 2, replicas=[WEST]) == 1
         assert files_of(tmp_path, "west") == files_of(tmp_path, "east") == CONTENTS
         assert await table(run) == Table(SPEECH, SIZE, EAST, (WEST,))
-        await run.follow()
         run.check(tables=SMALL_TABLES)
 
     in_live_service(database_url, tmp_path / "home", scenario, configuration=with_storage(tmp_path))
