@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from data_placement.objective.group_moves import MOST_PAIRS, GroupScratch, pairs_of, price_group
-from data_placement.objective.placement_state import PlacementState, Scratch, apply_move
+from data_placement.objective.placement_state import Change, PlacementState, Scratch, apply_move
 from data_placement.objective.problem import PlacementProblem
 from data_placement.solvers.copying import CopyingBudget, charge, exceeded
-from data_placement.solvers.hill_climbing import LEAST_GAIN
+from data_placement.solvers.moves import Ledger
+from data_placement.solvers.single_moves import LEAST_GAIN
 from domain.warehouse import Indices, Integers
 from kernels.compiled import compiled, compiled_part
 
@@ -37,20 +38,21 @@ class GroupRoom(NamedTuple):
     targets: Indices
 
 
-def room_for(groups: Groups) -> GroupRoom:
-    """Room for the largest of the groups."""
-    largest = int(np.diff(groups.start).max(initial=0))
+def room_for(groups: Groups, together: int = 1) -> GroupRoom:
+    """Room for so many of the largest of the groups together."""
+    largest = together * int(np.diff(groups.start).max(initial=0))
     return GroupRoom(np.zeros(largest, np.int32), np.zeros(largest, np.int32), np.zeros(largest, np.int32))
 
 
-def groups_of_torn_jobs(problem: PlacementProblem, state: PlacementState) -> Groups:
-    """The tables of each training job that is in no region, or where its GPUs are not; the most important first."""
-    on_gpus = problem.training & (problem.gpu_model >= 0)
-    model, region = np.maximum(problem.gpu_model, 0), np.maximum(state.job_region, 0)
-    supplied = problem.gpu_supply[model, region] > 0.0 if len(problem.gpu_supply) else np.zeros(len(model), np.bool_)
-    torn = np.flatnonzero(on_gpus & ((state.job_region < 0) | ~supplied))
-    order = torn[np.lexsort((torn, -problem.gpu_hours[torn], problem.priority[torn]))]
-    return Groups(problem.table_start, problem.tables, order)
+def groups_of_jobs(problem: PlacementProblem) -> Groups:
+    """The tables of each training job that reads several; the most important first."""
+    several = np.diff(problem.table_start) > 1
+    jobs = np.flatnonzero(problem.training & several)
+    return Groups(
+        problem.table_start,
+        problem.tables,
+        jobs[np.lexsort((jobs, -problem.gpu_hours[jobs], problem.priority[jobs]))],
+    )
 
 
 def pieces_of_communities(community: Indices, state: PlacementState) -> Groups:
@@ -101,6 +103,31 @@ def _take(
     return False
 
 
+@compiled_part
+def move_together(
+    problem: PlacementProblem,
+    state: PlacementState,
+    scratch: Scratch,
+    budget: CopyingBudget,
+    ledger: Ledger,
+    room: GroupRoom,
+    moving: int,
+    change: Change,
+) -> bool:
+    """Moves what is in the room, which changes so much, if the budget allows it; the tables share the gain equally."""
+    if not _take(problem, state, budget, room, moving):
+        return False
+    for index in range(moving):
+        table = room.tables[index]
+        apply_move(problem, state, scratch, table, room.targets[index])
+        ledger.clock[0] += 1
+        ledger.order[table] = ledger.clock[0]
+        ledger.reads[table] -= change.reads / moving
+        ledger.gpu[table] -= change.gpu / moving
+        ledger.storage[table] -= change.storage / moving
+    return True
+
+
 @compiled
 def gather_groups(
     problem: PlacementProblem,
@@ -108,6 +135,7 @@ def gather_groups(
     scratch: Scratch,
     group: GroupScratch,
     budget: CopyingBudget,
+    ledger: Ledger,
     groups: Groups,
     room: GroupRoom,
     first: int,
@@ -119,6 +147,7 @@ def gather_groups(
         number = groups.order[place]
         best = -1
         least = -LEAST_GAIN
+        gained = Change(0.0, 0.0, 0.0, 0.0, True)
         for target in range(len(state.stored)):
             moving = _gather(problem, state, groups, number, room, target)
             if moving == 0:
@@ -128,12 +157,10 @@ def gather_groups(
             if change.legal and cost < least:
                 least = cost
                 best = target
+                gained = change
         if best < 0:
             continue
         moving = _gather(problem, state, groups, number, room, best)
-        if not _take(problem, state, budget, room, moving):
-            continue
-        for index in range(moving):
-            apply_move(problem, state, scratch, room.tables[index], best)
-        moved += 1
+        if move_together(problem, state, scratch, budget, ledger, room, moving, gained):
+            moved += 1
     return moved

@@ -31,10 +31,11 @@ from data_placement.objective.placement_state import (
 )
 from data_placement.objective.problem import PlacementProblem
 from data_placement.solvers.copying import CopyingBudget, allows, charge, copying_budget
-from data_placement.solvers.hill_climbing import LEAST_GAIN, LEAST_ROUND_GAIN, HillClimbing
+from data_placement.solvers.hill_climbing import HillClimbing
 from data_placement.solvers.moves import moves_between
 from data_placement.solvers.plan import PlacementTask, Solution
 from data_placement.solvers.saved_search import CannotResume
+from data_placement.solvers.single_moves import LEAST_GAIN, LEAST_ROUND_GAIN
 from domain.warehouse import Floats, Indices, Integers
 from kernels.compiled import compiled, compiled_part
 

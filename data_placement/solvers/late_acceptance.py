@@ -1,7 +1,7 @@
 """Late-acceptance search over single, gathering, swapping and group moves, in turns with hill climbing.
 
 Hill climbing moves one table at a time, and so cannot bring together a training job whose tables lie in three regions:
-every first step costs and gains nothing. Here communities and the tables of torn jobs also move as a whole, and in between
+every first step costs and gains nothing. Here communities, jobs with their tables and chains also move as a whole, and in between
 random steps move a table, all tables of a job, two tables in exchange, or tables that the same jobs read. A random step is
 accepted when the placement is no worse than some hundred steps ago (Burke and Bykov, "The late acceptance hill-climbing
 heuristic", 2017). The best placement that was met is the result. A step is priced without making it, so one that is not
@@ -35,8 +35,8 @@ class LateAcceptance:
     def solve(self, task: PlacementTask) -> Solution:
         """The best placement met; deterministic by the generator's seed unless it was stopped by the clock."""
         problem, saved = task.problem, resumed(self, task)
-        turns = (Stage.SEARCH, Stage.COMMUNITIES, Stage.TORN_JOBS, Stage.CLIMB) * self.turns
-        stages = (Stage.CLIMB, Stage.COMMUNITIES, Stage.CLIMB, Stage.TORN_JOBS, Stage.CLIMB, *turns)
+        groups, chains = (Stage.COMMUNITIES, Stage.JOBS, Stage.CLIMB), (Stage.CHAINS, Stage.CLIMB)
+        stages = (Stage.CLIMB, *groups, *chains, *(Stage.SEARCH, *groups) * self.turns, *chains)
         steps = max(self.fewest_steps, self.steps_per_table * len(task.start.home)) // self.turns
         if saved is None:
             seed = int(task.rng.integers(1, 2**31))

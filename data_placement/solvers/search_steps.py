@@ -11,7 +11,7 @@ from data_placement.objective.group_moves import MOST_PAIRS, GroupScratch, pairs
 from data_placement.objective.placement_state import READS, PlacementState, Scratch, apply_move, price
 from data_placement.objective.problem import PlacementProblem
 from data_placement.solvers.copying import CopyingBudget, allows, charge, exceeded
-from data_placement.solvers.hill_climbing import LEAST_GAIN
+from data_placement.solvers.single_moves import LEAST_GAIN
 from domain.warehouse import Floats, Indices, Integers
 from kernels.compiled import compiled, compiled_part
 

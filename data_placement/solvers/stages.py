@@ -1,6 +1,6 @@
 """The stages of the search beyond hill climbing, one after the other, and where it is when it is stopped.
 
-Rule: a stage begins where the one before it has ended and never ends worse. Which single tables, communities and torn
+Rule: a stage begins where the one before it has ended and never ends worse. Which single tables, communities and
 jobs gain nothing any more, the random steps change, and then they gain again; so the stages come in turns.
 """
 
@@ -16,22 +16,25 @@ from numpy.typing import NDArray
 from data_placement.communities import communities_of
 from data_placement.objective.group_moves import group_scratch_of
 from data_placement.objective.placement_state import scratch_of, total_cost
+from data_placement.solvers.chain_moves import LONGEST, move_chains, weightiest_groups
 from data_placement.solvers.gathering import (
     Groups,
     gather_groups,
-    groups_of_torn_jobs,
+    groups_of_jobs,
     no_groups,
     pieces_of_communities,
     room_for,
 )
-from data_placement.solvers.hill_climbing import MOST_ROUNDS, Climb
 from data_placement.solvers.plan import CHUNK, PlacementTask, Progress, SavedSearch
 from data_placement.solvers.saved_search import packed, unpacked
 from data_placement.solvers.search_steps import LARGEST_GROUP, Search, return_to_best, search_steps
+from data_placement.solvers.single_moves import MOST_ROUNDS, Climb
 from domain.warehouse import Indices
 
 _GROUPS_CHUNK = 2_000
 """Groups between two looks at whether to go on; a group costs as much as many tables."""
+_CHAINS_CHUNK = 5
+"""Groups between two looks at whether to go on, each tried with all others."""
 _PATIENCE_LENGTHS = 10
 """A search that has found nothing better in so many lengths of its history is heated."""
 
@@ -41,7 +44,8 @@ class Stage(StrEnum):
 
     CLIMB = "hill climbing"
     COMMUNITIES = "moving communities of tables"
-    TORN_JOBS = "bringing the tables of jobs together"
+    JOBS = "moving jobs with their tables"
+    CHAINS = "moving chains of tables"
     SEARCH = "searching for better placements"
 
 
@@ -125,8 +129,10 @@ class StagedSearch:
             self.climb.begin_anew()
         elif stage is Stage.COMMUNITIES:
             self.groups = pieces_of_communities(self.communities(), state)
-        elif stage is Stage.TORN_JOBS:
-            self.groups = groups_of_torn_jobs(problem, state)
+        elif stage is Stage.JOBS:
+            self.groups = groups_of_jobs(problem)
+        elif stage is Stage.CHAINS:
+            self.groups = weightiest_groups(problem)
         else:
             self.search = self._new_search()
 
@@ -138,7 +144,9 @@ class StagedSearch:
 
         if stage is Stage.CLIMB:
             return self.climb.run(MOST_ROUNDS, told)
-        return self._search(stage, told) if stage is Stage.SEARCH else self._gather(stage, told)
+        if stage is Stage.SEARCH:
+            return self._search(stage, told)
+        return self._chain(stage, told) if stage is Stage.CHAINS else self._gather(stage, told)
 
     def _gather(self, stage: Stage, progress: Progress) -> bool:
         problem, state, order = self.climb.problem, self.climb.state, self.groups.order
@@ -147,7 +155,27 @@ class StagedSearch:
             if not progress(stage, self.position / len(order)):
                 return False
             last = min(len(order), self.position + _GROUPS_CHUNK)
-            gather_groups(problem, state, scratch, group, self.climb.budget, self.groups, room, self.position, last)
+            budget, ledger = self.climb.budget, self.climb.ledger
+            gather_groups(problem, state, scratch, group, budget, ledger, self.groups, room, self.position, last)
+            self.position = last
+        self.groups = no_groups()
+        return True
+
+    def _chain(self, stage: Stage, progress: Progress) -> bool:
+        problem, state, order, groups = self.climb.problem, self.climb.state, self.groups.order, self.groups
+        scratch, group, budget, ledger = (
+            scratch_of(problem),
+            group_scratch_of(problem),
+            self.climb.budget,
+            self.climb.ledger,
+        )
+        room, best = room_for(groups, together=LONGEST), room_for(groups, together=LONGEST)
+        homes = np.zeros_like(state.home)
+        while self.position < len(order):
+            if not progress(stage, self.position / len(order)):
+                return False
+            first, last = self.position, min(len(order), self.position + _CHAINS_CHUNK)
+            move_chains(problem, state, scratch, group, budget, ledger, groups, room, best, homes, first, last)
             self.position = last
         self.groups = no_groups()
         return True

@@ -27,6 +27,7 @@ from data_placement.solvers.joint import Joint
 from data_placement.solvers.late_acceptance import LateAcceptance
 from data_placement.solvers.mixed_integer import MixedInteger
 from data_placement.solvers.plan import MoveLimits, PlacementTask, Solver, Start
+from data_placement.solvers.single_moves import SingleMoves
 from data_placement.warehouse_generator import generate_warehouse
 from domain.warehouse import Jobs, Regions, Tables, Warehouse
 from simulator.inputs.warehouse_day import FIRST_TIME, catalog_of, day_of, fleet_of
@@ -103,13 +104,14 @@ def test_moves_come_in_the_order_of_their_gains_until_the_quota_is_used_up() -> 
     """ "... starting from the table with the highest move gain ... until either the queue becomes empty or a daily move
     quota is reached." (§3.4)"""
     warehouse = warehouse_of([0] * 4, [[0], [1], [2], [3]], [[10.0, 90.0]], [1.0, 9.0, 4.0, 30.0])
-    everything = HillClimbing(rounds=1).solve(task_of(warehouse, FREE)).moves
+    everything = SingleMoves(rounds=1).solve(task_of(warehouse, FREE)).moves
     assert everything.table[0] == 3
-    some = HillClimbing(rounds=1).solve(task_of(warehouse, FREE, MoveLimits(total_bytes=20.0))).moves
+    some = SingleMoves(rounds=1).solve(task_of(warehouse, FREE, MoveLimits(total_bytes=20.0))).moves
     assert some.bytes.sum() == 20.0
     np.testing.assert_array_equal(some.table, everything.table[:2])
     blocked = MoveLimits(link_bytes=np.zeros((2, 2)))
-    assert len(HillClimbing().solve(task_of(warehouse, FREE, blocked)).moves.table) == 0
+    for solver in (SingleMoves(), HillClimbing()):
+        assert len(solver.solve(task_of(warehouse, FREE, blocked)).moves.table) == 0
 
 
 def test_the_gain_is_computed_anew_before_each_move() -> None:
@@ -120,17 +122,18 @@ def test_the_gain_is_computed_anew_before_each_move() -> None:
     state, scratch = state_of(problem, warehouse.tables.home), scratch_of(problem)
     both_gain = [evaluate(problem, state, scratch, table, 1).gpu < 0 for table in (0, 1)]
     assert both_gain == [True, True]
-    assert len(HillClimbing(rounds=1).solve(task_of(warehouse, FREE)).moves.table) == 1
+    assert len(SingleMoves(rounds=1).solve(task_of(warehouse, FREE)).moves.table) == 1
 
 
-def test_hill_climbing_leaves_a_job_torn_that_the_search_brings_together() -> None:
+def test_single_moves_leave_a_job_torn_that_moves_of_jobs_bring_together() -> None:
     """ "Otherwise, Tetris sets R(job_j) to NULL temporarily, and will fix it at a later stage by replicating tables." (§3.3)"""
     warehouse = warehouse_of([0, 1, 2], [[0, 1, 2]], [[10.0, 10.0, 10.0]], [5.0])
     goals = replace(FREE, gpu_balance=1.0, storage_balance=0.0)
-    climbed, searched = (solver.solve(task_of(warehouse, goals)) for solver in (HillClimbing(), LateAcceptance()))
-    assert state_of(problem_of(warehouse, goals), climbed.home).job_region[0] == -1
-    assert state_of(problem_of(warehouse, goals), searched.home).job_region[0] >= 0
-    plan = plan_placement(warehouse, goals, HillClimbing(), MoveLimits(), ReplicaPolicy(), np.random.default_rng(1))
+    problem = problem_of(warehouse, goals)
+    assert state_of(problem, SingleMoves().solve(task_of(warehouse, goals)).home).job_region[0] == -1
+    for solver in (HillClimbing(), LateAcceptance()):
+        assert state_of(problem, solver.solve(task_of(warehouse, goals)).home).job_region[0] >= 0
+    plan = plan_placement(warehouse, goals, SingleMoves(), MoveLimits(), ReplicaPolicy(), np.random.default_rng(1))
     assert plan.replicas.jobs_without_region == 0
 
 
@@ -145,7 +148,7 @@ def test_a_table_for_two_models_that_no_region_has_both_of_is_copied() -> None:
     assert planned.job_region.tolist() == [0, 1]
 
 
-SOLVERS: list[Solver] = [HillClimbing(), LateAcceptance(fewest_steps=5_000), MixedInteger()]
+SOLVERS: list[Solver] = [SingleMoves(), HillClimbing(), LateAcceptance(fewest_steps=5_000), MixedInteger()]
 
 
 @pytest.mark.parametrize("seed", range(4))

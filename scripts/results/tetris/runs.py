@@ -14,10 +14,10 @@ from data_placement.objective.placement_state import state_of, total_cost
 from data_placement.objective.problem import problem_of
 from data_placement.placement_plan import PlacementPlan, plan_placement
 from data_placement.replicas import ReplicaPolicy
-from data_placement.solvers.hill_climbing import HillClimbing
 from data_placement.solvers.mixed_integer import MixedInteger
 from data_placement.solvers.plan import MoveLimits, PlacementTask, Solver, Start
 from data_placement.solvers.registry import SOLVERS
+from data_placement.solvers.single_moves import SingleMoves
 from data_placement.warehouse_generator import generate_warehouse
 from domain.events import JsonValue
 from domain.identifiers import ANY_GPU_MODEL
@@ -33,7 +33,7 @@ from simulator.policies.registry import policy_called
 
 SEED = 1
 NO_PLAN = "none"
-PAPER = "hill_climbing, one round"
+PAPER = "single_moves, one round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def run_case(case: Case) -> dict[str, JsonValue]:
 
 
 def _solver(name: str) -> Solver:
-    return HillClimbing(rounds=1) if name == PAPER else SOLVERS[name]()
+    return SingleMoves(rounds=1) if name == PAPER else SOLVERS[name]()
 
 
 def compile_everything() -> None:

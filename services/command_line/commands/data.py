@@ -58,6 +58,7 @@ class SolverName(StrEnum):
     """The ways to a better placement."""
 
     HILL_CLIMBING = "hill_climbing"
+    SINGLE_MOVES = "single_moves"
     LATE_ACCEPTANCE = "late_acceptance"
     JOINT = "joint"
     MILP = "milp"
