@@ -213,10 +213,13 @@ def _region_for_job(
     spare: Floats,
     job: int,
 ) -> int:
-    """The region with its GPUs, room for what it lacks, and most GPU hours to spare; one that lacks nothing before all others."""
+    """The region with its GPUs, and room for what it lacks, that lacks the fewest bytes; of equal ones that with most to spare.
+
+    Regions with GPU hours to spare for the job come before all others.
+    """
     gpu = problem.gpu_model[job]
     best = -1
-    lacking = 0.0
+    fewest = 0.0
     for region in range(len(free)):
         if problem.gpu_supply[gpu, region] <= 0.0:
             continue
@@ -226,13 +229,18 @@ def _region_for_job(
             missing += share * problem.table_bytes[problem.tables[pair]]
         if missing > free[region]:
             continue
+        fits = spare[gpu, region] >= problem.gpu_hours[job]
+        best_fits = best >= 0 and spare[gpu, best] >= problem.gpu_hours[job]
         if (
             best < 0
-            or (missing == 0.0) > (lacking == 0.0)
-            or ((missing == 0.0) == (lacking == 0.0) and spare[gpu, region] > spare[gpu, best])
+            or (fits and not best_fits)
+            or (
+                fits == best_fits
+                and (missing < fewest or (missing == fewest and spare[gpu, region] > spare[gpu, best]))
+            )
         ):
             best = region
-            lacking = missing
+            fewest = missing
     return best
 
 
@@ -248,16 +256,22 @@ def _copy_for_jobs(
 ) -> float:
     """Copies what training jobs lack to a region that has room for it; returns the bytes.
 
-    The region with the most GPU hours of their model to spare: the paper takes the one with the highest supply, and so
-    all such jobs would meet there.
+    The paper takes the region with the highest supply, and so all such jobs would meet there. Here what is to spare counts:
+    what jobs of the same priority, and of higher ones, leave. Where that is enough the copy is made that costs the least storage, so
+    that jobs that share tables share copies, too.
     """
     copied = 0.0
     spare = problem.gpu_supply.copy()
+    placed = np.zeros((*problem.demand_total.shape, len(free)))
     for job in range(len(problem.training)):
         if problem.gpu_model[job] >= 0 and job_region[job] >= 0:
-            spare[problem.gpu_model[job], job_region[job]] -= problem.gpu_hours[job]
+            placed[problem.gpu_model[job], problem.priority[job], job_region[job]] += problem.gpu_hours[job]
+    counted = 0
     for job in order:
         gpu = problem.gpu_model[job]
+        while counted <= problem.priority[job]:
+            spare -= placed[:, counted]
+            counted += 1
         if not problem.training[job] or gpu < 0:
             continue
         if job_region[job] >= 0 and problem.gpu_supply[gpu, job_region[job]] > 0.0:
@@ -377,7 +391,9 @@ def _copy_hot(
     copied = 0.0
     for gpu in range(len(problem.gpu_supply)):
         hotness = _readers_on(problem, gpu)
-        hottest = np.lexsort((np.arange(len(hotness)), -hotness))
+        # By readers for a byte: for one large table a thousand small ones are everywhere, with as many readers each.
+        worth = hotness / np.maximum(problem.table_bytes, 1.0)
+        hottest = np.lexsort((np.arange(len(hotness)), -worth))
         hottest = hottest[hotness[hottest] > 1]
         for region in np.flatnonzero(problem.gpu_supply[gpu] > 0.0).tolist():
             quota = max(0.0, free[region]) * share * problem.gpu_supply[gpu, region] / supply[region]
@@ -408,14 +424,14 @@ def _copy_until(
     order: Integers,
     quota: float,
 ) -> float:
-    """Copies tables in this order to the region until the next one exceeds the quota; returns the bytes."""
+    """Copies tables in this order to the region, those that the rest of the quota has room for; returns the bytes."""
     used = 0.0
     for table in order:
         if _holds(home, masks, table, region):
             continue
         size = _bytes_to_complete(problem, parts, table, region)
         if used + size > quota:
-            break
+            continue
         _complete(masks, parts, table, region)
         used += size
     return used

@@ -13,6 +13,7 @@ from data_placement.replicas import ReplicaPolicy, collocated_hours, plan_replic
 from data_placement.solvers.hill_climbing import HillClimbing
 from data_placement.solvers.plan import MoveLimits
 from data_placement.warehouse_generator import generate_warehouse
+from domain.warehouse import Jobs, Tables
 from tests.data_placement.warehouses import small_warehouse
 
 
@@ -58,6 +59,47 @@ def test_a_job_that_no_region_could_run_gets_its_tables_together_where_its_gpus_
         held = (state.home[tables] == region) | ((planned.masks[tables] >> region & 1) > 0)
         assert held.all()
         assert supply[region] > 0
+
+
+def test_a_job_is_copied_for_where_the_least_is_lacking_if_there_are_gpus_to_spare() -> None:
+    """Job 0 reads a large table of region 0 and a small one of region 1: the small one is copied, though region 2 is idle."""
+    warehouse = replace(
+        small_warehouse(1, tables=2, jobs=1, roomy=True),
+        tables=Tables(["large", "small"], np.array([1000, 1]), np.array([0, 1], np.int32), np.zeros(2, np.int64)),
+        jobs=Jobs(
+            names=["train"],
+            training=np.array([True]),
+            gpu_model=np.zeros(1, np.int32),
+            priority=np.zeros(1, np.int32),
+            priorities=(0, 1),
+            gpu_hours=np.array([10.0]),
+            cpu_hours=np.zeros(1),
+            application=np.full(1, -1, np.int32),
+            weight=np.ones(1),
+            table_start=np.array([0, 2]),
+            tables=np.array([0, 1], np.int32),
+        ),
+    )
+    policy = ReplicaPolicy(against_disasters=False, hot_storage_share=0.0)
+    for hours, region in ((20.0, 0), (5.0, 2)):
+        supply = np.array([[hours, 0.0, 100.0], [0.0, 0.0, 0.0]])
+        supplied = replace(warehouse, regions=replace(warehouse.regions, gpu_hours=supply))
+        problem = problem_of(supplied, V2)
+        planned = plan_replicas(supplied, problem, state_of(problem, warehouse.tables.home), policy)
+        assert planned.job_region[0] == region
+
+
+def test_a_hot_table_that_is_too_large_for_the_quota_holds_back_no_others() -> None:
+    warehouse = small_warehouse(11, tables=12, jobs=14, roomy=True)
+    sizes = warehouse.tables.size_bytes.copy()
+    readers = np.diff(warehouse.readers()[0])
+    sizes[np.argmax(readers)] = 400_000_000
+    warehouse = replace(warehouse, tables=replace(warehouse.tables, size_bytes=sizes))
+    problem = problem_of(warehouse, V2)
+    state = state_of(problem, warehouse.tables.home)
+    planned = plan_replicas(warehouse, problem, state, ReplicaPolicy(for_jobs=False, against_disasters=False))
+    assert planned.bytes_of_hot_tables > 0.0
+    assert planned.masks[np.argmax(readers)] == 0
 
 
 def test_partitions_alone_serve_the_jobs_in_less_storage() -> None:
