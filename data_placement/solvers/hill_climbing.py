@@ -43,4 +43,5 @@ class HillClimbing:
             moves_of(task.problem, task.start, climb.state, climb.ledger),
             finished=finished,
             saved=None if finished else saved_search(self, task, search.saved()),
+            communities=search.communities(),
         )
