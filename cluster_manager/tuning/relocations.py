@@ -268,6 +268,16 @@ def best_exchange(
     return leaving, coming
 
 
+@compiled_part
+def is_full_of(side: Side, count: int, kinds: Integers, kind: int, arrays: RoundArrays) -> bool:
+    """Whether all jobs of a machine that may move are of one kind, and leave no GPU idle."""
+    for place in range(count):
+        if kinds[side.jobs[place]] != kind:
+            return False
+    full: bool = side.room[GPUS] == count * arrays.gpus[kind]
+    return full
+
+
 @compiled
 def relocate(arrays: RoundArrays, prices: Reals, one: Side, other: Side, kinds: Integers, left: Integers) -> None:
     """Searches from where all jobs are, for so many trials as are left. `kinds` are those of `kinds_of`."""
@@ -284,6 +294,11 @@ def relocate(arrays: RoundArrays, prices: Reals, one: Side, other: Side, kinds: 
                     break
                 other_count = movable(arrays, second, other.jobs, other.room)
                 if machine == second or other_count > MOST_EXCHANGED:
+                    continue
+                if is_full_of(one, count, kinds, kinds[one.jobs[0]], arrays) and is_full_of(
+                    other, other_count, kinds, kinds[one.jobs[0]], arrays
+                ):
+                    # One of a kind for another of it is all that would fit.
                     continue
                 leaving, coming = best_exchange(arrays, one, count, other, other_count, kinds, prices, left)
                 if leaving == 0:
