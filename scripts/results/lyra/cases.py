@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from domain.identifiers import GpuModel
 from formats.trace import TraceRow
+from regional_scheduler.elastic.lyra import LyraElastic
 from regional_scheduler.reclaiming.fewest_workloads import FewestWorkloadsFirst
 from regional_scheduler.reclaiming.least_preemption_cost import LeastPreemptionCost
 from regional_scheduler.reclaiming.random_machines import RandomMachines
-from simulator.baselines.fifo import FIFO
+from simulator.baselines.fifo import FIFO, YARN_CS
 from simulator.baselines.lyra import AFS, GANDIVA_ELASTIC, LYRA, LYRA_ELASTIC_ONLY, LYRA_LOANING_ONLY
 from simulator.inputs.regions import anywhere
 from simulator.policies.policy import Policy
@@ -52,11 +53,17 @@ class Case:
     load: float = LOAD
     days: float = DAYS
     """How long the window is, from its first day on."""
+    most_times: int = 2
+    """How many times its tasks an elastic job may have."""
+    elastic_on_loans: bool = False
+    """Whether fungible jobs are elastic ones as far as there are any, so that what is on loan makes jobs faster."""
 
 
 POLICIES: dict[str, Policy] = {
     "fifo": replace(FIFO, uses_loans=False),
+    "blocking": replace(YARN_CS, uses_loans=False),
     "lyra": LYRA,
+    "lyra, cheap": replace(LYRA, elastic=LyraElastic(resize_pause_s=1.0, loss_weight=1.0)),
     "loaning": LYRA_LOANING_ONLY,
     "loaning, least cost": replace(LYRA_LOANING_ONLY, reclaiming=LeastPreemptionCost()),
     "loaning, SCF": replace(LYRA_LOANING_ONLY, reclaiming=FewestWorkloadsFirst()),
@@ -94,6 +101,10 @@ def all_cases() -> tuple[Case, ...]:
         *(Case("checkpoints", f"{share:.0%}", "loaning", checkpointing=share) for share in (0.2, 0.4, 0.6, 0.8)),
         *(Case("estimates", f"{share:.0%}", "elastic", wrong_estimates=share) for share in (0.2, 0.4, 0.6)),
         *(Case("imperfect", name, "lyra", name, scaling_loss=0.2) for name in ("Basic", "Ideal")),
+        Case("reasons", "FIFO that blocks", "blocking"),
+        Case("reasons", "a resize costs 1 s, losses count once", "lyra, cheap"),
+        Case("reasons", "up to 4 times the tasks", "lyra", most_times=4),
+        Case("reasons", "fungible jobs are elastic", "lyra", elastic_on_loans=True),
     )
 
 
@@ -103,7 +114,11 @@ def rows_of(rows: Sequence[TraceRow], case: Case) -> tuple[TraceRow, ...]:
     window = [row for row in rows if from_s <= row.submit_s < until_s and row.gpus > 0]
     ideal = case.scenario == "Ideal"
     elastic = _drawn(window, ELASTIC_LOAD, "elastic", lambda row: row.gpus >= 2 and row.duration_s >= 3600.0)
-    fungible = frozenset[str]() if case.scenario == "Heterogeneous" else _drawn(window, FUNGIBLE_LOAD, "fungible")
+    fungible = frozenset[str]()
+    if case.scenario != "Heterogeneous":
+        fungible = _drawn(
+            window, FUNGIBLE_LOAD, "fungible", lambda row: not case.elastic_on_loans or row.workload_id in elastic
+        )
     made = []
     for row in window:
         scales = ideal or row.workload_id in elastic
@@ -117,7 +132,7 @@ def rows_of(rows: Sequence[TraceRow], case: Case) -> tuple[TraceRow, ...]:
                 gpus=row.gpus * (LOANED_PER_TRAINING_GPU if moves and case.policy == OPPORTUNISTIC else 1),
                 tasks=workers,
                 min_tasks=workers if scales else None,
-                max_tasks=2 * workers if scales else None,
+                max_tasks=case.most_times * workers if scales else None,
                 fungible=moves,
                 checkpoint_s=CHECKPOINT_S if saves else None,
             )

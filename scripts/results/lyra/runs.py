@@ -120,11 +120,15 @@ def run_case(case: Case) -> dict[str, JsonValue]:
     figures, counts = figures_of(record), record.counts
     on_loan = np.array([name.startswith(f"{INFERENCE}-") for name in record.machines.names])
     window = FROM_DAY * DAY_S, (FROM_DAY + case.days) * DAY_S
+    run_s = sum(row.duration_s for row in rows)
     reclaimed = int((record.attempts.end == AttemptEnd.RECLAIMED).sum())
     return {
         **asdict(case),
         "workloads": figures.workloads,
         "completed": figures.completed,
+        "mean_run_s": round(run_s / max(1, len(rows)), 1),
+        "elastic_jobs": round(sum(row.max_tasks is not None for row in rows) / max(1, len(rows)), 4),
+        "elastic_run_s": round(sum(row.duration_s for row in rows if row.max_tasks is not None) / run_s, 4),
         "training_gpus": int(record.machines.gpus[~on_loan].sum()),
         "inference_gpus": int(record.machines.gpus[on_loan].sum()),
         "queueing_s": figures.queueing_s.as_json(),
