@@ -38,6 +38,10 @@ class Table:
         """Whether a region that holds no copy of the table holds so many of its newest partitions."""
         return dict(self.newest_held).get(region, 0) >= newest
 
+    def is_copied_in_part(self, newest: int | None) -> bool:
+        """Whether a copy of so many of the newest partitions (None: all) may be of less than the whole table."""
+        return newest is not None or bool(self.lags_s) or bool(self.newest_held)
+
     def regions_within(self, max_age_s: float) -> tuple[RegionId, ...]:
         """The regions whose copy is behind by at most so much, home first."""
         lags = dict(self.lags_s)

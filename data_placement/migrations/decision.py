@@ -13,7 +13,7 @@ from typing import TypeAlias
 from data_placement.links import Links
 from data_placement.migrations.bandwidth import committed_bytes
 from data_placement.migrations.life_cycle import BEFORE_SWITCH, BEGUN, MigrationState
-from data_placement.migrations.migration import Migration, RoutePart, newest_to_copy
+from data_placement.migrations.migration import Migration, RoutePart, bytes_to_copy, newest_to_copy
 from data_placement.migrations.order import Relocation, WaitingMove, order_of_moves
 from data_placement.migrations.over_commitment import without_room
 from data_placement.migrations.storage import Storage, room
@@ -284,15 +284,9 @@ class _Admission:
         return None if known is None or known.size_bytes != table.size_bytes else known
 
     def _to_copy(self, migration: Migration, table: Table) -> int:
-        """Bytes that the target lacks; those of the whole table where nobody knows what it has."""
-        if migration.target in table.regions_up_to_date:
-            return 0
-        known = self._partitions_of(table)
-        if known is None:
-            return table.size_bytes
-        return known.missing_bytes(
-            migration.target, newest_to_copy(table, migration.target, migration.newest_partitions)
-        )
+        """Bytes that the target lacks."""
+        known = self._around.partitions(table.table)
+        return bytes_to_copy(table, migration.target, migration.newest_partitions, known)
 
     def _charge(self, migration: Migration, copied: int, parts: tuple[RoutePart, ...]) -> None:
         begun = replace(migration, state=MigrationState.COPYING, copy_bytes=copied, parts=parts)

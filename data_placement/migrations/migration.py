@@ -123,6 +123,15 @@ def newest_to_copy(table: Table, target: RegionId, newest: int | None) -> int | 
     return None if target in table.regions else newest
 
 
+def bytes_to_copy(table: Table, target: RegionId, newest: int | None, partitions: TablePartitions | None) -> int:
+    """Bytes that the target lacks of so many of the newest partitions; of the whole table where nobody knows what it has."""
+    if target in table.regions_up_to_date:
+        return 0
+    if partitions is None or partitions.size_bytes != table.size_bytes:
+        return table.size_bytes
+    return partitions.missing_bytes(target, newest_to_copy(table, target, newest))
+
+
 def wider(one: int | None, other: int | None) -> int | None:
     """Which of two numbers of newest partitions is more; None: all of them."""
     return None if one is None or other is None else max(one, other)

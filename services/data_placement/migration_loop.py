@@ -49,6 +49,7 @@ from services.database.connection import AnyConnection
 from services.database.engine import Database
 from services.database.errors import DatabaseUnavailable
 from services.database.lease_store import Lease, LeaseLost, assert_held
+from services.database.partition_copy_store import load_partition_files
 from services.database.revision_store import load_revisions
 from services.global_scheduler.surroundings import SurroundingsKeeper
 
@@ -337,9 +338,7 @@ class MigrationLoop:
         await self._database.run(record)
 
     async def _order(self, migration: Migration, task: MoverTask, look: _Look, token: int) -> MoverOrder:
-        partitions = await self._database.run(
-            partial(migration_store.load_partitions, table=migration.table), snapshot=True
-        )
+        partitions = await self._database.run(partial(load_partition_files, table=migration.table), snapshot=True)
         table = look.tables.get(migration.table)
         source = migration.leaves or (migration.target if table is None else table.home)
         return MoverOrder(

@@ -32,6 +32,7 @@ from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from formats.table_events import table_moved_details
 from services.data_placement.migration_rows import MIGRATION_COLUMNS, migration_of_row, parts_document
+from services.data_placement.partitions_look import missing_bytes
 from services.database import event_store
 from services.database.channels import CATALOG_CHANNEL, DATA_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -82,8 +83,9 @@ class Enqueued:
 async def enqueue(connection: AnyConnection, wanted: Sequence[WantedMigration], now: float) -> Enqueued:
     """Enqueues migrations, all in one transaction; those that make no sense any more are passed over with the reason.
 
-    What is on the way to the same place already is not enqueued again; where that is more urgent now, it becomes so, and
-    where it has not begun, it brings as many partitions as are wanted now.
+    What is on the way to the same place already is not enqueued again; where that is more urgent now, it becomes so,
+    where it has not begun, it brings as many partitions as are wanted now, and where a plan wants it too, it is made also
+    when no workload waits for it any more.
     """
     wanted = _widest(wanted)
     tables = await _tables_named(connection, [each.table for each in wanted], lock=False)
@@ -100,9 +102,10 @@ async def enqueue(connection: AnyConnection, wanted: Sequence[WantedMigration], 
         active.setdefault(each.table, []).append((0, each.target, each.leaves is not None))
     await _make_urgent(connection, [each for each in wanted if each.deadline_s is not None])
     await _widen(connection, wanted)
+    await _want_in_any_case(connection, [each for each in wanted if not each.on_demand])
     numbers = await _insert(connection, accepted, now)
     wake_after_commit(connection, DATA_CHANNEL)
-    size = sum(table.size_bytes for _, table in accepted)
+    size = await missing_bytes(connection, [(table, each.target, each.newest_partitions) for each, table in accepted])
     return Enqueued(tuple(numbers), size, tuple(passed_over))
 
 
@@ -303,14 +306,6 @@ async def load_links(connection: AnyConnection) -> Links:
     return Links(rates, 0.0 if rates else DEFAULT_BYTES_PER_S)
 
 
-async def load_partitions(connection: AnyConnection, table: TableId) -> list[tuple[str, int, str]]:
-    """Name, size and checksum of each partition that the catalog knows, by name."""
-    cursor = await connection.execute(
-        "SELECT partition, size_bytes, checksum FROM data_partitions WHERE data_table = %s ORDER BY partition", (table,)
-    )
-    return [(str(name), int(size), str(checksum)) for name, size, checksum in await cursor.fetchall()]
-
-
 async def load_tables(connection: AnyConnection, names: Iterable[TableId]) -> dict[TableId, Table]:
     """What the catalog says of these tables; those that are not in it are left out."""
     return await _tables_named(connection, list(names), lock=False)
@@ -401,6 +396,16 @@ async def _widen(connection: AnyConnection, wanted: Sequence[WantedMigration]) -
             [each.target for each in wanted],
             [each.newest_partitions for each in wanted],
         ),
+    )
+
+
+async def _want_in_any_case(connection: AnyConnection, wanted: Sequence[WantedMigration]) -> None:
+    """What was on the way for workloads alone is not given up any more when none of them waits for it."""
+    await connection.execute(
+        """UPDATE data_migrations m SET on_demand = false
+             FROM unnest(%s::text[], %s::text[]) AS u (data_table, target)
+            WHERE m.ended_s IS NULL AND m.on_demand AND m.data_table = u.data_table AND m.target = u.target""",
+        ([each.table for each in wanted], [each.target for each in wanted]),
     )
 
 

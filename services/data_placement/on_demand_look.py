@@ -192,7 +192,7 @@ def _read_in_part(queue: _Queue, catalog: Catalog) -> list[TableId]:
     for _, _, specification in queue.awaiting:
         for each in specification.tables:
             table = catalog.table(each.table)
-            if table is not None and (each.newest_partitions is not None or table.lags_s or table.newest_held):
+            if table is not None and table.is_copied_in_part(each.newest_partitions):
                 found.add(each.table)
     return sorted(found)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.identifiers import TableId
+from data_placement.migrations.migration import bytes_to_copy
+from domain.identifiers import RegionId, TableId
+from domain.table import Table
 from domain.table_partitions import TablePartitions
 from services.database.connection import AnyConnection
 from services.database.partition_copy_store import load_table_partitions
@@ -35,3 +37,10 @@ class PartitionsLook:
             found = await load_table_partitions(connection, unknown)
             self._known.update({table: found.get(table) for table in unknown})
         return {table: known for table in tables if (known := self._known[table]) is not None}
+
+
+async def missing_bytes(connection: AnyConnection, copies: Sequence[tuple[Table, RegionId, int | None]]) -> int:
+    """What these copies of tables, of so many of the newest partitions (None: all), bring to their regions, all together."""
+    in_part = [table.table for table, _, newest in copies if table.is_copied_in_part(newest)]
+    partitions = await load_table_partitions(connection, in_part)
+    return sum(bytes_to_copy(table, target, newest, partitions.get(table.table)) for table, target, newest in copies)

@@ -89,6 +89,14 @@ async def _newest_held(
     return found
 
 
+async def load_partition_files(connection: AnyConnection, table: TableId) -> list[tuple[str, int, str]]:
+    """Name, size and checksum of each partition of a table, by name."""
+    cursor = await connection.execute(
+        "SELECT partition, size_bytes, checksum FROM data_partitions WHERE data_table = %s ORDER BY partition", (table,)
+    )
+    return [(str(name), int(size), str(checksum)) for name, size, checksum in await cursor.fetchall()]
+
+
 async def load_table_partitions(connection: AnyConnection, tables: Sequence[TableId]) -> dict[TableId, TablePartitions]:
     """Of these tables, as far as they have any."""
     held: dict[TableId, dict[RegionId, frozenset[str]]] = {}

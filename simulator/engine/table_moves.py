@@ -154,9 +154,12 @@ class TableMoves:
         """Unless the same is on the way already; where that has not begun, it brings what this one would."""
         for number, other in self._migrations.items():
             if (other.table, other.target) == (migration.table, migration.target) and not other.ended:
+                newest = other.newest_partitions
                 if other.state is MigrationState.PLANNED:
-                    newest = wider(other.newest_partitions, migration.newest_partitions)
-                    self._migrations[number] = replace(other, newest_partitions=newest)
+                    newest = wider(newest, migration.newest_partitions)
+                # What is requested too is made also when no workload waits for it any more.
+                on_demand = other.on_demand and migration.on_demand
+                self._migrations[number] = replace(other, newest_partitions=newest, on_demand=on_demand)
                 return
         self._number += 1
         self._migrations[self._number] = replace(migration, number=self._number)

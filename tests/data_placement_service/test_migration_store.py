@@ -327,6 +327,31 @@ def test_what_has_not_begun_brings_what_is_wanted_by_now(database_url: str) -> N
     scenario(database_url, story)
 
 
+def test_what_is_enqueued_counts_the_bytes_that_are_missing_alone(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await partition(database, T, p1=1.0, p2=2.0, p3=3.0, p4=4.0)
+        assert (await enqueue(database, WantedMigration(T, B, newest_partitions=2))).bytes == 20
+        await copied(database, await only(database), ("p4", "p3"), 20)
+        assert (await enqueue(database, WantedMigration(T, B))).bytes == 20
+        # Where a complete copy is, nothing is copied.
+        assert (await enqueue(database, WantedMigration(U, C, B))).bytes == 0
+
+    scenario(database_url, story)
+
+
+def test_what_a_plan_wants_too_is_made_although_nobody_waits_for_it_any_more(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await enqueue(database, WantedMigration(T, B, deadline_s=90.0, on_demand=True))
+        await enqueue(database, WantedMigration(T, B, deadline_s=99.0, on_demand=True))
+        assert (await only(database)).on_demand
+        await enqueue(database, WantedMigration(T, B))
+        assert not (await only(database)).on_demand
+        await enqueue(database, WantedMigration(T, B, deadline_s=80.0, on_demand=True))
+        assert not (await only(database)).on_demand
+
+    scenario(database_url, story)
+
+
 def test_a_copy_that_is_behind_takes_what_it_has(database_url: str) -> None:
     async def story(database: Database) -> None:
         await partition(database, U, p1=1.0, p2=2.0, p3=3.0)

@@ -129,6 +129,27 @@ def test_the_rest_of_a_copy_of_partitions_is_all_that_comes_after_it() -> None:
     assert found.starts()["w"] == 270.0
 
 
+def test_what_is_requested_too_is_made_although_nobody_waits_for_it_any_more() -> None:
+    """North is busy at first, and then the better place to wait for."""
+    north = RegionId("north")
+    fleet = Fleet((*FLEET.regions, region("north", [machine("n0", 8, A100)])))
+    tables = [CLICKS, Table(TableId("images"), 1, north)]
+    links = Links({(EAST, WEST): 1.0, (EAST, north): 2.0}, 0.0)
+    busy = [
+        replace(row(name, 0.0, 5.0), tables=(TableId("images"),), gpu_model=A100, gpus=8) for name in ("one", "next")
+    ]
+    rows = [*busy, reads_clicks("w", 1.0, 30.0, A100), row("last", 0.0, 3_000.0)]
+
+    def copies(*requested: TableMoveAt) -> list[object]:
+        given = TableMovesInput(list(requested), links, on_demand=True)
+        found = checked_run(policies()["fifo"], rows, fleet, tables=tables, table_moves=given)
+        return [event["region"] for event in found.log if event["event"] == "table_moved"]
+
+    faster = TableMoveAt(20.0, CLICKS.table, north, False)
+    assert copies(faster) == ["north"]
+    assert copies(TableMoveAt(10.0, CLICKS.table, WEST, False), faster) == ["west", "north"]
+
+
 def test_the_quota_of_the_day_holds() -> None:
     other = Table(TableId("images"), 1_000, EAST)
     moves = [TableMoveAt(0.0, each.table, WEST, False) for each in (CLICKS, other)]
