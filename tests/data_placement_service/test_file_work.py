@@ -444,6 +444,25 @@ def test_some_partitions_alone_and_then_the_rest(storage: dict[str, Path]) -> No
     assert files(storage, "b") == {third: CONTENTS[third]}
 
 
+def test_what_a_try_copied_that_is_not_wanted_any_more_goes(storage: dict[str, Path]) -> None:
+    """Newer partitions came meanwhile: of the newest two only one is what it was."""
+    first, second, third = sorted(CONTENTS)
+
+    def newest(*names: str, **changes: object) -> MoverOrder:
+        size = sum(len(CONTENTS[name]) for name in names)
+        parts = (OrderedPart(("a", "b"), size),)
+        return replace(order(storage, partitions=named(*names), parts=parts), **changes)  # type: ignore[arg-type]  # fields by name
+
+    carry_out(newest(first, second), Unhurried())
+    carry_out(newest(second, third, token=2), Unhurried())
+    carry_out(newest(second, third, task=MoverTask.VERIFY), Unhurried())
+    carry_out(newest(second, third, task=MoverTask.SETTLE), Unhurried())
+    assert files(storage, "b") == {name: CONTENTS[name] for name in (second, third)}
+    # What another migration brought is not its to remove.
+    carry_out(newest(first, migration=8), Unhurried())
+    assert files(storage, "b").keys() > CONTENTS.keys()
+
+
 def test_a_partition_that_is_damaged_is_not_verified(storage: dict[str, Path]) -> None:
     name = sorted(CONTENTS)[2]
     some = order(storage, partitions=named(name), parts=(OrderedPart(("a", "b"), len(CONTENTS[name])),))

@@ -70,6 +70,7 @@ def _copy(order: MoverOrder, folders: Mapping[str, RegionFolder], progress: Prog
         return ""  # the target has a complete copy already
     partitions = _partitions(order, folders)
     _remove_begun(order, folders)
+    _remove_unwanted(order, folders[order.target])
     source = folders[order.parts[0].path[0]]
     missing = [each for each in partitions if not _is_there(source, folders[order.target], order, each, progress)]
     for partition, path in zip(missing, paths_of(missing, order.parts), strict=True):
@@ -84,6 +85,16 @@ def _remove_begun(order: MoverOrder, folders: Mapping[str, RegionFolder]) -> Non
         for name in folders[region].own_files(order.table, order.migration):
             if name.startswith(part_name(order.migration)):
                 folders[region].remove(order.table, name)
+
+
+def _remove_unwanted(order: MoverOrder, target: RegionFolder) -> None:
+    """What earlier tries copied that is none of the order's partitions any more, for the table has grown: nobody counts it."""
+    wanted = {partition.name for partition in order.partitions}
+    prefix = mark_name(order.migration)
+    for mark in target.own_files(order.table, order.migration) if wanted else ():
+        if mark.startswith(prefix) and mark.removeprefix(prefix) not in wanted:
+            target.remove(order.table, mark.removeprefix(prefix))
+            target.remove(order.table, mark)
 
 
 def _partitions(order: MoverOrder, folders: Mapping[str, RegionFolder]) -> Sequence[Partition]:
