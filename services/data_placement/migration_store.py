@@ -32,7 +32,7 @@ from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from formats.table_events import table_moved_details
 from services.data_placement.migration_rows import MIGRATION_COLUMNS, migration_of_row, parts_document
-from services.data_placement.partitions_look import missing_bytes
+from services.data_placement.partitions_look import missing_bytes, why_not_newest
 from services.database import event_store
 from services.database.channels import CATALOG_CHANNEL, DATA_CHANNEL
 from services.database.connection import AnyConnection, wake_after_commit
@@ -194,13 +194,14 @@ async def switch(
 ) -> Migration:
     """The catalog names the copy from now on, and the migration is past its switch, both or neither.
 
-    Where the table is gone, has grown, or has another home by now, or the fleet has not the region any more, the try has failed
-    instead, and the reason says so.
+    Where the table is gone, has grown, has newer partitions than were copied or another home by now, or the fleet has not
+    the region any more, the try has failed instead, and the reason says so.
     """
     await lock_revision(connection, Subject.CATALOG)
     table = (await _tables_named(connection, [migration.table], lock=True)).get(migration.table)
     # A fleet that is applied asks the catalog for homes under the lock of its revision, before this transaction or after it.
     problem = switch_problem(table, migration) or await _why_no_region(connection, migration.target)
+    problem = problem or await why_not_newest(connection, migration)
     if table is None or problem:
         return await advance(
             connection, migration, MigrationHappening.TRY_FAILED, token, now, {"reason": problem, "retry_s": now}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from data_placement.migrations.migration import bytes_to_copy
+from data_placement.migrations.migration import Migration, bytes_to_copy
 from domain.identifiers import RegionId, TableId
 from domain.table import Table
 from domain.table_partitions import TablePartitions
@@ -44,3 +44,15 @@ async def missing_bytes(connection: AnyConnection, copies: Sequence[tuple[Table,
     in_part = [table.table for table, _, newest in copies if table.is_copied_in_part(newest)]
     partitions = await load_table_partitions(connection, in_part)
     return sum(bytes_to_copy(table, target, newest, partitions.get(table.table)) for table, target, newest in copies)
+
+
+async def why_not_newest(connection: AnyConnection, migration: Migration) -> str:
+    """Why a copy of the newest partitions is none of them any more, in a sentence; empty: it is. One that comes while the
+    oldest goes changes no size."""
+    if not migration.partitions:
+        return ""
+    known = (await load_table_partitions(connection, [migration.table])).get(migration.table)
+    newest = () if known is None else known.newest(len(migration.partitions))
+    if tuple(partition.name for partition in newest) == migration.partitions:
+        return ""
+    return f"the newest partitions of {migration.table} are others by now"

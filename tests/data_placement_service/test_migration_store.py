@@ -327,6 +327,31 @@ def test_what_has_not_begun_brings_what_is_wanted_by_now(database_url: str) -> N
     scenario(database_url, story)
 
 
+def test_partitions_that_are_not_the_newest_any_more_are_copied_again(database_url: str) -> None:
+    """The oldest went and another came, of the same size: the table is as large as before."""
+
+    async def story(database: Database) -> None:
+        await partition(database, T, p1=1.0, p2=2.0, p3=3.0, p4=4.0)
+        await enqueue(database, WantedMigration(T, B, newest_partitions=2))
+
+        async def replace_oldest(connection: AnyConnection) -> None:
+            await connection.execute(
+                "UPDATE data_partitions SET partition = 'p5', created_s = 5 WHERE partition = 'p1'"
+            )
+            await connection.execute("UPDATE data_tables SET last_partition_s = 5 WHERE data_table = 't'")
+
+        await database.run(replace_oldest)
+        failed = await copied(database, await only(database), ("p4", "p3"), 20)
+        assert (failed.state, failed.reason) == (
+            MigrationState.FAILED,
+            "the newest partitions of t are others by now",
+        )
+        await copied(database, failed, ("p5", "p4"), 20)
+        assert (await database.run(catalog_store.load_catalog)).table(T) == Table(T, 40, A, newest_held=((B, 2),))
+
+    scenario(database_url, story)
+
+
 def test_what_is_enqueued_counts_the_bytes_that_are_missing_alone(database_url: str) -> None:
     async def story(database: Database) -> None:
         await partition(database, T, p1=1.0, p2=2.0, p3=3.0, p4=4.0)
