@@ -48,7 +48,7 @@ from simulator.engine.event_queue import Happens
 from simulator.engine.readers_of_tables import ReadersOfTables
 from simulator.engine.workloads import SimulatedWorkload
 from simulator.engine.world import World
-from simulator.inputs.table_moves import TableMovesInput
+from simulator.inputs.table_moves import TableMoveAt, TableMovesInput
 
 LOOK_AGAIN_S = 300.0
 """So often it is looked whether what read an old copy has ended."""
@@ -81,7 +81,7 @@ class TableMoves:
         self._begun: dict[int, int] = {}
         """Bytes of copies by the day on which they began."""
         self._wanted: frozenset[tuple[TableId, RegionId]] = frozenset()
-        self._partitions = dict(given.partitions)
+        self._partitions = given.partitions_in(world.catalog)
         self._stored = stored_bytes(world.catalog, self._partitions)
         self.moved = 0
         """How many copies were completed."""
@@ -136,7 +136,7 @@ class TableMoves:
                 continue
             deadline_s = None if move.deadline_s is None else self._start_s + move.deadline_s
             leaves = table.home if move.moves_home else None
-            newest = newest_to_copy(table, move.target, move.newest_partitions)
+            newest = newest_to_copy(table, move.target, self._newest_partitions(move))
             self._enqueue(
                 Migration(
                     0,
@@ -149,6 +149,12 @@ class TableMoves:
                     newest_partitions=newest,
                 )
             )
+
+    def _newest_partitions(self, move: TableMoveAt) -> int | None:
+        parts = self._partitions.get(move.table)
+        if move.newest_share is None or parts is None:
+            return move.newest_partitions
+        return parts.newest_of_share(move.newest_share)
 
     def _enqueue(self, migration: Migration) -> None:
         """Unless the same is on the way already; where that has not begun, it brings what this one would."""

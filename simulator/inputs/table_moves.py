@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from data_placement.links import Links
 from data_placement.migrations.bandwidth import BACKGROUND_SHARE
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, TableId
-from domain.table_partitions import TablePartitions
+from domain.table_partitions import TablePartition, TablePartitions
 from formats.problems import FieldProblem, FormatError
 
 HOME, COPY = "home", "copy"
@@ -35,7 +35,9 @@ class TableMoveAt:
     deadline_s: float | None = None
     """After the beginning of the run; None: in the background."""
     newest_partitions: int | None = None
-    """Of a copy: so many of the newest partitions alone; None: the whole table."""
+    """Of a copy: so many of the newest partitions alone; None: the whole table, or `newest_share` of it."""
+    newest_share: float | None = None
+    """Of a copy: the newest partitions alone that are this part of the table's bytes, as a plan has it; None: the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,24 @@ class TableMovesInput:
     partitions: Mapping[TableId, TablePartitions] = field(default_factory=dict)
     """Of tables that are read, or copied, in part."""
 
+    def partitions_in(self, catalog: Catalog) -> dict[TableId, TablePartitions]:
+        """Of tables that are read, or copied, in part. One of which nothing is known consists of the parts that are copied."""
+        found = dict(self.partitions)
+        shares: dict[TableId, set[float]] = {}
+        for move in self.moves:
+            if move.newest_share is not None and move.table not in found:
+                shares.setdefault(move.table, set()).add(move.newest_share)
+        for name, of_table in sorted(shares.items()):
+            table = catalog.table(name)
+            if table is not None:
+                found[name] = _cut(table.size_bytes, of_table)
+        return found
+
 
 def read_table_moves(path: Path) -> tuple[TableMoveAt, ...]:
     """The moves of a CSV file, in its order: `table` and `target`; optional `t_s` (0), `kind` (home, or copy), `priority` (0),
-    `deadline_s`, `newest_partitions` (of a copy: so many of the newest alone). What `topmast data plan -o` writes is such a file; other columns are not read.
+    `deadline_s`, `newest_partitions` or `newest_share` (of a copy: so many of the newest alone, or so much of the table's
+    bytes). What `topmast data plan -o` writes is such a file; other columns are not read.
 
     Raises FormatError that names row and column.
     """
@@ -78,7 +94,7 @@ def read_table_moves(path: Path) -> tuple[TableMoveAt, ...]:
 
 
 def check_table_moves(given: TableMovesInput, catalog: Catalog, fleet: Fleet, source: str) -> None:
-    """Raises FormatError for tables and regions that there are not."""
+    """Raises FormatError for tables and regions that there are not, and for numbers of partitions that nobody knows."""
     regions = {region.region for region in fleet.regions}
     for number, move in enumerate(given.moves):
         place = f"moves[{number}]"
@@ -88,6 +104,21 @@ def check_table_moves(given: TableMovesInput, catalog: Catalog, fleet: Fleet, so
         if move.target not in regions:
             description = f"{move.target} is no region of the fleet; the regions are {', '.join(sorted(regions))}"
             raise FormatError(source, [FieldProblem(f"{place}.target", description)])
+        if move.newest_partitions is not None and move.table not in given.partitions:
+            description = f"nothing is known of the partitions of {move.table}; say newest_share, the part of its bytes"
+            raise FormatError(source, [FieldProblem(f"{place}.newest_partitions", description)])
+
+
+def _cut(size_bytes: int, shares: Collection[float]) -> TablePartitions:
+    """A table cut where the newest partitions are these parts of its bytes."""
+    ends = sorted({math.ceil(share * size_bytes) for share in shares} | {size_bytes})
+    begins = [0, *ends[:-1]]
+    return TablePartitions(
+        tuple(
+            TablePartition(f"newest-{number}", end - begin)
+            for number, (begin, end) in enumerate(zip(begins, ends, strict=True), 1)
+        )
+    )
 
 
 def _move(row: Mapping[str, str | None]) -> TableMoveAt:
@@ -102,6 +133,11 @@ def _move(row: Mapping[str, str | None]) -> TableMoveAt:
     priority, newest = _number(row, "priority") or 0.0, _number(row, "newest_partitions")
     if newest is not None and (kind == HOME or newest < 1 or newest != int(newest)):
         raise ValueError("newest_partitions must be a whole number from 1 on, of a copy; a home has all partitions")
+    share = _number(row, "newest_share")
+    if share is not None and (kind == HOME or not 0.0 < share <= 1.0):
+        raise ValueError("newest_share must be more than 0 and at most 1, of a copy; a home has all partitions")
+    if share is not None and newest is not None:
+        raise ValueError("newest_share and newest_partitions say the same; leave one of them empty")
     return TableMoveAt(
         t_s or 0.0,
         TableId(table),
@@ -110,6 +146,7 @@ def _move(row: Mapping[str, str | None]) -> TableMoveAt:
         int(priority),
         deadline_s,
         None if newest is None else int(newest),
+        share,
     )
 
 

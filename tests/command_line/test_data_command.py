@@ -2,13 +2,17 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from services.command_line.exit_code import ExitCode
 from services.command_line.main import app
+from simulator.inputs.table_moves import read_table_moves
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -35,8 +39,27 @@ def test_a_plan_in_json_has_figures_before_and_after(warehouse: Path, tmp_path: 
     assert plan["peak_rss_mib"] > 0
     with moves.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == plan["moves"] > 0
-    assert sum(int(row["bytes"]) for row in rows) == pytest.approx(plan["moved_bytes"], rel=1e-9)
+    homes = [row for row in rows if row["kind"] == "home"]
+    assert len(homes) == plan["moves"] > 0
+    assert sum(int(row["bytes"]) for row in homes) == pytest.approx(plan["moved_bytes"], rel=1e-9)
+
+
+def test_a_simulation_reads_the_homes_and_copies_that_a_plan_writes(warehouse: Path, tmp_path: Path) -> None:
+    folder, file = tmp_path / "newest", tmp_path / "moves.csv"
+    shutil.copytree(warehouse, folder)
+    reads = parquet.read_table(folder / "reads.parquet")
+    parquet.write_table(reads.append_column("newest_share", pa.array([0.25] * len(reads))), folder / "reads.parquet")
+    code, output = run("plan", str(folder), "--partition-copies", "--no-disaster-copies", "-o", str(file))
+    assert code == 0, output
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    moves = read_table_moves(file)
+    assert [(move.table, move.target, move.moves_home) for move in moves] == [
+        (row["table"], row["target"], row["kind"] == "home") for row in rows
+    ]
+    assert {row["kind"] for row in rows} == {"home", "copy"}
+    assert {move.newest_share for move in moves} == {None, 0.25}
+    assert all(move.newest_share is None for move in moves if move.moves_home)
 
 
 def test_the_same_seed_makes_the_same_files(warehouse: Path, tmp_path: Path) -> None:

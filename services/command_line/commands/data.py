@@ -103,7 +103,9 @@ HomeShareOption = Annotated[
 ]
 PlanOption = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="FILE", dir_okay=False, callback=in_a_folder, help="Write the moves (CSV)."),
+    typer.Option(
+        "-o", "--out", metavar="FILE", dir_okay=False, callback=in_a_folder, help="Write new homes and copies (CSV)."
+    ),
 ]
 MovesOption = Annotated[int, typer.Option("--explain", min=0, help="Explain so many of the first moves.")]
 SaveOption = Annotated[
@@ -318,21 +320,23 @@ def _explained(warehouse: Warehouse, found: PlacementPlan, count: int) -> list[s
 
 
 def _write_moves(path: Path, warehouse: Warehouse, found: PlacementPlan) -> None:
+    """New homes and new copies, as `topmast simulate --table-moves` reads them; of new homes also what they gain."""
     import csv
 
+    from data_placement.plan_document import proposed_moves
     from services.command_line.atomic_file import atomic_file
 
-    moves, names = found.solution.moves, warehouse.regions.names
+    moves = found.solution.moves
+    heads = ("table", "source", "target", "kind", "bytes", "priority", "newest_share")
+    gains = ("reads_gain", "gpu_gain", "storage_gain")
     with atomic_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("table", "source", "target", "bytes", "reads_gain", "gpu_gain", "storage_gain"))
-        for place in range(len(moves.table)):
-            writer.writerow(
-                (
-                    warehouse.tables.names[int(moves.table[place])],
-                    names[int(moves.source[place])],
-                    names[int(moves.target[place])],
-                    int(moves.bytes[place]),
-                    *(repr(float(term[place])) for term in (moves.reads, moves.gpu, moves.storage)),
-                )
+        writer.writerow((*heads, *gains))
+        for place, move in enumerate(proposed_moves(warehouse, found)):
+            is_home = place < len(moves.table)
+            size = int(moves.bytes[place]) if is_home else move.size_bytes
+            gained = (
+                [repr(float(term[place])) for term in (moves.reads, moves.gpu, moves.storage)] if is_home else [""] * 3
             )
+            share = "" if move.newest_share is None else repr(move.newest_share)
+            writer.writerow((move.table, move.source, move.target, move.kind, size, move.priority, share, *gained))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_placement.catalog import Catalog
 from data_placement.links import Links
 from domain.fleet import Fleet
 from domain.identifiers import GpuModel, RegionId, TableId
@@ -148,6 +149,36 @@ def test_what_is_requested_too_is_made_although_nobody_waits_for_it_any_more() -
     faster = TableMoveAt(20.0, CLICKS.table, north, False)
     assert copies(faster) == ["north"]
     assert copies(TableMoveAt(10.0, CLICKS.table, WEST, False), faster) == ["west", "north"]
+
+
+def test_a_part_of_a_table_is_copied_where_nothing_is_known_of_its_partitions(tmp_path: Path) -> None:
+    file = tmp_path / "moves.csv"
+    file.write_text("table,target,kind,newest_share\nclicks,west,copy,0.3\n")
+    rows = [reads_clicks("w", 200.0, 30.0, A100), row("last", 0.0, 5.0)]
+    found = run(rows, TableMovesInput(read_table_moves(file), SLOW, {WEST: 1_000.0}, on_demand=True))
+    assert moved(found) == [(30.0, "west", "east", []), (270.0, "west", "east", ["west"])]
+    events = [event for event in found.log if event["event"] == "table_moved"]
+    assert [(event["bytes"], event.get("newest_partitions")) for event in events] == [(300, 1), (700, None)]
+
+
+def test_parts_of_tables_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "moves.csv"
+    file.write_text(
+        "table,target,kind,newest_share,newest_partitions\nclicks,west,home,0.5,\nclicks,west,copy,0,\n"
+        "clicks,west,copy,1.5,\nclicks,west,copy,0.5,2\n"
+    )
+    with pytest.raises(FormatError) as refused:
+        read_table_moves(file)
+    sentence = "newest_share must be more than 0 and at most 1, of a copy; a home has all partitions"
+    assert [f"{problem.field}: {problem.description}" for problem in refused.value.problems] == [
+        *(f"line {number}: {sentence}" for number in (2, 3, 4)),
+        "line 5: newest_share and newest_partitions say the same; leave one of them empty",
+    ]
+    rows = [row("w", 0.0, 1.0)]
+    moves = TableMovesInput([TableMoveAt(0.0, CLICKS.table, WEST, False, newest_partitions=2)])
+    whole = SimulationInput("t", rows, FLEET, unlimited(rows), catalog=Catalog([CLICKS]), table_moves=moves)
+    with pytest.raises(FormatError, match="nothing is known of the partitions of clicks; say newest_share"):
+        check_input(whole, whole.arrivals())
 
 
 def test_the_quota_of_the_day_holds() -> None:
