@@ -194,7 +194,7 @@ def test_never_accepts_a_bad_environment(environment: tuple[tuple[str, str], ...
         ({"stop_grace_s": -0.1}, "stop_grace_s"),
         ({"stop_grace_s": 86_401.0}, "stop_grace_s"),
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_never_accepts_bad_fields_of_the_workload(changes: dict[str, object], field: str) -> None:
     assert list(check(replace(WORKLOAD, **changes))) == [field]  # type: ignore[arg-type]  # checked by the test
