@@ -25,6 +25,7 @@ from data_placement.plan_choices import PlanChoices, plan_by_choices
 from data_placement.plan_document import community_document, figures_document, proposed_moves
 from domain.identifiers import RegionId
 from domain.warehouse import Warehouse
+from formats.problems import FormatError
 from formats.warehouse_folder import read_warehouse
 from services.database import catalog_store, community_store, plan_store
 from services.database.connection import AnyConnection
@@ -67,6 +68,9 @@ def make_plan(request: PlanRequest) -> None:
         asyncio.run(_make_plan(request))
     except PlanGivenUp:
         return
+    except FormatError as error:
+        # It names the setting and the remedy itself.
+        asyncio.run(_store_problem(request, str(error)))
     except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits for the plan must learn it
         asyncio.run(_store_problem(request, f"{type(error).__name__}: {error}"))
 

@@ -155,9 +155,11 @@ async def finish_plan(
 
 
 async def load_plan(connection: AnyConnection, plan: int | None = None) -> StoredPlan | None:
-    """That plan, or the newest; None where there is none."""
+    """That plan, or the newest; None where there is none. One that could not be made is the newest only where all are such."""
     cursor = await connection.execute(
-        f"SELECT {_COLUMNS} FROM data_plans WHERE plan = coalesce(%s, plan) ORDER BY plan DESC LIMIT 1", (plan,)
+        f"""SELECT {_COLUMNS} FROM data_plans WHERE plan = coalesce(%s, plan)
+             ORDER BY state = 'failed', plan DESC LIMIT 1""",
+        (plan,),
     )
     row = await cursor.fetchone()
     return None if row is None else StoredPlan(int(row[0]), PlanState(row[1]), *row[2:])

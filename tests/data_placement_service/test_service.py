@@ -131,6 +131,15 @@ def test_what_makes_no_sense_is_refused_with_its_field(database_url: str, tmp_pa
             with pytest.raises(NotFoundError, match=r"there is no plan; topmast data plan --live makes one"):
                 await data.apply_plan()
             assert (await _plan(client)).all_moves == 0, "regions without a declared storage have room for everything"
+            ready = await data.plan()
+            failed = await _plan(client, PlacementChoices(spare_gpu_shares={"mars": 0.5}))
+            assert failed.problem == (
+                "the plan's settings: spare_gpu_shares[0].region: there is no region mars; known: region00, region01"
+            )
+            assert (await data.plan()).plan == ready.plan < failed.plan, "what cannot be made takes no plan's place"
+            assert (await data.apply_plan()).plan == ready.plan
+            with pytest.raises(TopmastError, match=f"plan {failed.plan} could not be made"):
+                await data.apply_plan(failed.plan)
             with pytest.raises(TopmastError, match=r"links\[0\].bytes_per_day"):
                 await data.declare_capacity(link_bytes_per_day={("region00", "region01"): -1.0})
             with pytest.raises(TopmastError, match=r"regions\[0\].region"):

@@ -35,7 +35,9 @@ ExportOption = Annotated[
 RegionOption = Annotated[str, typer.Option("--region", help="Only tables of which this region has a copy.")]
 NamespaceOption = Annotated[str, typer.Option("--namespace", help="Only tables whose name begins with it and a dot.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="At most so many.")]
-PlanArgument = Annotated[int, typer.Argument(metavar="[PLAN]", min=0, help="Its number; the newest one if left out.")]
+PlanArgument = Annotated[
+    int, typer.Argument(metavar="[PLAN]", min=0, help="Its number; the newest one that could be made if left out.")
+]
 
 
 @reported()
@@ -101,6 +103,9 @@ def apply_plan(
     with connect(address, CHANGING_ATTEMPTS) as client:
         if not yes:
             found = client.data.plan(plan)
+            if found.problem:
+                note(f"plan {found.plan} could not be made: {found.problem}")
+                raise typer.Exit(ExitCode.REFUSED)
             if as_json:
                 show_json({"plan": found.plan, **found.figures})
             else:
