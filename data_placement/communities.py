@@ -20,6 +20,8 @@ MOST_EDGES = 20_000
 """Of the sampled graph: Louvain's method takes a second or two."""
 _MOST_TABLES_OF_A_JOB = 20
 """A job that reads more says little of what belongs together."""
+_UNEVENNESS = 1e-4
+"""By which part weights that would be equal differ."""
 _SWEEPS = 3
 """Of joining; a table may be reached through another that has joined before."""
 
@@ -30,7 +32,7 @@ def communities_of(problem: PlacementProblem, seed: int) -> Indices:
     The same seed gives the same communities.
     """
     label = np.full(len(problem.table_bytes), -1, np.int32)
-    graph = _sampled_graph(problem)
+    graph = sampled_graph(problem, seed)
     if graph.number_of_edges() == 0:
         return label
     found = nx.community.louvain_communities(graph, weight="weight", seed=seed)
@@ -41,17 +43,22 @@ def communities_of(problem: PlacementProblem, seed: int) -> Indices:
     return _largest_first(label)
 
 
-def _sampled_graph(problem: PlacementProblem) -> nx.Graph[int]:
+def sampled_graph(problem: PlacementProblem, seed: int) -> nx.Graph[int]:
+    """The tables that the heaviest jobs read together, no two edges with the same weight; the same for the same seed."""
     counts = np.diff(problem.table_start)
     jobs = np.flatnonzero((counts >= 2) & (counts <= _MOST_TABLES_OF_A_JOB))
     jobs = jobs[np.lexsort((jobs, -problem.gpu_hours[jobs]))]
     edges = np.cumsum(counts[jobs] - 1)
     weights: dict[tuple[int, int], float] = {}
-    for job in jobs[: int(np.searchsorted(edges, MOST_EDGES, side="right"))].tolist():
+    sampled = jobs[: int(np.searchsorted(edges, MOST_EDGES, side="right"))].tolist()
+    # Louvain's method as networkx has it never ends where a table could be in either of two communities equally well and
+    # rounding decides: it goes back and forth. No two sums of weights like these are equal.
+    unevenness = 1.0 + _UNEVENNESS * np.random.default_rng(seed).random(len(sampled))
+    for job, uneven in zip(sampled, unevenness.tolist(), strict=True):
         tables = problem.tables[problem.table_start[job] : problem.table_start[job + 1]].tolist()
-        hours = max(1.0, float(problem.gpu_hours[job]))
-        for pair in pairwise(tables):
-            weights[pair] = weights.get(pair, 0.0) + hours
+        hours = max(1.0, float(problem.gpu_hours[job])) * uneven
+        for place, pair in enumerate(pairwise(tables)):
+            weights[pair] = weights.get(pair, 0.0) + hours * (1.0 + _UNEVENNESS * place)
     graph: nx.Graph[int] = nx.Graph()
     graph.add_weighted_edges_from((first, second, weight) for (first, second), weight in sorted(weights.items()))
     return graph

@@ -1,6 +1,6 @@
 import numpy as np
 
-from data_placement.communities import communities_of
+from data_placement.communities import communities_of, sampled_graph
 from data_placement.objective.goals import V2
 from data_placement.objective.problem import problem_of
 from data_placement.warehouse_generator import generate_warehouse
@@ -27,6 +27,15 @@ def test_a_table_that_is_read_with_no_other_is_in_no_community() -> None:
         together[tables] |= len(tables) > 1
     np.testing.assert_array_equal(community >= 0, together)
     np.testing.assert_array_equal(community, communities_of(problem, 1))
+
+
+def test_never_two_edges_of_one_weight() -> None:
+    """Where a table is drawn to two communities alike, rounding decides, and networkx goes back and forth without an end."""
+    problem = problem_of(generate_warehouse(3_000, 5, np.random.default_rng(1)), V2)
+    alike = problem._replace(gpu_hours=np.zeros_like(problem.gpu_hours))
+    weights = [weight for _, _, weight in sampled_graph(alike, 1).edges.data("weight")]
+    assert len(weights) > 100
+    assert len(set(weights)) == len(weights)
 
 
 def test_without_jobs_there_is_no_community() -> None:
