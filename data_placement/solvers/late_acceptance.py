@@ -1,7 +1,7 @@
 """Late-acceptance search over single, gathering, swapping and group moves, in turns with hill climbing.
 
-Hill climbing moves one table at a time, and so cannot bring together a training job whose tables lie in three regions:
-every first step costs and gains nothing. Here communities, jobs with their tables and chains also move as a whole, and in between
+Moves of one table at a time cannot bring together a training job whose tables lie in three regions: every first step costs
+and gains nothing. Here communities, jobs with their tables and chains also move as a whole, and in between
 random steps move a table, all tables of a job, two tables in exchange, or tables that the same jobs read. A random step is
 accepted when the placement is no worse than some hundred steps ago (Burke and Bykov, "The late acceptance hill-climbing
 heuristic", 2017). The best placement that was met is the result. A step is priced without making it, so one that is not
