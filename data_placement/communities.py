@@ -7,6 +7,7 @@ Rule: the graph has an edge between tables that a job reads one after the other,
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import networkx as nx
@@ -22,6 +23,8 @@ _MOST_TABLES_OF_A_JOB = 20
 """A job that reads more says little of what belongs together."""
 _UNEVENNESS = 1e-4
 """By which part weights that would be equal differ."""
+_GOLDEN_RATIO = (1.0 + math.sqrt(5.0)) / 2.0
+"""Its multiples lie evenly between whole numbers, and no two alike."""
 _SWEEPS = 3
 """Of joining; a table may be reached through another that has joined before."""
 
@@ -32,7 +35,7 @@ def communities_of(problem: PlacementProblem, seed: int) -> Indices:
     The same seed gives the same communities.
     """
     label = np.full(len(problem.table_bytes), -1, np.int32)
-    graph = sampled_graph(problem, seed)
+    graph = sampled_graph(problem)
     if graph.number_of_edges() == 0:
         return label
     found = nx.community.louvain_communities(graph, weight="weight", seed=seed)
@@ -43,8 +46,8 @@ def communities_of(problem: PlacementProblem, seed: int) -> Indices:
     return _largest_first(label)
 
 
-def sampled_graph(problem: PlacementProblem, seed: int) -> nx.Graph[int]:
-    """The tables that the heaviest jobs read together, no two edges with the same weight; the same for the same seed."""
+def sampled_graph(problem: PlacementProblem) -> nx.Graph[int]:
+    """The tables that the heaviest jobs read together, no two edges with the same weight."""
     counts = np.diff(problem.table_start)
     jobs = np.flatnonzero((counts >= 2) & (counts <= _MOST_TABLES_OF_A_JOB))
     jobs = jobs[np.lexsort((jobs, -problem.gpu_hours[jobs]))]
@@ -53,7 +56,7 @@ def sampled_graph(problem: PlacementProblem, seed: int) -> nx.Graph[int]:
     sampled = jobs[: int(np.searchsorted(edges, MOST_EDGES, side="right"))].tolist()
     # Louvain's method as networkx has it never ends where a table could be in either of two communities equally well and
     # rounding decides: it goes back and forth. No two sums of weights like these are equal.
-    unevenness = 1.0 + _UNEVENNESS * np.random.default_rng(seed).random(len(sampled))
+    unevenness = 1.0 + _UNEVENNESS * (np.arange(len(sampled)) * _GOLDEN_RATIO % 1.0)
     for job, uneven in zip(sampled, unevenness.tolist(), strict=True):
         tables = problem.tables[problem.table_start[job] : problem.table_start[job + 1]].tolist()
         hours = max(1.0, float(problem.gpu_hours[job])) * uneven

@@ -33,7 +33,7 @@ def test_never_two_edges_of_one_weight() -> None:
     """Where a table is drawn to two communities alike, rounding decides, and networkx goes back and forth without an end."""
     problem = problem_of(generate_warehouse(3_000, 5, np.random.default_rng(1)), V2)
     alike = problem._replace(gpu_hours=np.zeros_like(problem.gpu_hours))
-    graph = sampled_graph(alike, 1)
+    graph = sampled_graph(alike)
     weights = [graph.edges[edge]["weight"] for edge in graph.edges]
     assert len(weights) > 100
     assert len(set(weights)) == len(weights)
