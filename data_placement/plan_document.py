@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from data_placement.community_explanation import Community
+from data_placement.move_kinds import COPY, HOME, HOME_KEEPING_COPY
 from data_placement.placement_plan import PlacementPlan
 from data_placement.plan_choices import NO_MOVES, PlanChoices
 from domain.warehouse import Floats, Warehouse
 
-HOME, COPY = "home", "copy"
 SHOWN_COMMUNITIES = 10
 """Among the figures of a plan: those with the most tables."""
 
@@ -27,7 +27,8 @@ class ProposedMove:
     """The home when the plan was made."""
     target: str
     kind: str
-    """HOME: the target becomes the home and the source gives up its copy; COPY: the target gets one more."""
+    """HOME: the target becomes the home and the source gives up its copy; HOME_KEEPING_COPY: the source keeps it; COPY: the
+    target gets one more."""
     size_bytes: int
     """Of the table, or of the part of it that is copied."""
     priority: int | None
@@ -89,25 +90,24 @@ def proposed_moves(warehouse: Warehouse, found: PlacementPlan) -> Iterator[Propo
     names, tables = warehouse.regions.names, warehouse.tables
     priority = _highest_priorities(warehouse)
     moves = found.solution.moves
+    masks = found.replicas.masks
     for place, table in enumerate(moves.table.tolist()):
+        keeps = bool(masks[table] >> int(tables.home[table]) & 1)
         yield ProposedMove(
             tables.names[table],
             names[int(moves.source[place])],
             names[int(moves.target[place])],
-            HOME,
+            HOME_KEEPING_COPY if keeps else HOME,
             int(tables.size_bytes[table]),
             _priority(warehouse, int(priority[table])),
-            move_reason(found, place) + found.communities.clause(table),
+            move_reason(found, place)
+            + (f"; {names[int(tables.home[table])]} keeps a copy" if keeps else "")
+            + found.communities.clause(table),
         )
     start, _ = warehouse.readers()
     readers = np.diff(start)
     home = found.solution.home.astype(np.int64)
-    new = (
-        found.replicas.masks
-        & ~tables.replicas
-        & ~(np.int64(1) << tables.home.astype(np.int64))
-        & ~(np.int64(1) << home)
-    )
+    new = masks & ~tables.replicas & ~(np.int64(1) << tables.home.astype(np.int64)) & ~(np.int64(1) << home)
     parts = _new_parts(warehouse, found)
     wanted = np.flatnonzero((new != 0) | (parts > 0.0).any(axis=1))
     for table in wanted[np.lexsort((wanted, -readers[wanted], priority[wanted]))].tolist():

@@ -68,7 +68,8 @@ class TableReader:
 
 @dataclass(frozen=True, slots=True)
 class ProposedMove:
-    """What a plan proposes. `kind` home: the target becomes the home; copy: it gets one more copy.
+    """What a plan proposes. `kind` home: the target becomes the home, and the source gives up its copy;
+    home_keeping_copy: the source keeps it; copy: the target gets one more.
 
     `newest_share`: the copy holds the newest partitions, which are this part of the table's bytes; None: it holds all.
     """

@@ -140,8 +140,8 @@ def _step_of(migration: Migration, around: Surroundings, too_many: str) -> Step 
             if gone:
                 return FailTry(migration, f"region {gone[0]}, from or over which it was copied, is gone")
         return None
-    if state is MigrationState.SWITCHED and migration.leaves is not None:
-        return _deletion(migration, migration.leaves, around)
+    if state is MigrationState.SWITCHED and migration.gives_up is not None:
+        return _deletion(migration, migration.gives_up, around)
     return None
 
 
@@ -215,8 +215,8 @@ class _Admission:
         # Moves under way give their old room back before anything has to be given up for lack of it.
         expected = dict(self._free)
         for each in self._active:
-            if each.leaves in expected and each.state not in (MigrationState.PLANNED, MigrationState.FAILED):
-                expected[each.leaves] += each.size_bytes
+            if each.gives_up in expected and each.state not in (MigrationState.PLANNED, MigrationState.FAILED):
+                expected[each.gives_up] += each.size_bytes
             elif each.state is MigrationState.WITHDRAWN and each.target in expected:
                 expected[each.target] += each.copy_bytes
         order = order_of_moves([self._relocation(each) for each in candidates], expected)
@@ -225,7 +225,7 @@ class _Admission:
 
     def _relocation(self, migration: Migration) -> Relocation:
         table = self._table(migration)
-        leaves = migration.leaves
+        leaves = migration.gives_up
         needed = self._needed(migration, table)
         return Relocation(migration.number, migration.target, needed, leaves, 0 if leaves is None else table.size_bytes)
 

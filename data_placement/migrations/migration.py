@@ -36,7 +36,7 @@ class Migration:
     """Of the table when it was enqueued, or when its copy last began."""
     target: RegionId
     leaves: RegionId | None
-    """The home that it moves away from, whose copy is deleted in the end; None: a copy is made, and nothing else changes."""
+    """The home that it moves away from; None: a copy is made, and nothing else changes."""
     priority: int = 0
     """Among those with a deadline: of the workloads that it is for; 0 is the highest."""
     deadline_s: float | None = None
@@ -58,6 +58,8 @@ class Migration:
     """After a failure it is tried again, after the switch the old copy is deleted: not before then."""
     reason: str = ""
     """Why it failed, waits or was given up, in a sentence."""
+    keeps_old_copy: bool = False
+    """The home that it moves away from holds a copy from then on; else that is deleted in the end."""
 
     def __post_init__(self) -> None:
         if self.leaves == self.target:
@@ -67,12 +69,19 @@ class Migration:
                 f"migration {self.number} copies the {self.newest_partitions} newest partitions of {self.table}; 1 or more"
                 " are possible, and no home goes with them"
             )
+        if self.keeps_old_copy and self.leaves is None:
+            raise ValueError(f"migration {self.number} copies {self.table}: there is no old copy for it to keep")
         if self.size_bytes < 0:
             raise ValueError(f"migration {self.number} copies {self.size_bytes} bytes; 0 or more are possible")
 
     @property
     def moves_home(self) -> bool:
         return self.leaves is not None
+
+    @property
+    def gives_up(self) -> RegionId | None:
+        """The region whose copy is deleted in the end; None: none is."""
+        return None if self.keeps_old_copy else self.leaves
 
     @property
     def before_switch(self) -> bool:
@@ -90,7 +99,7 @@ class Migration:
     def ended(self) -> bool:
         """Nothing is left to do."""
         if self.state is MigrationState.SWITCHED:
-            return self.leaves is None
+            return self.gives_up is None
         return self.state in (MigrationState.DONE, MigrationState.ABANDONED)
 
     def reserved(self) -> dict[RegionId, int]:
@@ -102,8 +111,8 @@ class Migration:
                 for region in part.path[1:-1]:
                     taken[region] = taken.get(region, 0) + part.bytes
             return taken
-        if self.leaves is not None and self.state in (MigrationState.SWITCHED, MigrationState.DELETING):
-            return {self.leaves: self.size_bytes}
+        if self.gives_up is not None and self.state in (MigrationState.SWITCHED, MigrationState.DELETING):
+            return {self.gives_up: self.size_bytes}
         return {}
 
 
@@ -153,6 +162,8 @@ def switched_table(table: Table, migration: Migration, partitions: TablePartitio
         replicas = {*table.replicas, migration.target} - {table.home}
         return replace(table, replicas=tuple(sorted(replicas)), lags_s=lags_s)
     replicas = {*table.replicas} - {migration.target, migration.leaves}
+    if migration.keeps_old_copy:
+        replicas.add(migration.leaves)
     return replace(table, home=migration.target, replicas=tuple(sorted(replicas)), lags_s=lags_s)
 
 
@@ -160,4 +171,4 @@ def after_copy(partitions: TablePartitions, migration: Migration) -> TablePartit
     """What is known of copies that lack partitions once the migration has switched."""
     if migration.partitions:
         return with_partitions(partitions, migration.target, migration.partitions)
-    return without_regions(partitions, {migration.target, migration.leaves})
+    return without_regions(partitions, {migration.target, migration.gives_up})

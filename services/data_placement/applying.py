@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from data_placement.migrations.deadlines import planned_deadline_s
+from data_placement.move_kinds import COPY, HOME_KEEPING_COPY
 from domain.identifiers import RegionId, TableId
 from domain.table_partitions import TablePartitions
 from services.data_placement.migration_store import WantedMigration, enqueue
@@ -62,11 +63,12 @@ def _wanted(plan: int, move: StoredMove, parts: TablePartitions | None, now_s: f
     return WantedMigration(
         TableId(move.table),
         RegionId(move.target),
-        leaves=RegionId(move.source) if move.kind == "home" else None,
+        leaves=None if move.kind == COPY else RegionId(move.source),
         priority=0 if move.priority is None else move.priority,
         deadline_s=planned_deadline_s(move.priority, now_s),
         plan=plan,
         newest_partitions=newest,
+        keeps_old_copy=move.kind == HOME_KEEPING_COPY,
     )
 
 

@@ -11,7 +11,7 @@ from data_placement.migrations.migration import Migration, RoutePart
 from domain.identifiers import RegionId, TableId
 
 MIGRATION_COLUMNS = """number, data_table, size_bytes, target, CASE WHEN moves_home THEN source END, priority, deadline_s, on_demand,
-              newest_partitions, partitions, state, parts, copy_bytes, failures, retry_s, reason"""
+              newest_partitions, partitions, state, parts, copy_bytes, failures, retry_s, reason, keeps_old_copy"""
 
 
 def parts_document(parts: Sequence[RoutePart]) -> Jsonb | None:
@@ -22,7 +22,7 @@ def parts_document(parts: Sequence[RoutePart]) -> Jsonb | None:
 def migration_of_row(row: Sequence[object]) -> Migration:
     """The migration of a row of MIGRATION_COLUMNS."""
     number, table, size, target, leaves, priority, deadline_s, on_demand, newest, partitions, state, parts, *rest = row
-    copy_bytes, failures, retry_s, reason = rest
+    copy_bytes, failures, retry_s, reason, keeps_old_copy = rest
     return Migration(
         int(str(number)),
         TableId(str(table)),
@@ -40,6 +40,7 @@ def migration_of_row(row: Sequence[object]) -> Migration:
         int(str(failures)),
         float(str(retry_s)),
         str(reason),
+        bool(keeps_old_copy),
     )
 
 

@@ -68,6 +68,8 @@ class WantedMigration:
     plan: int | None = None
     newest_partitions: int | None = None
     """Of a copy: so many of the newest partitions alone; None: the whole table."""
+    keeps_old_copy: bool = False
+    """The home that it moves away from holds a copy from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,10 +418,10 @@ async def _insert(
     """One that another transaction has just enqueued too is left to that."""
     cursor = await connection.execute(
         """INSERT INTO data_migrations (data_table, source, target, moves_home, size_bytes, priority, deadline_s, on_demand,
-                                        plan, newest_partitions, state, planned_s)
+                                        plan, newest_partitions, keeps_old_copy, state, planned_s)
            SELECT u.*, 'planned', %s
              FROM unnest(%s::text[], %s::text[], %s::text[], %s::bool[], %s::bigint[], %s::smallint[], %s::float8[],
-                         %s::bool[], %s::bigint[], %s::int[]) AS u
+                         %s::bool[], %s::bigint[], %s::int[], %s::bool[]) AS u
            ON CONFLICT DO NOTHING RETURNING number""",
         (
             now,
@@ -433,6 +435,7 @@ async def _insert(
             [each.on_demand for each, _ in accepted],
             [each.plan for each, _ in accepted],
             [each.newest_partitions for each, _ in accepted],
+            [each.keeps_old_copy for each, _ in accepted],
         ),
     )
     return sorted(int(row[0]) for row in await cursor.fetchall())
@@ -480,13 +483,14 @@ async def _write_table(
         "DELETE FROM data_table_replicas WHERE data_table = %s AND NOT region = ANY (%s)",
         (moved.table, list(moved.replicas)),
     )
-    if migration.target in moved.replicas:
-        await connection.execute(
-            """INSERT INTO data_table_replicas (data_table, region, complete_until_s)
-               SELECT data_table, %s, last_partition_s FROM data_tables WHERE data_table = %s
-               ON CONFLICT (data_table, region) DO UPDATE SET complete_until_s = excluded.complete_until_s""",
-            (migration.target, moved.table),
-        )
+    complete = [region for region in (migration.target, migration.leaves) if region in moved.replicas]
+    await connection.execute(
+        """INSERT INTO data_table_replicas (data_table, region, complete_until_s)
+           SELECT t.data_table, u.region, t.last_partition_s FROM data_tables t, unnest(%s::text[]) AS u (region)
+            WHERE t.data_table = %s
+           ON CONFLICT (data_table, region) DO UPDATE SET complete_until_s = excluded.complete_until_s""",
+        (complete, moved.table),
+    )
     await forget_partition_copies(connection, moved.table, [migration.target])
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
+from data_placement.move_kinds import COPY, HOME, HOME_KEEPING_COPY
 from services.database.connection import AnyConnection
 from services.grpc_errors import InvalidArgument
 from topmast.v1 import data_placement_pb2 as messages
 
 _COLUMNS = """number, data_table, source, target, moves_home, state, size_bytes, copied_bytes, planned_s, deadline_s, ended_s,
-              reason, plan, newest_partitions, copy_bytes"""
+              reason, plan, newest_partitions, copy_bytes, keeps_old_copy"""
 
 
 async def list_moves(
@@ -47,7 +48,7 @@ def _moves(rows: Sequence[TupleRow]) -> list[messages.TableMove]:
             table=row[1],
             source=row[2],
             target=row[3],
-            kind="home" if row[4] else "copy",
+            kind=_kind(moves_home=row[4], keeps_old_copy=row[15]),
             state=row[5],
             size_bytes=row[6],
             copied_bytes=row[7],
@@ -61,3 +62,9 @@ def _moves(rows: Sequence[TupleRow]) -> list[messages.TableMove]:
         )
         for row in rows
     ]
+
+
+def _kind(*, moves_home: bool, keeps_old_copy: bool) -> str:
+    if not moves_home:
+        return COPY
+    return HOME_KEEPING_COPY if keeps_old_copy else HOME

@@ -147,6 +147,7 @@ class TableMoves:
                     move.priority,
                     deadline_s,
                     newest_partitions=newest,
+                    keeps_old_copy=move.moves_home and move.keeps_old_copy,
                 )
             )
 

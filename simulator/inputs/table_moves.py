@@ -11,12 +11,12 @@ from pathlib import Path
 from data_placement.catalog import Catalog
 from data_placement.links import Links
 from data_placement.migrations.bandwidth import BACKGROUND_SHARE
+from data_placement.move_kinds import COPY, HOME, HOME_KEEPING_COPY
 from domain.fleet import Fleet
 from domain.identifiers import RegionId, TableId
 from domain.table_partitions import TablePartition, TablePartitions
 from formats.problems import FieldProblem, FormatError
 
-HOME, COPY = "home", "copy"
 _REQUIRED = ("table", "target")
 _MOST_PROBLEMS = 20
 
@@ -30,7 +30,7 @@ class TableMoveAt:
     table: TableId
     target: RegionId
     moves_home: bool = True
-    """Whether the target becomes the home, and the copy in the old one is deleted."""
+    """Whether the target becomes the home."""
     priority: int = 0
     deadline_s: float | None = None
     """After the beginning of the run; None: in the background."""
@@ -38,6 +38,8 @@ class TableMoveAt:
     """Of a copy: so many of the newest partitions alone; None: the whole table, or `newest_share` of it."""
     newest_share: float | None = None
     """Of a copy: the newest partitions alone that are this part of the table's bytes, as a plan has it; None: the whole table."""
+    keeps_old_copy: bool = False
+    """Whether the old home keeps its copy; else that is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class TableMovesInput:
 
 
 def read_table_moves(path: Path) -> tuple[TableMoveAt, ...]:
-    """The moves of a CSV file, in its order: `table` and `target`; optional `t_s` (0), `kind` (home, or copy), `priority` (0),
+    """The moves of a CSV file, in its order: `table` and `target`; optional `t_s` (0), `kind` (home, home_keeping_copy or copy), `priority` (0),
     `deadline_s`, `newest_partitions` or `newest_share` (of a copy: so many of the newest alone, or so much of the table's
     bytes). What `topmast data plan -o` writes is such a file; other columns are not read.
 
@@ -127,14 +129,14 @@ def _move(row: Mapping[str, str | None]) -> TableMoveAt:
     if not table or not target:
         raise ValueError(f"{'table' if not table else 'target'} must not be empty")
     kind = (row.get("kind") or HOME).strip()
-    if kind not in (HOME, COPY):
-        raise ValueError(f"kind is {kind!r}; it must be {HOME} or {COPY}")
+    if kind not in (HOME, HOME_KEEPING_COPY, COPY):
+        raise ValueError(f"kind is {kind!r}; it must be {HOME}, {HOME_KEEPING_COPY} or {COPY}")
     t_s, deadline_s = _number(row, "t_s"), _number(row, "deadline_s")
     priority, newest = _number(row, "priority") or 0.0, _number(row, "newest_partitions")
-    if newest is not None and (kind == HOME or newest < 1 or newest != int(newest)):
+    if newest is not None and (kind != COPY or newest < 1 or newest != int(newest)):
         raise ValueError("newest_partitions must be a whole number from 1 on, of a copy; a home has all partitions")
     share = _number(row, "newest_share")
-    if share is not None and (kind == HOME or not 0.0 < share <= 1.0):
+    if share is not None and (kind != COPY or not 0.0 < share <= 1.0):
         raise ValueError("newest_share must be more than 0 and at most 1, of a copy; a home has all partitions")
     if share is not None and newest is not None:
         raise ValueError("newest_share and newest_partitions say the same; leave one of them empty")
@@ -142,11 +144,12 @@ def _move(row: Mapping[str, str | None]) -> TableMoveAt:
         t_s or 0.0,
         TableId(table),
         RegionId(target),
-        kind == HOME,
+        kind != COPY,
         int(priority),
         deadline_s,
         None if newest is None else int(newest),
         share,
+        kind == HOME_KEEPING_COPY,
     )
 
 

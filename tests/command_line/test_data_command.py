@@ -39,7 +39,7 @@ def test_a_plan_in_json_has_figures_before_and_after(warehouse: Path, tmp_path: 
     assert plan["peak_rss_mib"] > 0
     with moves.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    homes = [row for row in rows if row["kind"] == "home"]
+    homes = [row for row in rows if row["kind"] != "copy"]
     assert len(homes) == plan["moves"] > 0
     assert sum(int(row["bytes"]) for row in homes) == pytest.approx(plan["moved_bytes"], rel=1e-9)
 
@@ -55,9 +55,9 @@ def test_a_simulation_reads_the_homes_and_copies_that_a_plan_writes(warehouse: P
         rows = list(csv.DictReader(lines))
     moves = read_table_moves(file)
     assert [(move.table, move.target, move.moves_home) for move in moves] == [
-        (row["table"], row["target"], row["kind"] == "home") for row in rows
+        (row["table"], row["target"], row["kind"] != "copy") for row in rows
     ]
-    assert {row["kind"] for row in rows} == {"home", "copy"}
+    assert {row["kind"] for row in rows} >= {"home", "copy"}
     assert {move.newest_share for move in moves} == {None, 0.25}
     assert all(move.newest_share is None for move in moves if move.moves_home)
 

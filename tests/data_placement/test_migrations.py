@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 import pytest
 from hypothesis import given, settings
@@ -43,6 +44,17 @@ def world(
 
 def move(number: int, name: str, leaves: RegionId, target: RegionId, size: int = 10) -> Migration:
     return Migration(number, TableId(name), size, target, leaves)
+
+
+class HomeMove(TypedDict):
+    leaves: RegionId | None
+    keeps_old_copy: bool
+
+
+def home_at_random(data: st.DataObject, home: RegionId) -> HomeMove:
+    """What becomes of the home: it stays, it moves, or it moves and a copy stays."""
+    moves, keeps = data.draw(st.sampled_from([(False, False), (True, False), (True, True)]), "home")
+    return HomeMove(leaves=home if moves else None, keeps_old_copy=keeps)
 
 
 def copy(number: int, name: str, target: RegionId, size: int = 10, **more: object) -> Migration:
@@ -206,8 +218,7 @@ def test_never_a_reservation_that_is_stuck_where_storage_was_made_less(data: st.
     there.capacity = {region: there.stored(region) + data.draw(st.integers(0, 30), "room") for region in REGIONS}
     for number, each in enumerate(tables):
         target = data.draw(st.sampled_from([region for region in REGIONS if region != each.home]), "target")
-        leaves = each.home if data.draw(st.booleans(), "moves") else None
-        there.enqueue(Migration(number, each.table, each.size_bytes, target, leaves))
+        there.enqueue(Migration(number, each.table, each.size_bytes, target, **home_at_random(data, each.home)))
     for _ in range(data.draw(st.integers(1, 12), "events")):
         happens_at_random(data, there)
     less = data.draw(st.sampled_from(REGIONS), "less")
@@ -363,9 +374,9 @@ def test_never_without_a_complete_copy_and_never_over_capacity(data: st.DataObje
     for number in range(data.draw(st.integers(1, 7), "migrations")):
         each = data.draw(st.sampled_from(tables), "table")
         target = data.draw(st.sampled_from([region for region in REGIONS if region != each.home]), "target")
-        leaves = each.home if data.draw(st.booleans(), "moves") else None
+        of_home = home_at_random(data, each.home)
         deadline = data.draw(st.sampled_from([None, 10.0, 20.0]), "deadline")
-        there.enqueue(Migration(number, each.table, each.size_bytes, target, leaves, deadline_s=deadline))
+        there.enqueue(Migration(number, each.table, each.size_bytes, target, deadline_s=deadline, **of_home))
     for _ in range(data.draw(st.integers(5, 25), "events")):
         happens_at_random(data, there)
         check(there)
@@ -417,3 +428,13 @@ def finish_with_pauses(there: MigrationWorld) -> None:
         there.now += 10_000.0
     waits = {step.migration.number for step in there.steps() if isinstance(step, Wait)}
     assert {number for number, each in there.migrations.items() if not each.ended} == waits
+
+
+def test_a_home_moves_and_its_old_copy_stays() -> None:
+    there = world(table("t", 10, A), capacity={A: 10, B: 10})
+    there.enqueue(replace(move(1, "t", A, B), keeps_old_copy=True))
+    finish(there)
+    assert there.tables[TableId("t")] == table("t", 10, B, A)
+    assert there.complete == {(TableId("t"), A): 10, (TableId("t"), B): 10}
+    assert there.migrations[1].state is MigrationState.SWITCHED
+    assert there.migrations[1].reserved() == {}

@@ -15,6 +15,7 @@ from data_placement.migrations.decision import BeginCopy, GiveUp, Wait
 from data_placement.migrations.life_cycle import MigrationState
 from data_placement.migrations.migration import Migration
 from data_placement.migrations.storage import stored_bytes
+from data_placement.move_kinds import COPY
 from data_placement.objective.goals import V2
 from data_placement.on_demand import (
     AwaitingWorkload,
@@ -25,7 +26,7 @@ from data_placement.on_demand import (
     on_the_way,
 )
 from data_placement.placement_plan import plan_placement
-from data_placement.plan_document import COPY, proposed_moves
+from data_placement.plan_document import proposed_moves
 from data_placement.replicas import ReplicaPolicy
 from data_placement.solvers.hill_climbing import HillClimbing
 from data_placement.solvers.plan import MoveLimits

@@ -20,6 +20,7 @@ from services.data_placement import migration_store
 from services.data_placement.applying import apply_plan
 from services.data_placement.data_use_look import read_by_live_attempts
 from services.data_placement.migration_store import Enqueued, MigrationChanged, WantedMigration
+from services.data_placement.moves_look import list_moves
 from services.database import catalog_store, event_store, fleet_store, plan_store
 from services.database.connection import AnyConnection
 from services.database.engine import Database
@@ -133,6 +134,24 @@ def test_a_move_is_written_step_by_step_and_switches_with_the_catalog(database_u
         await happens(database, migration, MigrationHappening.DELETED)
         assert await database.run(migration_store.load_active) == []
         assert (await enqueue(database, WantedMigration(T, A, B))).numbers
+
+    scenario(database_url, story)
+
+
+def test_a_home_that_moves_may_leave_a_copy_behind(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await enqueue(database, WantedMigration(T, B, A, keeps_old_copy=True))
+        migration = await happens(database, await only(database), MigrationHappening.COPY_BEGAN, copy_bytes=100)
+        migration = await happens(database, migration, MigrationHappening.COPIED)
+        migration = await database.run(
+            partial(migration_store.switch, migration=migration, token=1, now=8.0, old_copy_stays_until_s=9.0)
+        )
+        catalog = await database.run(catalog_store.load_catalog)
+        assert catalog.table(T) == Table(T, 100, B, (A,))
+        assert migration.ended
+        assert await database.run(migration_store.load_active) == []
+        moves = await database.run(partial(list_moves, state="", table="t", limit=10, page_token=""))
+        assert [move.kind for move in moves.moves] == ["home_keeping_copy"]
 
     scenario(database_url, story)
 

@@ -18,8 +18,10 @@ DATA_MIGRATIONS: Final = Table(
     # The home when it was asked for.
     required("source", NAME),
     required("target", NAME),
-    # Whether the target becomes the home and the source gives up its copy; else the target gets one more.
+    # Whether the target becomes the home; else it gets one copy more.
     required("moves_home", Boolean),
+    # Whether the old home keeps a copy; else it gives it up.
+    required("keeps_old_copy", Boolean, server_default=text("false")),
     # Of the table when it was asked for, or when its copy last began.
     required("size_bytes", BigInteger),
     # Among those with a deadline; 0 is the highest.

@@ -45,7 +45,8 @@ DATA_PLAN_MOVES: Final = Table(
     # The home when the plan was made.
     required("source", NAME),
     required("target", NAME),
-    # `home`: the target becomes the home and the source gives up its copy; `copy`: the target gets one more.
+    # `home`: the target becomes the home and the source gives up its copy; `home_keeping_copy`: the source keeps it;
+    # `copy`: the target gets one more.
     required("kind", NAME),
     required("size_bytes", BigInteger),
     # The copy holds the newest partitions, which are this part of the table's bytes; null: it holds all.
