@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import LiteralString, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from domain.identifiers import RegionId, TableId
 from domain.table_partitions import TablePartition, TablePartitions
@@ -49,6 +49,9 @@ _NEWEST_HELD = """
     SELECT data_table, region, coalesce(min(place) FILTER (WHERE NOT is_held) - 1, %(all)s)::bigint
       FROM ranked GROUP BY data_table, region ORDER BY data_table, region"""
 
+_NEWEST_HELD_OF = _NEWEST_HELD.format("t.data_table = ANY (%(tables)s)")
+_NEWEST_HELD_SINCE = _NEWEST_HELD.format("t.revision > %(revision)s")
+
 _PARTITIONS = """
     SELECT p.data_table, array_agg(p.partition ORDER BY p.created_s DESC, p.partition DESC),
            array_agg(p.size_bytes ORDER BY p.created_s DESC, p.partition DESC)
@@ -71,20 +74,19 @@ async def load_newest_held(connection: AnyConnection, tables: Sequence[TableId])
     """Regions that hold no copy of a table but some of its newest partitions, and how many: of these tables."""
     if not tables:
         return {}
-    return await _newest_held(connection, "t.data_table = ANY (%(tables)s)", {"tables": list(tables)})
+    cursor = await connection.execute(_NEWEST_HELD_OF, {"tables": list(tables), "all": ALL_PARTITIONS})
+    return _newest_held(await cursor.fetchall())
 
 
 async def load_newest_held_since(connection: AnyConnection, revision: int) -> dict[TableId, NewestHeld]:
     """The same of all tables that have changed since that revision of the catalog."""
-    return await _newest_held(connection, "t.revision > %(revision)s", {"revision": revision})
+    cursor = await connection.execute(_NEWEST_HELD_SINCE, {"revision": revision, "all": ALL_PARTITIONS})
+    return _newest_held(await cursor.fetchall())
 
 
-async def _newest_held(
-    connection: AnyConnection, which: LiteralString, parameters: Mapping[str, object]
-) -> dict[TableId, NewestHeld]:
-    cursor = await connection.execute(_NEWEST_HELD.format(which), {**parameters, "all": ALL_PARTITIONS})
+def _newest_held(rows: Iterable[Sequence[Any]]) -> dict[TableId, NewestHeld]:
     found: dict[TableId, NewestHeld] = {}
-    for table, region, count in await cursor.fetchall():
+    for table, region, count in rows:
         found[TableId(table)] = (*found.get(TableId(table), ()), (RegionId(region), int(count)))
     return found
 
