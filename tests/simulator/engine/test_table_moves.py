@@ -211,7 +211,7 @@ def test_moves_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         read_table_moves(file)
     assert [f"{problem.field}: {problem.description}" for problem in refused.value.problems] == [
         "line 2: target must not be empty",
-        "line 3: kind is 'both'; it must be home or copy",
+        "line 3: kind is 'both'; it must be home, home_keeping_copy or copy",
         "line 4: t_s is -1; it must be 0 or more",
         "line 5: t_s is 'x'; it must be a number",
     ]
