@@ -46,11 +46,11 @@ class CopyChoices:
 
     def policy(self, regions: Regions) -> ReplicaPolicy:
         """The policy for these regions. Raises FormatError, naming the field, for a region that is not there."""
-        if not self.replicas:
-            return ReplicaPolicy(False, False, 0.0)
-        problems = [*self._unknown(regions)]
+        problems = self._unknown(regions)
         if problems:
             raise FormatError("the plan's settings", problems)
+        if not self.replicas:
+            return ReplicaPolicy(False, False, 0.0)
         return ReplicaPolicy(
             against_disasters=self.disaster_copies,
             hot_storage_share=self.hot_storage_share,

@@ -124,10 +124,16 @@ def proposed_moves(warehouse: Warehouse, found: PlacementPlan) -> Iterator[Propo
                 COPY,
                 size if is_whole else math.ceil(share * size),
                 _priority(warehouse, int(priority[table])),
-                f"{what} beside the home {names[int(home[table])]}; {int(readers[table])} jobs read it"
+                f"{what} beside the home {names[int(home[table])]}; {_readers(int(readers[table]))}"
                 + found.communities.clause(table),
                 None if is_whole else share,
             )
+
+
+def _readers(jobs: int) -> str:
+    if jobs == 0:
+        return "no job reads it"
+    return "1 job reads it" if jobs == 1 else f"{jobs:,} jobs read it"
 
 
 def _new_parts(warehouse: Warehouse, found: PlacementPlan) -> Floats:

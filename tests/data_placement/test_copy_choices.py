@@ -48,9 +48,12 @@ def test_what_the_warehouse_says_stays_where_nothing_else_is_said() -> None:
     assert not CopyChoices(replicas=False).policy(regions).against_disasters
 
 
-def test_a_region_that_is_not_there_is_refused_with_its_field() -> None:
+@pytest.mark.parametrize("replicas", [True, False])
+def test_a_region_that_is_not_there_is_refused_with_its_field(replicas: bool) -> None:
     choices = CopyChoices(
-        correlated_failures=(CorrelatedFailure("region0", "mars", 0.4),), spare_gpu_shares=(SpareShare("venus", 0.1),)
+        replicas=replicas,
+        correlated_failures=(CorrelatedFailure("region0", "mars", 0.4),),
+        spare_gpu_shares=(SpareShare("venus", 0.1),),
     )
     with pytest.raises(FormatError, match=r"correlated_failures\[0\]\.other: there is no region mars") as caught:
         choices.policy(REGIONS)
