@@ -385,7 +385,9 @@ class ProposedMove(_message.Message):
     source: _builtins.str
     target: _builtins.str
     kind: _builtins.str
-    """home: the target becomes the home, and the source gives up its copy; copy: the target gets one more."""
+    """home: the target becomes the home, and the source gives up its copy; home_keeping_copy: the source keeps it; copy: the
+    target gets one more.
+    """
     size_bytes: _builtins.int
     reason: _builtins.str
     """Why."""
@@ -965,7 +967,7 @@ class TableMove(_message.Message):
     source: _builtins.str
     target: _builtins.str
     kind: _builtins.str
-    """home or copy."""
+    """home, home_keeping_copy or copy."""
     state: _builtins.str
     size_bytes: _builtins.int
     copied_bytes: _builtins.int
