@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from formats.problems import FormatError
-from simulator.results.record_file import load_record, save_record
+from simulator.results.record_file import LAYOUT, load_record, save_record
 from simulator.results.run_record import RunRecord
 from tests.simulator.results.small_runs import asked_at_random, run_of
 
@@ -63,5 +63,5 @@ def test_what_is_no_record_is_refused(tmp_path: Path, generator: np.random.Gener
             load_record(path)
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, document=np.frombuffer(json.dumps({"layout": 0}).encode(), dtype=np.uint8))
-    with pytest.raises(FormatError, match="has the layout 0, not 3"):
+    with pytest.raises(FormatError, match=f"has the layout 0, not {LAYOUT}"):
         load_record(path)
